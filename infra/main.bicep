@@ -40,6 +40,9 @@ param plans target[] = []
 @description('Cosmos DB containers or databases to scale, besides the one that the consumer writes to.')
 param cosmosContainers target[] = []
 
+@description('Other resources to scale: container apps, scale sets of virtual machines, namespaces of Event Hubs and of Service Bus Premium.')
+param resources target[] = []
+
 @description('Service Bus namespaces whose backlogs are read.')
 param serviceBusNamespaces source[] = []
 
@@ -228,6 +231,7 @@ var groupName = empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGro
 // /subscriptions/<2>/resourceGroups/<4>/providers/<6>/<7>/<8>/<9>/<10>/<11>/<12>
 var givenPlans = filter(plans, each => !empty(each.id))
 var givenContainers = filter(cosmosContainers, each => !empty(each.id))
+var givenResources = filter(resources, each => !empty(each.id))
 var givenNamespaces = filter(serviceBusNamespaces, each => !empty(each.id))
 var givenHubs = filter(eventHubs, each => !empty(each.id))
 var givenAccounts = filter(storageAccounts, each => !empty(each.id))
@@ -242,7 +246,7 @@ var registry = split(!empty(consumerRegistryId) ? consumerRegistryId : empty(con
 // loops and not by conditions, because Resource Manager looks for the resource group of a module even where its
 // condition is false.
 var planIds = assignTargetRoles ? union(map(givenPlans, each => toLower(each.id)), []) : []
-var planGroups = union(map(planIds, id => join(take(split(id, '/'), 5), '/')), [])
+var planGroups = union(map(concat(planIds, resourceIds), id => join(take(split(id, '/'), 5), '/')), [])
 var namespaceIds = assignTargetRoles ? union(map(givenNamespaces, each => toLower(each.id)), []) : []
 var hubIds = assignTargetRoles ? union(map(givenHubs, each => toLower(each.id)), empty(eventHubId) ? [] : [toLower(eventHubId)]) : []
 var accountGrants = assignTargetRoles ? union(flatten(map(givenAccounts, each => map(each.?reads ?? ['queues'], what => '${toLower(each.id)}|${what}'))), []) : []
@@ -251,21 +255,33 @@ var scaledIds = union(map(givenContainers, each => toLower(each.id)), scaleCosmo
 var cosmosAccountIds = assignTargetRoles ? union(map(scaledIds, id => join(take(split(id, '/'), 9), '/')), []) : []
 var registryIds = assignTargetRoles && !empty(consumerImage) && !empty(consumerRegistryId) ? [consumerRegistryId] : []
 
+// A resource of another type has no role of ours: the module refuses it by name.
+var resourceIds = assignTargetRoles ? union(map(givenResources, each => toLower(each.id)), []) : []
+var resourceTypes = union(map(resourceIds, id => join(take(skip(split(id, '/'), 6), 2), '/')), [])
+
 // Roles of our own end at what is used. The others are those that deploying.md lists beside them.
 var ourRoles = {
   plan: guid(subscription().id, token, 'plan')
   autoscale: guid(subscription().id, token, 'autoscale')
   serviceBus: guid(subscription().id, token, 'service-bus')
   throughput: guid(subscription().id, token, 'throughput')
+  'microsoft.app/containerapps': guid(subscription().id, token, 'container-app')
+  'microsoft.compute/virtualmachinescalesets': guid(subscription().id, token, 'scale-set')
+  'microsoft.eventhub/namespaces': guid(subscription().id, token, 'event-hubs-units')
+  'microsoft.servicebus/namespaces': guid(subscription().id, token, 'service-bus-units')
 }
 var builtInRoles = {
   plan: '2cc479cb-7b4d-49a8-b449-8c00fd0f0a4b' // Web Plan Contributor
   autoscale: '43d0d8ad-25c7-4714-9337-8ba259a9fe05' // Monitoring Reader
   serviceBus: '090c5cfd-751d-490a-894a-3ce6f1109419' // Azure Service Bus Data Owner
   throughput: '230815da-be43-4aae-9cb4-875f7bd000aa' // Cosmos DB Operator
+  'microsoft.app/containerapps': '358470bc-b998-42bd-ab17-a7e34c199c0f' // Container Apps Contributor
+  'microsoft.compute/virtualmachinescalesets': '9980e02c-c2be-4d73-94e8-173b1dc7cf3c' // Virtual Machine Contributor
+  'microsoft.eventhub/namespaces': 'f526a384-b230-433a-b45c-95f59c4a2dec' // Azure Event Hubs Data Owner
+  'microsoft.servicebus/namespaces': '090c5cfd-751d-490a-894a-3ce6f1109419' // Azure Service Bus Data Owner
 }
 var roleIds = union(customRoles ? ourRoles : builtInRoles, serviceBusDataOwner ? { serviceBus: builtInRoles.serviceBus } : {})
-var roleSubscriptions = union([toLower(subscription().id)], map(concat(planIds, namespaceIds, cosmosAccountIds), id => join(take(split(id, '/'), 3), '/')))
+var roleSubscriptions = union([toLower(subscription().id)], map(concat(planIds, namespaceIds, cosmosAccountIds, resourceIds), id => join(take(split(id, '/'), 3), '/')))
 
 // -- settings ---------------------------------------------------------------------------------------------------------
 
@@ -300,7 +316,7 @@ var consumerConnections = concat(empty(eventHubId) ? [] : ['EventHubConnection']
 var consumerSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings)
 
 // What the policies name.
-var targetSettings = toObject(filter(concat(givenPlans, givenContainers), each => !empty(each.?setting ?? '')), each => each.?setting ?? '', each => each.id)
+var targetSettings = toObject(filter(concat(givenPlans, givenContainers, givenResources), each => !empty(each.?setting ?? '')), each => each.?setting ?? '', each => each.id)
 var namespaceSettings = toObject(concat(givenNamespaces, givenHubs), each => '${each.connection}__fullyQualifiedNamespace', each => '${split(each.id, '/')[8]}.servicebus.windows.net')
 var blobSettings = toObject(givenAccounts, each => '${each.connection}__blobServiceUri', each => 'https://${split(each.id, '/')[8]}.blob.${environment().suffixes.storage}/')
 var queueSettings = toObject(givenAccounts, each => '${each.connection}__queueServiceUri', each => 'https://${split(each.id, '/')[8]}.queue.${environment().suffixes.storage}/')
@@ -452,6 +468,7 @@ module ownRoles './app/custom-roles.bicep' = if (assignTargetRoles && customRole
   params: {
     ids: ourRoles
     suffix: token
+    kinds: resourceTypes
     assignableScopes: roleSubscriptions
   }
 }
@@ -487,6 +504,20 @@ module serviceBusRoles './app/rbac-service-bus.bicep' = [for id in namespaceIds:
   params: {
     namespaceName: split(id, '/')[8]
     roleId: roleIds.serviceBus
+    principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module resourceRoles './app/rbac-resource.bicep' = [for id in resourceIds: {
+  name: 'tidemark-resource-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    type: join(take(skip(split(id, '/'), 6), 2), '/')
+    name: split(id, '/')[8]
+    roleId: roleIds[join(take(skip(split(id, '/'), 6), 2), '/')]
     principalId: identity.outputs.principalId
   }
   dependsOn: [

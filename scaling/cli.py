@@ -26,6 +26,7 @@ from scaling.analysis.replay import ReplayError, comparison, decode_inputs, repl
 from scaling.config.checks import Finding, Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
+from scaling.discover.command import app as discover_app
 from scaling.doctor.command import app as doctor_app
 from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
@@ -55,6 +56,7 @@ def mount(whole: typer.Typer) -> None:
     whole.add_typer(app)
     whole.add_typer(doctor_app)
     whole.add_typer(history_app)
+    whole.add_typer(discover_app)
 
 
 def settings_of(root: Path, account: str | None = None) -> dict[str, str]:

@@ -41,6 +41,9 @@ ROLES = {
     "a638d3c7-ab3a-418d-83e6-5f17a39d4fde": "Azure Event Hubs Data Receiver",
     "00000000-0000-0000-0000-000000000002": "Cosmos DB Built-in Data Contributor",
     "230815da-be43-4aae-9cb4-875f7bd000aa": "Cosmos DB Operator",
+    "358470bc-b998-42bd-ab17-a7e34c199c0f": "Container Apps Contributor",
+    "9980e02c-c2be-4d73-94e8-173b1dc7cf3c": "Virtual Machine Contributor",
+    "f526a384-b230-433a-b45c-95f59c4a2dec": "Azure Event Hubs Data Owner",
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
     "acdd72a7-3385-48ef-bd42-f606fba81ae7": "Reader",
 }
@@ -55,6 +58,12 @@ def resource_id(group: str, kind: str, *names: str, subscription: str = SUBSCRIP
     return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{typed(kind, names)}"
 
 
+RESOURCES = [
+    {"id": resource_id("rg-apps", "Microsoft.App/containerApps", "shop"), "setting": "SHOP_ID"},
+    {"id": resource_id("rg-apps", "Microsoft.Compute/virtualMachineScaleSets", "workers")},
+    {"id": resource_id("rg-bus", "Microsoft.EventHub/namespaces", "evhns-scaled")},
+    {"id": resource_id("rg-bus", "Microsoft.ServiceBus/namespaces", "sb-scaled")},
+]
 PLAN = resource_id("rg-web", "Microsoft.Web/serverfarms", "plan-orders")
 NAMESPACE = resource_id("rg-bus", "Microsoft.ServiceBus/namespaces", "sb-orders")
 HUB = resource_id("rg-data", "Microsoft.EventHub/namespaces/eventhubs", "evhns-flights", "flights")
@@ -191,6 +200,10 @@ WORLDS: dict[str, dict[str, Any]] = {
     "built-in roles": parameters({**_EVERYTHING, "TIDEMARK_CUSTOM_ROLES": "false"}),
     "data owner all the same": parameters({"TIDEMARK_SERVICE_BUS_DATA_OWNER": "true"}),
     "many targets": parameters({}, **many_targets(40)),
+    "resources of all kinds": parameters({}, resources=RESOURCES),
+    "resources of all kinds, built-in roles": parameters(
+        {"TIDEMARK_CUSTOM_ROLES": "false"}, resources=RESOURCES
+    ),
     "one target named twice": parameters(
         {},
         plans=[

@@ -23,6 +23,7 @@ from devstack.processes.child import ChildProcess, ProcessError, free_ports
 from devstack.resource_manager import ResourceManagerServer
 from devstack.servers.certificates import ensure_certificate
 from devstack.service_bus import ServiceBusServer
+from devstack.stack.catalogue import publish
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICE_BUS_KEY = "SAS_KEY_VALUE"  # of the public emulator; local.settings.json has it, too
@@ -81,6 +82,13 @@ class Stack:
             control_port=ports.control,
         )
         self.resource_manager.identity.header = IDENTITY_HEADER
+        publish(
+            self.resource_manager,
+            f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{RESOURCE_GROUP}",
+            service_bus=self.service_bus,
+            event_hubs=self.event_hubs,
+            cosmos=self.cosmos,
+        )
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -2,8 +2,11 @@
 // opens data. Names of roles are unique in a directory, so each ends with the token of its environment.
 targetScope = 'subscription'
 
-@description('Ids (GUIDs) of the roles: plan, autoscale, serviceBus, throughput.')
+@description('Ids (GUIDs) of the roles: plan, autoscale, serviceBus, throughput, and of each of the kinds by its type.')
 param ids object
+
+@description('Types of other resources that are scaled, in lower case: each has a role of its own, which is made where one is used.')
+param kinds array = []
 
 @description('What the names end with.')
 param suffix string
@@ -11,7 +14,45 @@ param suffix string
 @description('Ids of the subscriptions in which the roles are given.')
 param assignableScopes array
 
-var roles = [
+// The built-in ones also delete, read secrets and, of namespaces, all data.
+var kindRoles = map([
+  {
+    kind: 'microsoft.app/containerapps'
+    name: 'Container App'
+    type: 'Microsoft.App/containerApps'
+    why: 'Read container apps, set their numbers of replicas; no secrets'
+  }
+  {
+    kind: 'microsoft.compute/virtualmachinescalesets'
+    name: 'Scale Set'
+    type: 'Microsoft.Compute/virtualMachineScaleSets'
+    why: 'Read scale sets, set their number of virtual machines'
+  }
+  {
+    kind: 'microsoft.eventhub/namespaces'
+    name: 'Event Hubs Units'
+    type: 'Microsoft.EventHub/namespaces'
+    why: 'Read namespaces, set their throughput units; no keys, no events'
+  }
+  {
+    kind: 'microsoft.servicebus/namespaces'
+    name: 'Service Bus Units'
+    type: 'Microsoft.ServiceBus/namespaces'
+    why: 'Read namespaces, set their messaging units; no keys, no messages'
+  }
+], each => {
+  kind: each.kind
+  id: ids[each.kind]
+  name: 'Tidemark ${each.name} Scaler'
+  why: each.why
+  actions: [
+    '${each.type}/read'
+    '${each.type}/write' // of its settings, too: Azure knows no smaller right
+    'Microsoft.Authorization/permissions/read'
+  ]
+})
+
+var roles = concat(filter(kindRoles, each => contains(kinds, each.kind)), [
   {
     id: ids.plan
     name: 'Tidemark Plan Scaler'
@@ -61,7 +102,7 @@ var roles = [
       'Microsoft.Authorization/permissions/read'
     ]
   }
-]
+])
 
 resource definitions 'Microsoft.Authorization/roleDefinitions@2022-04-01' = [for role in roles: {
   name: role.id

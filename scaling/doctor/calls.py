@@ -26,12 +26,12 @@ from foundation.azure.connections import (
     table_service,
     tls_context,
 )
+from foundation.azure.opening import Opened
 from foundation.azure.trials import NOTHING
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
-from scaling.scalers.app_service.plan import PlanId
-from scaling.scalers.app_service.plan_reader import PlanReader
 from scaling.scalers.arm.clients import open_requests
+from scaling.scalers.arm.holder import AutoscaleHolder
 
 KNOCKING = 20.0
 """Seconds for the two requests from outside together with the app's start."""
@@ -138,12 +138,12 @@ def _is_ours(body: bytes) -> bool:
 
 
 async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
-    """The name of an enabled Azure Monitor autoscale setting that targets the plan."""
-    reader = PlanReader(PlanId.parse(resource_id), settings, 1)
+    """The name of an enabled Azure Monitor autoscale setting that targets the resource."""
+    client = Opened(lambda: open_requests(settings))
     try:
-        return await reader.ask_holder()
+        return await AutoscaleHolder(resource_id, f"'{resource_id}'", client.get).ask()
     finally:
-        await reader.aclose()
+        await client.aclose()
 
 
 def runtime(settings: Settings, root: Path) -> Runtime:

@@ -25,6 +25,7 @@ from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm.clients import CONNECTION, scope
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import ThroughputId
+from scaling.scalers.resource.scaler import AzureResourceScaler
 from scaling.service import registry
 from scaling.service.assembly import QUEUES, assemble
 from scaling.service.autoscaler import Autoscaler
@@ -40,6 +41,9 @@ HOSTING, SLICES = (
 )  # the schedule is read only where the app consumes in slices
 
 _PLAN_ROLE = "the role 'Tidemark Plan Scaler' of the templates, or 'Web Plan Contributor',"
+_RESOURCE_ROLE = (
+    "the role of the templates for its kind (docs/settings.md), or one with the type's read and write,"
+)
 _AUTOSCALE_ROLE = "the role 'Tidemark Autoscale Reader' of the templates, or 'Monitoring Reader',"
 _THROUGHPUT_ROLE = "the role 'Tidemark Throughput Scaler' of the templates, or 'Cosmos DB Operator',"
 
@@ -252,7 +256,7 @@ def _of_target(case: Case, target: str, autoscaler: Autoscaler) -> Iterator[Chec
     params = _params(spec)
     if (needed := right_of(params)) is not None:
         yield _right(case, target, needed)
-    if isinstance(params, AppServicePlanScaler.Params):
+    if isinstance(params, AppServicePlanScaler.Params | AzureResourceScaler.Params):
         yield _autoscale(case, target, params.resource_id)
 
 
@@ -272,6 +276,8 @@ def right_of(params: object) -> Right | None:
     """The right that a scaler of ours needs; None where Resource Manager is not the one to ask."""
     if isinstance(params, AppServicePlanScaler.Params):
         return Right(params.resource_id, "Microsoft.Web/serverfarms/write", _PLAN_ROLE)
+    if isinstance(params, AzureResourceScaler.Params):
+        return Right(params.resource_id, f"{params.known.type}/write", _RESOURCE_ROLE)
     if isinstance(params, CosmosThroughputScaler.Params) and params.resource_id:
         of_container = ThroughputId.parse(params.resource_id).container is not None
         kind = "sqlDatabases/containers" if of_container else "sqlDatabases"
@@ -298,6 +304,8 @@ def _capacity(case: Case, target: str, spec: PolicySpec, scaler: Scaler) -> Chec
 
 
 def _capacity_text(capacity: Capacity) -> str:
+    if capacity.advised:
+        return "nothing is changed here: what is decided is told to who asks"
     ceiling = "" if capacity.ceiling is None else f", at most {capacity.ceiling}"
     return f"{capacity.current} now{ceiling}"
 
@@ -320,7 +328,7 @@ def _autoscale(case: Case, target: str, resource_id: str) -> Check:
     async def call() -> list[Finding]:
         return [verdicts.autoscale(target, await calls.autoscale_holder(case.settings, resource_id))]
 
-    place = "the plan's resource group, or its subscription"
+    place = "the resource group of what is scaled, or its subscription"
     return Check("autoscale", target, Needs(_AUTOSCALE_ROLE, place), call)
 
 

@@ -362,7 +362,14 @@ def test_no_setting_is_set_that_nothing_reads(world: str) -> None:
     read = {name for table in tables for name in documented_settings(table)}
     given = {
         each[key]
-        for parameter in ("plans", "cosmosContainers", "serviceBusNamespaces", "eventHubs", "storageAccounts")
+        for parameter in (
+            "plans",
+            "resources",
+            "cosmosContainers",
+            "serviceBusNamespaces",
+            "eventHubs",
+            "storageAccounts",
+        )
         for each in WORLDS[world][parameter]
         for key in ("setting", "connection")
         if key in each

@@ -90,6 +90,28 @@ def test_with_built_in_roles_none_is_made_and_each_has_its_counterpart() -> None
     }
 
 
+def test_each_kind_of_resource_has_a_role_of_its_own_and_none_is_made_for_nothing() -> None:
+    own, built_in = given("resources of all kinds"), given("resources of all kinds, built-in roles")
+
+    assert {
+        ("Tidemark Container App Scaler", "shop"),
+        ("Tidemark Scale Set Scaler", "workers"),
+        ("Tidemark Event Hubs Units Scaler", "evhns-scaled"),
+        ("Tidemark Service Bus Units Scaler", "sb-scaled"),
+        ("Tidemark Autoscale Reader", "rg-apps"),
+        ("Tidemark Autoscale Reader", "rg-bus"),
+    } <= own
+    assert {
+        ("Container Apps Contributor", "shop"),
+        ("Virtual Machine Contributor", "workers"),
+        ("Azure Event Hubs Data Owner", "evhns-scaled"),
+        ("Azure Service Bus Data Owner", "sb-scaled"),
+    } <= built_in
+    assert not {
+        name for name in roles_of("everything").values() if name.endswith(("App Scaler", "Units Scaler"))
+    }
+
+
 def test_the_data_owner_of_service_bus_can_be_had_beside_our_own_roles() -> None:
     found = given("data owner all the same")
 
@@ -111,6 +133,10 @@ OF_ITS_OWN = "Microsoft.Authorization/permissions/read"  # the doctor asks what 
 ACTIONS = {
     "Tidemark Plan Scaler": {"read", "write", "skus/read", "operationresults/read", OF_ITS_OWN},
     "Tidemark Autoscale Reader": {"read"},
+    "Tidemark Container App Scaler": {"read", "write", OF_ITS_OWN},
+    "Tidemark Event Hubs Units Scaler": {"read", "write", OF_ITS_OWN},
+    "Tidemark Scale Set Scaler": {"read", "write", OF_ITS_OWN},
+    "Tidemark Service Bus Units Scaler": {"read", "write", OF_ITS_OWN},
     "Tidemark Service Bus Counter": {"read", "queues/read", "topics/read", "topics/subscriptions/read"},
     "Tidemark Throughput Scaler": {OF_ITS_OWN}
     | {

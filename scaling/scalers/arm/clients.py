@@ -92,12 +92,14 @@ def open_requests(settings: Mapping[str, str]) -> ArmRequests:
     return ArmRequests(identity, retries=retries, **options)
 
 
-def open_resources(settings: Mapping[str, str]) -> ArmResources:
-    """A client of resources of any type; as `open_clients`."""
+def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
+    """A client of resources of any type; as `open_clients`. A `patient` one waits out throttling: for many lists in a row."""
     from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
 
     identity, options = _identity(settings)
     retries = {name: options.pop(name) for name in _RETRIES}
+    if patient:
+        retries = {"retry_total": 8, "retry_status": 8}
     return ArmResources(identity, retries=retries, **options)
 
 

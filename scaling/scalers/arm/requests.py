@@ -67,12 +67,12 @@ class ArmRequests:
 
     def autoscale_settings(self, scope: str) -> AsyncIterator[Entry]:
         """The Azure Monitor autoscale settings of a subscription or a resource group, by its id."""
-        return self._entries(f"{scope}/providers/Microsoft.Insights/autoscalesettings", AUTOSCALE_VERSION)
+        return self.entries(f"{scope}/providers/Microsoft.Insights/autoscalesettings", AUTOSCALE_VERSION)
 
     def permissions(self, resource_id: str) -> AsyncIterator[Entry]:
         """What the caller may do with a resource: an entry for each role, with `actions` and `notActions`."""
         path = f"{resource_id.strip().rstrip('/')}/providers/Microsoft.Authorization/permissions"
-        return self._entries(path, PERMISSIONS_VERSION)
+        return self.entries(path, PERMISSIONS_VERSION)
 
     async def sign_in(self, site_id: str) -> Entry:
         """How the platform signs people in to an app: its authsettingsV2, without secrets."""
@@ -109,8 +109,8 @@ class ArmRequests:
             raise HttpResponseError(response=answer)
         return answer.json()
 
-    async def _entries(self, path: str, version: str) -> AsyncIterator[Entry]:
-        """All entries, page by page as they are asked for. Raises ValueError for an answer of another form."""
+    async def entries(self, path: str, version: str) -> AsyncIterator[Entry]:
+        """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form."""
         url = path
         while url:
             page = await self._got(url, version)

@@ -1,0 +1,76 @@
+"""What the local servers hold, as Resource Manager lists it: so that `tidemark discover` reads a stack as a subscription."""
+
+from collections.abc import Callable
+from typing import Any
+
+from devstack.cosmos import CosmosServer
+from devstack.event_hubs import EventHubsServer
+from devstack.resource_manager import ResourceManagerServer
+from devstack.service_bus import ServiceBusServer
+
+Documents = Callable[[], list[dict[str, Any]]]
+
+
+def publish(
+    arm: ResourceManagerServer,
+    group: str,
+    *,
+    service_bus: ServiceBusServer,
+    event_hubs: EventHubsServer,
+    cosmos: CosmosServer,
+) -> None:
+    """Lists of namespaces, queues, hubs and containers in a resource group, by its id; what comes later is seen, too."""
+    bus, hubs, account = (
+        f"{group}/providers/{type_}/local"
+        for type_ in (
+            "Microsoft.ServiceBus/namespaces",
+            "Microsoft.EventHub/namespaces",
+            "Microsoft.DocumentDB/databaseAccounts",
+        )
+    )
+    topics, databases = service_bus.broker.topics, cosmos.account.databases
+    arm.resources.listers |= {
+        "microsoft.servicebus/namespaces": lambda: [_namespace(bus, service_bus.endpoint)],
+        "microsoft.servicebus/namespaces/queues": lambda: [
+            _named(f"{bus}/queues", queue.name) for queue in service_bus.broker.queues.values()
+        ],
+        "microsoft.servicebus/namespaces/topics": lambda: [
+            _named(f"{bus}/topics", topic.name) for topic in topics.values()
+        ],
+        "microsoft.servicebus/namespaces/topics/subscriptions": lambda: [
+            _named(f"{bus}/topics/{topic.name}/subscriptions", each.name.rpartition("/")[2])
+            for topic in topics.values()
+            for each in topic.subscriptions.values()
+        ],
+        "microsoft.eventhub/namespaces": lambda: [_namespace(hubs, event_hubs.endpoint)],
+        "microsoft.eventhub/namespaces/eventhubs": lambda: [
+            _named(f"{hubs}/eventhubs", hub.name) for hub in event_hubs.hubs
+        ],
+        "microsoft.eventhub/namespaces/eventhubs/consumergroups": lambda: [
+            _named(f"{hubs}/eventhubs/{hub.name}/consumergroups", name)
+            for hub in event_hubs.hubs
+            for name in hub.consumer_groups.values()
+        ],
+        "microsoft.documentdb/databaseaccounts": lambda: [_named(account.rpartition("/")[0], "local")],
+        "microsoft.documentdb/databaseaccounts/sqldatabases": lambda: [
+            _named(f"{account}/sqlDatabases", name) for name in databases
+        ],
+        "microsoft.documentdb/databaseaccounts/sqldatabases/containers": lambda: [
+            _named(f"{account}/sqlDatabases/{database.name}/containers", name)
+            for database in databases.values()
+            for name in database.containers
+        ],
+    }
+
+
+def _named(scope: str, name: str) -> dict[str, Any]:
+    return {"id": f"{scope}/{name}", "name": name}
+
+
+def _namespace(resource_id: str, endpoint: str) -> dict[str, Any]:
+    return {
+        **_named(*resource_id.rpartition("/")[::2]),
+        "location": "local",
+        "sku": {"name": "Standard", "capacity": 1},
+        "properties": {"serviceBusEndpoint": f"https://{endpoint}/"},
+    }

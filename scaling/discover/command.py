@@ -1,0 +1,120 @@
+"""`tidemark discover`: a first tidemark.toml for what a subscription has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from azure.core.exceptions import AzureError
+from rich.console import Console
+from rich.markup import escape
+from typer import Option
+
+from foundation.app_settings import ROOT, local_settings, settings_of
+from foundation.errors import SettingsError
+from foundation.sanitize import one_line, without_secrets
+from foundation.wording import count_text
+from scaling.discover.found import Found
+from scaling.discover.reading import SubscriptionReader
+from scaling.discover.writing import Written, written
+from scaling.places.where import Root
+from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.errors import classify
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+errors = Console(stderr=True)
+
+_SUBSCRIPTION = re.compile(r"/subscriptions/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/", re.IGNORECASE)
+
+
+@app.command("discover")
+def discover_command(
+    out: Annotated[Path, Option(help="File to write; one that is there is kept.")] = Path("tidemark.toml"),
+    subscription: Annotated[
+        str,
+        Option(
+            envvar="AZURE_SUBSCRIPTION_ID",
+            help="Id of the subscription; else that of the resources in the app settings, as on the local stack.",
+        ),
+    ] = "",
+    settings_file: Annotated[
+        Path | None,
+        Option(
+            "--settings", help="A local.settings.json to which the app settings that are missing are added."
+        ),
+    ] = None,
+    root: Root = ROOT,
+) -> None:
+    """Reads a subscription, or the local stack, and writes a first tidemark.toml for what it found: in dry-run, with comments."""
+    try:
+        settings = settings_of(root)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+    chosen = subscription or _told_by(settings)
+    if not _SUBSCRIPTION.fullmatch(f"/subscriptions/{chosen}/"):
+        raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
+    if out.exists():
+        _fail(f"{out} is there already; move it away, or name another file with --out")
+    try:
+        found = asyncio.run(_read(settings, chosen))
+        made = written(found, settings)
+        _keep(out, made, settings_file)
+    except (ValueError, OSError, SettingsError) as error:
+        _fail(str(error))
+    except AzureError as error:
+        _fail(classify(error).story)
+    _tell(out, found, made, settings_file)
+
+
+def _told_by(settings: Mapping[str, str]) -> str:
+    """The subscription of the resources that app settings name, where there is one only."""
+    told = {match[1].lower() for value in settings.values() for match in _SUBSCRIPTION.finditer(value)}
+    return told.pop() if len(told) == 1 else ""
+
+
+async def _read(settings: Mapping[str, str], subscription: str) -> Found:
+    async with await asyncio.to_thread(open_resources, settings, patient=True) as client:
+        return await SubscriptionReader(client, subscription).read()
+
+
+def _keep(out: Path, made: Written, settings_file: Path | None) -> None:
+    """The file, and before it the settings that it names: a file without them would not pass."""
+    if settings_file is not None and made.settings:
+        there = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.exists() else {}
+        local_settings(settings_file)  # raises for another form
+        values = {**made.settings, **there.get("Values", {})}
+        document = {"IsEncrypted": False, **there, "Values": values}
+        _write(settings_file, json.dumps(document, indent=2) + "\n")
+    _write(out, made.text)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it, or nothing: what is cut off by a full disk is no configuration."""
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
+def _tell(out: Path, found: Found, made: Written, settings_file: Path | None) -> None:
+    targets, sources = count_text(len(made.targets), "target"), count_text(len(found.sources), "backlog")
+    console.print(
+        f"{escape(str(out))}: {targets} in dry-run, of {sources} found; every guess is marked", soft_wrap=True
+    )
+    for line in found.unread:
+        console.print(f"[yellow]{escape(one_line(without_secrets(line)))}[/]", soft_wrap=True)
+    if made.settings and settings_file is None:
+        console.print("App settings it needs:")
+        for name, value in made.settings.items():
+            console.print(f"  {escape(name)}={escape(value)}", soft_wrap=True)
+    console.print("Next: tidemark lint")
+
+
+def _fail(message: str) -> NoReturn:
+    errors.print(f"[red]error:[/] {escape(one_line(without_secrets(message)))}", soft_wrap=True)
+    raise typer.Exit(1)
