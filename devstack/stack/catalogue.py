@@ -20,14 +20,9 @@ def publish(
     cosmos: CosmosServer,
 ) -> None:
     """Lists of namespaces, queues, hubs and containers in a resource group, by its id; what comes later is seen, too."""
-    bus, hubs, account = (
-        f"{group}/providers/{type_}/local"
-        for type_ in (
-            "Microsoft.ServiceBus/namespaces",
-            "Microsoft.EventHub/namespaces",
-            "Microsoft.DocumentDB/databaseAccounts",
-        )
-    )
+    bus = f"{group}/providers/Microsoft.ServiceBus/namespaces/local"
+    hubs = f"{group}/providers/Microsoft.EventHub/namespaces/local"
+    account = f"{group}/providers/Microsoft.DocumentDB/databaseAccounts/local"
     topics, databases = service_bus.broker.topics, cosmos.account.databases
     arm.resources.listers |= {
         "microsoft.servicebus/namespaces": lambda: [_namespace(bus, service_bus.endpoint)],
