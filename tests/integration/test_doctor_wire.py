@@ -18,7 +18,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 from azure.storage.queue import QueueClient
 
-from devstack.resource_manager.resources import Resource
+from devstack.resource_manager.resources.store import Resource
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, Stack
 from foundation.checkup import Verdict

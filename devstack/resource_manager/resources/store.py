@@ -28,11 +28,15 @@ from devstack.resource_manager.resources.rules import RULES
 _WITHOUT_LOCATION = {"microsoft.authorization/roledefinitions", "microsoft.authorization/roleassignments"}
 _LOCATION_OF_CHILDREN = {"microsoft.network/privatednszones/virtualnetworklinks"}
 
-# Providers whose resources are listed, also where there are none.
-_LISTED = (
-    *("microsoft.app/", "microsoft.compute/", "microsoft.documentdb/", "microsoft.eventhub/"),
-    *("microsoft.servicebus/", "microsoft.storage/", "microsoft.web/"),
-)
+# Types that are listed also where there are none.
+_LISTED = {
+    *("microsoft.app/containerapps", "microsoft.compute/virtualmachinescalesets"),
+    *("microsoft.documentdb/databaseaccounts", "microsoft.eventhub/namespaces"),
+    *("microsoft.eventhub/namespaces/eventhubs", "microsoft.servicebus/namespaces"),
+    *("microsoft.servicebus/namespaces/queues", "microsoft.servicebus/namespaces/topics"),
+    *("microsoft.servicebus/namespaces/topics/subscriptions", "microsoft.storage/storageaccounts"),
+    *("microsoft.storage/storageaccounts/queueservices/queues", "microsoft.web/serverfarms"),
+}
 
 # Providers whose clients take 200 alone for what is new; the others answer 201.
 _NEW_IS_200 = {"microsoft.web", "microsoft.documentdb", "microsoft.insights"}
@@ -137,7 +141,7 @@ class ResourcesApi:
         """The resources of a type under a subscription, a group or another resource, on one page."""
         scope, kind = _listed(call.path)
         lister = self.listers.get(kind)
-        if lister is None and not kind.startswith(_LISTED):
+        if lister is None and kind not in _LISTED and not self._of_type(kind):
             raise front_door_error(
                 404, "InvalidResourceType", f"The local Resource Manager has no lists of {kind}."
             )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import structs
@@ -27,7 +27,7 @@ from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import Failure, classify
 from scaling.scalers.arm.errors import Kind as FailureKind
 from scaling.scalers.arm.holder import AutoscaleHolder
-from scaling.scalers.arm.resources import ArmResources, Followed, ResourceId
+from scaling.scalers.arm.resource_id import ResourceId
 from scaling.scalers.carrying_out import (
     FIRST_WAIT,
     Order,
@@ -41,6 +41,9 @@ from scaling.scalers.carrying_out import (
 from scaling.scalers.resource.kinds import KINDS, Kind
 from scaling.scalers.resource.resource import Seen, changed, seen_of, why_refused
 from scaling.target_facts import TargetFacts
+
+if TYPE_CHECKING:
+    from scaling.scalers.arm.resources import ArmResources, Followed
 
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2}(-preview)?)?$")]
 Path = Annotated[str, msgspec.Meta(pattern=r"^(\w+(\.\w+)*)?$")]

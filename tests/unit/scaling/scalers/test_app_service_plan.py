@@ -338,7 +338,7 @@ def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hang
         plans.get_server_farm_skus = hanging.get_server_farm_skus
     scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
     scaler._reader._clients._client = SimpleNamespace(
-        web=SimpleNamespace(app_service_plans=plans), lists=settings
+        web=SimpleNamespace(app_service_plans=plans), requests=settings
     )
 
     async def ticks():
