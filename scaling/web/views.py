@@ -57,9 +57,7 @@ class MetricView(Struct, frozen=True):
 
 
 class LevelView(Struct, frozen=True):
-    """A threshold at the present instance count. `by_count` are (count, value) from 0 instances on, one pair
-    where the value changes; it is empty where the value is the same for every count.
-    """
+    """A threshold at the present count. `by_count` are (count, value) from 0 on, one pair where the value changes, if it does."""
 
     metric: str
     statistic: str
