@@ -94,7 +94,7 @@ def _target(
         yield 'scaler = "azure_resource"'
         yield f'kind = "{target.kind}"'
     yield f"resource_id = {_text(target.resource_id)}"
-    yield f"minimum = {min(size, 1)}"
+    yield f"minimum = {min(size, 1)} # guess: what has to be there however little waits"
     yield f"maximum = {maximum} # guess: what the bill may be, and what a database behind it can take"
     yield ""
     if source is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -38,10 +38,12 @@ class ActivationRule:
         return self._metrics
 
     def levels(self, current: int) -> tuple[LevelLine, ...]:
-        """The threshold, while there is nothing that runs; otherwise the other rules' levels are what counts."""
-        if current > 0:
+        """The threshold, where it is what counts: from zero to one and back. Nothing is below a threshold of 0."""
+        if current > 1 or (current == 1 and not self._above):
             return ()
-        return tuple(LevelLine(metric, "latest", "out", self._above) for metric in self._metrics)
+        way: Literal["out", "in"] = "out" if current == 0 else "in"
+        statistic = "latest" if current == 0 else "maximum"
+        return tuple(LevelLine(metric, statistic, way, self._above) for metric in self._metrics)
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         return self._of_none(view) if view.current == 0 else self._of_some(view)

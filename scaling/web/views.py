@@ -85,7 +85,6 @@ class TargetView(Struct, frozen=True):
 
     target: str
     scaler: str
-    unit: str
     current: int | None
     desired: int | None
     minimum: int
@@ -116,6 +115,7 @@ class TargetView(Struct, frozen=True):
     shadow: ShadowView | None = None
     budget: BudgetView | None = None
     interval: float = 60.0
+    unit: str = "instances"
 
 
 class PoisonView(Struct, frozen=True):

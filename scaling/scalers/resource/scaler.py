@@ -228,7 +228,12 @@ class AzureResourceScaler:
         except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: the resource is asked
             failure = classify(error)
             refused = None if accepted else self._refused(order, seen, failure)
-            return refused or await self._read_back(order, wanted, failure, accepted=accepted)
+            if refused is not None:
+                return refused
+            effect = await self._read_back(order, wanted, failure, accepted=accepted)
+            # It was still going on, of which not every resource tells a state.
+            late = accepted and isinstance(error, TimeoutError) and effect.outcome is EffectOutcome.FAILED
+            return structs.replace(effect, outcome=EffectOutcome.ACCEPTED) if late else effect
         return await self._read_back(order, wanted, None, accepted=True)
 
     async def _follow(self, client: ArmResources, operation: Followed | None) -> None:
