@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -41,6 +42,7 @@ def doctor_command(
 
     With --app the deployed app tries it, with its own rights.
     """
+    logging.getLogger("azure").addHandler(logging.NullHandler())  # what goes wrong is told below, in our words
     try:
         checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except AppError as error:

@@ -10,6 +10,7 @@ from azure.eventhub import EventData, EventHubProducerClient
 
 from consumer.doctor import checks, trials
 from consumer.stores.sql.tables import ddl
+from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, CONSUMER_GROUP, EVENT_HUB, EVENT_HUB_PARTITIONS, Stack
 from foundation.checkup import Verdict
 from scaling.doctor.running import run
@@ -106,6 +107,17 @@ def test_events_that_may_not_be_received(stack):
 def test_documents_that_may_not_be_written(stack):
     wrong = re.sub("AccountKey=[^;]{4}", "AccountKey=AAAA", stack.settings["CosmosConnection"])
     told = only_bad(examined(stack, CosmosConnection=wrong))
+
+    assert (told.check, told.verdict) == ("write", Verdict.FAILED)
+    assert "'Cosmos DB Built-in Data Contributor'" in told.remedy
+
+
+def test_documents_that_may_be_read_and_not_written(stack):
+    """What a reader's role is in Azure."""
+    refusal = Fault("docs.delete", "error", count=None, status=403, condition="5300")
+    stack.call(lambda: stack.server.cosmos.faults.add(refusal))
+    told = only_bad(examined(stack))
+    stack.call(stack.server.cosmos.faults.clear)
 
     assert (told.check, told.verdict) == ("write", Verdict.FAILED)
     assert "'Cosmos DB Built-in Data Contributor'" in told.remedy
