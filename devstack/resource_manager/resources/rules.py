@@ -34,6 +34,7 @@ BUILT_IN_ROLES = {
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
     "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
     "a638d3c7-ab3a-418d-83e6-5f17a39d4fde": "Azure Event Hubs Data Receiver",
+    "acdd72a7-3385-48ef-bd42-f606fba81ae7": "Reader",
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
 }
