@@ -42,7 +42,9 @@ def doctor_command(
 
     With --app the deployed app tries it, with its own rights.
     """
-    logging.getLogger("azure").addHandler(logging.NullHandler())  # what goes wrong is told below, in our words
+    logging.getLogger("azure").addHandler(
+        logging.NullHandler()
+    )  # what goes wrong is told below, in our words
     try:
         checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except AppError as error:

@@ -437,7 +437,7 @@ async def test_a_reader_sees_who_is_signed_in_and_what_orders_would_need(show, a
     pause = card(page).get_by_role("button", name="Pause plan-orders")
 
     assert (await page.locator("#who").inner_text()).split("\n") == [
-        "anna@example.org, reads only",
+        "reading as anna@example.org",
         "Sign out",
     ]
     assert await page.get_by_role("link", name="Sign out").get_attribute("href") == "/.auth/logout"

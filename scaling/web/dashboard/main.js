@@ -70,7 +70,7 @@ class App {
     signedIn = status.signed_in ?? null;
     mayOrder = status.may_order ?? null;
     byId("who").hidden = signedIn === null;
-    setText(byId("who-name"), mayOrder === false ? `${signedIn}, reads only` : String(signedIn));
+    setText(byId("who-name"), `${mayOrder === false ? "reading as " : ""}${signedIn ?? ""}`);
     this.targets.update(status.targets);
     this.decisions.offer(status.targets.map((view) => view.target));
     this.showPoison(status.poison);

@@ -8,9 +8,10 @@ import pytest
 from aiohttp import web
 from azure.core.exceptions import HttpResponseError
 
-from foundation.checkup import Verdict
+from foundation.checkup import Verdict, ok
 from foundation.http.callers import Door, RefusedError, admit
-from scaling.doctor import calls, checks
+from foundation.http.deployed_app import Access
+from scaling.doctor import calls, checks, examination
 from scaling.doctor.sign_in import FORGED, Answer, by_answers, by_environment, by_platform
 
 CLIENT = "33333333-4444-5555-6666-777777777777"
@@ -217,6 +218,24 @@ def test_an_identity_that_may_not_look_is_told_what_it_needs(monkeypatch):
     assert (told.verdict, nameless.verdict) == (Verdict.WARNING, Verdict.WARNING)
     assert "'Reader' on the function app" in told.remedy
     assert "WEBSITE_OWNER_NAME" in nameless.found
+
+
+class LocalApp:
+    """A host on a developer's machine."""
+
+    access = Access("http://localhost:7071")
+
+    async def get(self, path, type_, **_):
+        return type_((ok("clock", "here", "fine"),))
+
+
+async def test_a_host_on_this_machine_is_open_to_this_machine_and_not_knocked_at(monkeypatch):
+    async def knocked(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(examination, "knocked", knocked)
+
+    assert (await examination.examine_deployed(LocalApp(), {})).summary == "1 check: 1 ok"
 
 
 def test_an_app_that_cannot_reach_itself_is_no_failure(monkeypatch):
