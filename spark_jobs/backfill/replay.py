@@ -181,6 +181,8 @@ class _Asking:
                     except coordinator.UnreachableError as error:
                         why = str(error)
                     else:
+                        if limit.expired():  # the client took its cancellation for its own time that was up
+                            raise TimeoutError
                         if answer.amount:
                             self.holds = answer.number
                             self.writing.take(answer)

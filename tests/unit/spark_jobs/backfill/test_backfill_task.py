@@ -1,14 +1,18 @@
 """What a task makes of the rows it gets."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from consumer.model import Event
+from spark_jobs.backfill import replay as replay_module
 from spark_jobs.backfill import task as module
 from spark_jobs.backfill.budget.board import Counts
+from spark_jobs.backfill.budget.coordinator import Answer, UnreachableError
 from spark_jobs.backfill.task import events_of, replay_partition
+from tests.virtual_time import in_virtual_time
 
 
 def rows(*numbers, partition="3", **values):
@@ -51,6 +55,32 @@ def replayed(monkeypatch):
 
     monkeypatch.setattr(module, "replay", replay)
     return found
+
+
+class SlowClient:
+    """Its first answer comes too late: it takes the end of the task's patience for the end of its own."""
+
+    def __init__(self):
+        self.asked = 0
+
+    async def ask(self, _ask):
+        self.asked += 1
+        if self.asked == 1:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise UnreachableError("no answer within a second") from None
+        return Answer(amount=10.0, number=1, seconds=3.0)
+
+
+@in_virtual_time
+async def test_a_share_that_comes_after_the_tasks_patience_ended_is_told_as_such():
+    asking = replay_module._Asking(
+        SlowClient(), "3", "1.1", SimpleNamespace(look=Counts, take=lambda _answer: None)
+    )
+
+    with pytest.raises(UnreachableError, match="gave no share of the budget in time"):
+        await asking.keep_on()
 
 
 def test_rows_become_the_events_the_consumer_would_have_received():
