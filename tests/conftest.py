@@ -38,8 +38,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are cores: a test that talks to servers waits for a fifth of its time."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are cores: a test that talks to servers waits for half of its time."""
+    return (os.cpu_count() or 1) + 2
 
 
 class FilesAndOneSpark(LoadFileScheduling):
