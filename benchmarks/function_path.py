@@ -27,7 +27,7 @@ from devstack.stack.supervisor import ROOT
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode
 
-CONCURRENCY = 12  # batchSize 8 + newBatchThreshold 4 of host.json
+CONCURRENCY = 24  # batchSize 16 + newBatchThreshold 8 of host.json
 
 TARGET = """
 [targets.t{n}]

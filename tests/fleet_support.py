@@ -1,10 +1,12 @@
 """A fleet of targets in virtual time: the host's timers and queues, and ports that hang or fail on demand."""
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
+from foundation.app_settings import ROOT
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricsReport, ScaleAction
 from scaling.ports import Reading
@@ -16,7 +18,8 @@ from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy
 
-SLOTS = 12  # batchSize + newBatchThreshold of host.json
+QUEUES = json.loads((ROOT / "host.json").read_text(encoding="utf-8"))["extensions"]["queues"]
+SLOTS = QUEUES["batchSize"] + QUEUES["newBatchThreshold"]
 VISIBILITY = 30.0
 DEQUEUES = 5
 HANG = object()
