@@ -96,9 +96,7 @@ class SubscriptionReader:
             if refusal is not None:
                 self._left_out.append(f"{known.type} {document['name']}: {refusal}")
                 return
-            note = (
-                f"{known.type.partition('/')[2]}, {seen.value} {known.unit}, {document.get('location', '')}"
-            )
+            note = f"{known.type.partition('/')[2]}, {known.facts.counted(seen.value)}, {document.get('location', '')}"
             self._add(kind, document, note, seen.value, seen.ceiling)
 
         return read

@@ -65,7 +65,7 @@ def _head(
     found: Found, active: list[FoundTarget], backlogs: list[FoundSource], needed: Mapping[str, str]
 ) -> Iterator[str]:
     yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(found.subscription)}."
-    yield f"# It has {count_text(len(active), 'target')}; {count_text(len(backlogs), 'queue')} were found for them."
+    yield f"# It has {count_text(len(active), 'target')}, and as backlogs of these {count_text(len(backlogs), 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
     if needed:

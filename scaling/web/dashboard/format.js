@@ -51,6 +51,7 @@ const LOOKS = {
   scale_in: ["▼", "in"], above_maximum: ["▼", "in"],
   within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"],
   at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], over_budget: ["⊤", "warn"], between_steps: ["⊥", "hold"],
+  not_active: ["⊥", "hold"], still_active: ["⊥", "hold"],
   guarded: ["◆", "guard"], lock_step: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],
   paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
