@@ -25,6 +25,16 @@ SUMMARIES: dict[str, str] = {
 JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 """Command to module. A module has `command`, a typer function whose docstring is the help."""
 
+HERE = ("advise", "backtest", "telemetry-aggregation")
+"""What runs on one machine without Spark, too: in a module `local` beside `job`."""
+
+COMMANDS = {"spark", "runs", *HERE}
+
+
+def local_module(name: str) -> str:
+    return JOBS[name].removesuffix("job") + "local"
+
+
 # The options that jobs share, by the same names everywhere.
 Output = Annotated[
     str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
@@ -77,8 +87,8 @@ app = typer.Typer(
 def mount(parent: typer.Typer) -> None:
     """Adds `spark`, and what runs on one machine without it, to the `tidemark` command."""
     parent.add_typer(app)
-    for name in ("advise", "backtest"):
-        _add(parent, name, f"spark_jobs.{name}.local", SUMMARIES[name])
+    for name in HERE:
+        _add(parent, name, local_module(name), SUMMARIES[name])
     _add(
         parent,
         "runs",

@@ -4,11 +4,12 @@
 
 `sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per
 series and hour; DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series
-(100 targets of 8 metrics); 50 million rows are 43 samples a minute. Ours also finds the first and last sample of each minute and
-drops duplicates (of which the data has none); the peers do not. CPU seconds are user and system time of the whole
-process tree, the start of Python and Java included; `work` leaves the start out: of imports and of the session. A cell on
-one core is confined to it by the operating system, with all its threads. Figures are medians of the rounds, in each of which
-every cell runs once.
+(100 targets of 8 metrics); 50 million rows are 43 samples a minute. Ours, `tidemark telemetry-aggregation` (`tidemark`) and the
+job on Spark, make all columns of the table gauges in both rows, for the one window (`--windows`), and drop duplicates, of which
+the data has none; the peers make what was named. CPU seconds are user and system time of the whole process tree, the start of
+Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
+the operating system, with all its threads. Figures are medians of the rounds, in each of which every cell runs once. `load`
+is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -32,6 +33,7 @@ FILES = 16
 SERIES = 800
 KINDS = ("sums", "percentiles")
 PEERS = ("duckdb", "polars")
+WINDOW = {"sums": "1m", "percentiles": "1h"}
 
 
 def generate(folder: Path, rows: int) -> None:
@@ -126,36 +128,41 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
 
 
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
-    from spark_jobs.sources.registration import spark_session
-    from spark_jobs.telemetry_aggregation.gauges import gauges
-    from spark_jobs.telemetry_aggregation.minutes.cells import WINDOWS
-    from spark_jobs.telemetry_aggregation.sample_files import states_of_files
+    from typer.testing import CliRunner
 
-    spark = spark_session("benchmark", cores=cores)
+    from tidemark.__main__ import PARTS, command_line
+
+    app = command_line({"spark": PARTS["spark"]})
     started = cpu_seconds(), time.perf_counter()
-    states = states_of_files(spark.read.parquet(str(data)))
-    if kind == "sums":
-        table = states.selectExpr(
-            *("subject", "metric", "minute", "samples", "total", "total / samples as mean", "min", "max")
-        )
-    else:
-        hours = gauges(states, {"1h": WINDOWS["1h"]})
-        table = hours.selectExpr(
-            *("subject", "metric", "unix_micros(window_start) as minute", "samples", "p50", "p95", "p99")
-        )
-    table.write.parquet(f"{result}.parquet")
+    argv = ["telemetry-aggregation", "--metrics", str(data), "--output", f"{result}.tables"]
+    done = CliRunner().invoke(app, [*argv, "--windows", WINDOW[kind], "--cores", str(cores)])
+    assert done.exit_code == 0, done.output
+    Path(f"{result}.tables/gauges.parquet").replace(f"{result}.parquet")
     return started
 
 
-CELLS = {"duckdb": duckdb_cell, "polars": polars_cell, "tidemark": tidemark_cell}
+def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    from spark_jobs.sources.registration import spark_session
+    from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
+    from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
+
+    spark = spark_session("benchmark", cores=cores)
+    started = cpu_seconds(), time.perf_counter()
+    windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
+    made = made_of_files(spark.read.parquet(str(data)), windows=windows).persist()
+    gauges_of_files(made, windows).write.parquet(f"{result}.parquet")
+    return started
+
+
+CELLS = {"duckdb": duckdb_cell, "polars": polars_cell, "tidemark": tidemark_cell, "on Spark": spark_cell}
 
 
 def run_cell(engine: str, kind: str, data: Path, result: Path, cores: int) -> None:
-    begun = time.perf_counter()
+    begun, load = time.perf_counter(), os.getloadavg()[0]
     cpu_started, started = CELLS[engine](kind, data, result, cores)
     ended, cpu = time.perf_counter(), cpu_seconds()
     measured = {"wall": ended - begun, "wall_work": ended - started, "cpu": cpu, "work": cpu - cpu_started}
-    print(json.dumps({**measured, "mb": peak_megabytes()}))
+    print(json.dumps({**measured, "mb": peak_megabytes(), "load": load}))
 
 
 def measure(engine: str, kind: str, data: Path, scratch: Path, cores: int) -> dict[str, float]:
@@ -176,7 +183,7 @@ def measure(engine: str, kind: str, data: Path, scratch: Path, cores: int) -> di
 # -- the comparison
 
 
-def check(kind: str, scratch: Path, cores: int) -> str:
+def check(kind: str, own_engine: str, scratch: Path, cores: int) -> str:
     """Compares the results; raises AssertionError where they differ, returns what was found."""
     import duckdb
 
@@ -185,11 +192,11 @@ def check(kind: str, scratch: Path, cores: int) -> str:
         return f"'{path}/*.parquet'" if path.is_dir() else f"'{path}'"
 
     connection = duckdb.connect()
-    peer, own = table("duckdb"), table("tidemark")
-    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and epoch_us(d.start) = t.minute"
+    peer, own = table("duckdb"), table(own_engine)
+    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and epoch_us(d.start) = epoch_us(t.window_start)"
     if kind == "sums":
         wrong = connection.execute(
-            f"select count(*), count(*) filter (d.samples is distinct from t.samples or d.total is distinct from t.total"
+            f"select count(*), count(*) filter (d.samples is distinct from t.samples"
             f" or d.min is distinct from t.min or d.max is distinct from t.max or abs(d.mean - t.mean) > 1e-9 * t.mean) {join}"
         ).fetchone()
         assert wrong is not None
@@ -239,8 +246,9 @@ def compare(data: Path, scratch: Path, rows: int, rounds: int) -> None:
             for engine in CELLS:
                 for cores in (2, 1):
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
-            checked = check(kind, scratch, 2)
-        print(f"\n{kind}: {checked}")
+            checked = [check(kind, engine, scratch, 2) for engine in ("tidemark", "on Spark")]
+            assert checked[0] == checked[1]
+        print(f"\n{kind}: {checked[0]}")
         found = {cell: median(of) for cell, of in measured.items()}
         print_cells({engine: found[engine, 2] for engine in CELLS})
         print_scaling(found)
@@ -252,11 +260,11 @@ def median(cells: list[dict[str, float]]) -> dict[str, float]:
 
 def print_cells(found: dict[str, dict[str, float]]) -> None:
     fastest, fastest_work = (min(found[peer][name] for peer in PEERS) for name in ("cpu", "work"))
-    print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}")
+    print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}{'load':>7}")
     for engine, cell in found.items():
         ratio, work = cell["cpu"] / fastest, cell["work"] / fastest_work
         print(
-            f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}",
+            f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
             flush=True,
         )
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from scaling.model import MOVED, EffectOutcome
-from spark_jobs.telemetry_aggregation.minutes.cells import MICROS, MINUTE
+from spark_jobs.telemetry_aggregation.minutes.samples import MICROS, MINUTE
 from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_windows, micros, starts
 from spark_jobs.telemetry_aggregation.schemas import SCALING
 

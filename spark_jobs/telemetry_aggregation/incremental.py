@@ -28,7 +28,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
-from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE
 from spark_jobs.telemetry_aggregation.minutes.windows import day_of, micros
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
 from spark_jobs.telemetry_aggregation.transforms import distinct

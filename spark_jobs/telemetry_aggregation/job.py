@@ -34,9 +34,9 @@ from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
-from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
+from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
-from spark_jobs.telemetry_aggregation.sample_files import states_of_files
+from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files, states_in
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 
@@ -112,14 +112,15 @@ def latest(settings: Settings) -> int:
 def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
+    made: DataFrame | None = None
     quality: list[tuple[object, ...]] = []
     with ExitStack() as used:
         for dataset in datasets(settings):
             frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
             with watch(spark, f"reading {dataset.name}"):
                 if dataset.name == "metrics":  # as many as there are: aggregated where they are read
-                    kept, counts = _kept_samples(frame, settings, used)
-                    states: States = {"gauges": kept}
+                    made, counts = _made_of_samples(frame, settings, used)
+                    states: States = {}
                 else:
                     given = between(frame, "at", settings.since, settings.until)
                     kept, newest, counts = _kept(dataset, given, latest(settings), used)
@@ -127,7 +128,12 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
             quality.append((dataset.name, *counts))
             for name, part in states.items():
                 parts[name].append(part)
-        for name, table in tables_of(parts, settings).items():
+        made_tables = tables_of(parts, settings)
+        if made is not None:  # of series that no other input has: those of consumers have parts
+            of_files = gauges_of_files(made)
+            other = made_tables.get("gauges")
+            made_tables["gauges"] = of_files if other is None else of_files.unionByName(other)
+        for name, table in made_tables.items():
             with watch(spark, f"writing {name}"):
                 results.write(name, table)
     return _report(spark, results, quality, settings)
@@ -161,17 +167,19 @@ def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tu
     return kept, row.newest, (counts["read"], twice, 0, counts["ahead"], counts["invalid"])
 
 
-def _kept_samples(frame: DataFrame, settings: Settings, used: ExitStack) -> tuple[DataFrame, Counts]:
-    """As `_kept`, but already the states of minutes."""
+def _made_of_samples(frame: DataFrame, settings: Settings, used: ExitStack) -> tuple[DataFrame, Counts]:
+    """As `_kept`, but already as `made_of_files`."""
     limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
     until = limit if settings.until is None else min(settings.until, limit)
-    states = used.enter_context(cached(states_of_files(frame, settings.since, until)))
+    made = used.enter_context(cached(made_of_files(frame, settings.since, until)))
     # Files tell the times they hold, so there is next to nothing to read for this.
     ahead = between(frame, "at", max(settings.since or limit, limit), settings.until).count()
-    [row] = collected(states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))))
+    [row] = collected(
+        states_in(made).agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid")))
+    )
     if not row.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
-    return states, (row.samples + row.copies + row.invalid + ahead, row.copies, 0, ahead, row.invalid)
+    return made, (row.samples + row.copies + row.invalid + ahead, row.copies, 0, ahead, row.invalid)
 
 
 def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.schemas import row_schema
 from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR
-from spark_jobs.telemetry_aggregation.minutes.cells import ROWS
+from spark_jobs.telemetry_aggregation.minutes.tables import ROWS
 
 _BOUND = {"relative_error": RELATIVE_ERROR}
 _PERCENTILES = {f"p{percent}" for percent in PERCENTS}

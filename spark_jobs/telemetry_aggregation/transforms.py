@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.telemetry_aggregation.minutes.cells import MICROS, MINUTE
+from spark_jobs.telemetry_aggregation.minutes.samples import MICROS, MINUTE
 from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_windows, micros, starts
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES
 

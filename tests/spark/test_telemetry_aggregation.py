@@ -30,7 +30,7 @@ from spark_jobs.telemetry_aggregation.incremental import (
 )
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
-from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
+from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data

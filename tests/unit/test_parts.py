@@ -62,7 +62,7 @@ def texts_of(command):
 
 def test_nothing_that_a_help_says_is_taken_for_markup_and_swallowed():
     whole = [typer.main.get_command(command_line())]
-    here = {f"{name}, here": f"spark_jobs.{name}.local" for name in ("advise", "backtest")}
+    here = {f"{name}, here": spark_jobs.local_module(name) for name in spark_jobs.HERE}
     for name, module in {**spark_jobs.JOBS, **here}.items():
         job = typer.Typer()
         job.command(name)(importlib.import_module(module).command)

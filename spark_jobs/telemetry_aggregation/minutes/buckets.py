@@ -8,7 +8,6 @@ mirror the positive. Counts are whole numbers, so that a day from minutes is the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,6 @@ RELATIVE_ERROR = 0.01
 
 PERCENTS = (50, 95, 99)
 
-BITS = 18
-"""Bucket numbers and `MIDDLE` added to them are below 2^BITS."""
-
-MIDDLE = 1 << (BITS - 1)
 _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_OCTAVE = 1 / math.log2(_GROWTH)
 # Doubles reach from 2^-1074 to 2^1024, which is 37,213 buckets below one: shifted so, no positive value has bucket 0.
@@ -33,12 +28,16 @@ Doubles = NDArray[np.float64]
 
 def buckets(values: Doubles) -> Longs:
     """The bucket of each finite value; their order is the values'."""
-    with np.errstate(divide="ignore"):
-        octaves = np.log2(np.abs(values))
-    octaves[values == 0] = 0.0
-    found: Longs = (np.ceil(octaves * _PER_OCTAVE).astype(np.int64) + _SHIFT) * np.sign(values).astype(
-        np.int64
-    )
+    signed = bool(values.min(initial=0.0) < 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        octaves = np.log2(np.abs(values) if signed else values)
+        octaves *= _PER_OCTAVE
+        np.ceil(octaves, out=octaves)
+        octaves += _SHIFT
+        found: Longs = octaves.astype(np.int64)
+    found[values == 0] = 0
+    if signed:
+        found *= np.sign(values).astype(np.int64)
     return found
 
 
@@ -48,17 +47,3 @@ def middles(numbers: Longs) -> Doubles:
     with np.errstate(over="ignore"):  # of the greatest doubles; callers bound it by the greatest sample
         sizes = 2 / (_GROWTH + 1) * np.power(_GROWTH, exponents)
     return np.sign(numbers) * np.where(numbers == 0, 0.0, sizes)
-
-
-def percentiles(groups: Longs, numbers: Longs, counts: Longs) -> Iterator[Doubles]:
-    """Per percent of PERCENTS, the percentile of each group by nearest rank.
-
-    One entry per group and bucket, in the order of both; groups are numbered from 0 and none is empty.
-    """
-    ends = np.append(np.flatnonzero(np.diff(groups)), len(groups) - 1)
-    until = np.cumsum(counts)  # of all groups, one after the other
-    totals = np.diff(until[ends], prepend=0)
-    before = until[ends] - totals
-    for percent in PERCENTS:
-        ranks = (totals * percent + 99) // 100
-        yield middles(numbers[np.searchsorted(until, before + ranks)])

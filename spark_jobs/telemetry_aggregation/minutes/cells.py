@@ -1,238 +1,47 @@
-"""Samples to states of cells, a cell being a minute of a series; and cells to windows. Arrow tables in and out. Pure.
+"""Samples to cells, a cell being a minute of a series, and cells to wider windows: columns of numbers in and out. Pure.
 
-Spark brings what belongs together into one task; what is computed there is here. A cell's state adds up: counts, sums,
-extremes, the first and the last sample, and counts per bucket. So batch and stream, minute and day agree.
+What is known of a window adds up: counts, sums, extremes, the first and the last sample, and counts per bucket. So batch
+and stream, minute and day agree.
 
-States are sorted numbers: a stable order of the samples by cell and time is what everything else is read from.
+All is read from sorted whole numbers: a stable order of the samples by cell and time, and one by cell and bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.arrow_columns import arrow_columns
-from spark_jobs.telemetry_aggregation.minutes.buckets import (
-    BITS,
-    MIDDLE,
-    PERCENTS,
-    Doubles,
-    Longs,
-    buckets,
-    percentiles,
-)
+from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, Doubles, Longs, buckets, middles
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, Samples
 
-MICROS = 1_000_000
-MINUTE = 60 * MICROS
-WINDOWS: dict[str, int] = {"1m": MINUTE, "1h": 60 * MINUTE, "1d": 24 * 60 * MINUTE}
-"""Name to microseconds. Each is a multiple of a minute and begins at a multiple of itself since the epoch, in UTC."""
-
-SERIES = ("subject", "part", "metric")
-
-SAMPLES = arrow_columns("subject text, part text, metric text, at long, value double")
-"""`at` in microseconds since the epoch."""
-
-STATES = arrow_columns("""
-    subject text, part text, metric text, minute long, samples long, total double, min double, max double,
-    first_at long, first double, last_at long, last double, histogram bytes, copies long, invalid long
-""")
-"""`minute`, `first_at` and `last_at` in microseconds. `histogram`: bucket and count, in turn, each of 32 bits.
-
-`samples` counts all but `copies` (of a sample that is there) and `invalid` ones (no finite number, or no name or time);
-invalid samples are in a state whose minute is null and which has no others.
-"""
-
-ROWS = arrow_columns(f"""
-    window text, window_start time, subject text, part text, metric text, samples long, mean double, min double,
-    {", ".join(f"p{percent} double" for percent in PERCENTS)}, max double,
-    first_at time, first double, last_at time, last double, drain_per_s double, time_to_drain_s double
-""")
-"""The table GAUGES."""
-
-_SAME = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
-"""What states and windows have by the same names."""
-
-_NEVER = np.iinfo(np.int64)
 _WORD = 63  # bits of a whole number that is not negative
-_PAIR = np.dtype([("bucket", "<i4"), ("count", "<i4")])
+_HALF = 31  # of one in half the memory
+_DENSE = 2  # counters for each number that is counted, at most: above, sorting is cheaper
+_Ints = NDArray[Any]  # whole numbers of either width
 
 
-class Names(NamedTuple):
-    """The series of some rows: `codes` per row; equal series have equal codes, and `columns` are what they stand for."""
-
-    codes: Longs
-    columns: tuple[pa.DictionaryArray, ...]
-
-    @classmethod
-    def of(cls, table: pa.Table) -> Names:
-        codes = np.zeros(len(table), np.int64)
-        columns = []
-        for name in SERIES:
-            column = _encoded(table.column(name))
-            codes = codes * max(1, len(column.dictionary)) + column.indices.to_numpy(zero_copy_only=False)
-            columns.append(column)
-        return cls(codes, tuple(columns))
-
-    def at(self, rows: Longs) -> list[pa.Array]:
-        return [column.take(pa.array(rows)).cast(pa.string()) for column in self.columns]
-
-
-def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    whole = column.unify_dictionaries().combine_chunks()
-    # pyarrow gives the chunks of an empty column another type than those of others
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-
-
-# -- samples to states
-
-
-def parts(samples: pa.Table, rows: int) -> Iterator[pa.Table]:
-    """SAMPLES in consecutive parts of `rows` rows or some more, no minute in two of them; one part if times are mixed."""
-    at = samples.column("at")
-    until = np.maximum.accumulate(at.fill_null(_NEVER.min).to_numpy())
-    since = np.minimum.accumulate(at.fill_null(_NEVER.max).to_numpy()[::-1])[::-1]
-    cuts = np.flatnonzero(until[:-1] < since[1:] - since[1:] % MINUTE) + 1
-    begin = 0
-    while begin < len(samples):
-        later = np.searchsorted(cuts, begin + rows)
-        end = int(cuts[later]) if later < len(cuts) else len(samples)
-        yield samples.slice(begin, end - begin)
-        begin = end
-
-
-def states_of(samples: pa.Table, *, distinct: bool) -> pa.RecordBatch:
-    """The states of all cells in SAMPLES (names may be dictionaries), in no order.
-
-    `distinct`: of samples with the same series and time, one counts, the greatest; the others are copies.
+class Counts(NamedTuple):
+    """How many samples of each of the windows from number `begin` until before `end` are in each bucket, in the order of
+    both: `sizes` entries of each window. Without `weight`, an entry is one sample.
     """
-    valid = _valid(samples)
-    invalid = len(samples) - int(np.count_nonzero(valid))
-    if invalid:
-        samples = samples.filter(pa.array(valid))
-    if not len(samples):
-        return _of_invalid(invalid)
-    names = Names.of(samples)
-    at, value = _numbers(samples, "at"), _numbers(samples, "value")
-    cells, order, in_order = _ordered(names.codes, at, value)
-    at, value = at[order], value[order]
-    copies = np.zeros(0, np.int64)
-    if distinct and not in_order and len(kept := _last_of_equals(cells, at)) < len(at):
-        copies = np.diff(kept, prepend=-1) - 1  # before the one that is kept, in the same cell
-        cells, order, at, value = cells[kept], order[kept], at[kept], value[kept]
-    starts = _begins(cells)
-    ends = np.append(starts[1:], len(cells))
-    states = [
-        *names.at(order[starts]),
-        at[starts] - at[starts] % MINUTE,
-        ends - starts,
-        np.add.reduceat(value, starts),
-        np.minimum.reduceat(value, starts),
-        np.maximum.reduceat(value, starts),
-        at[starts],
-        value[starts],
-        at[ends - 1],
-        value[ends - 1],
-        _histograms(starts, value),
-        np.add.reduceat(copies, starts) if len(copies) else np.zeros(len(starts), np.int64),
-        np.zeros(len(starts), np.int64),
-    ]
-    found = pa.record_batch(states, schema=STATES)
-    return pa.concat_batches([found, _of_invalid(invalid)]) if invalid else found
+
+    begin: int
+    end: int
+    sizes: Longs
+    bucket: _Ints
+    weight: Longs | None
 
 
-def _valid(samples: pa.Table) -> NDArray[np.bool_]:
-    known = np.ones(len(samples), bool)
-    for name in samples.column_names:
-        if samples.column(name).null_count:
-            known &= samples.column(name).is_valid().to_numpy(zero_copy_only=False)
-    finite: NDArray[np.bool_] = known & np.isfinite(_numbers(samples, "value"))
-    return finite
+class Windows(NamedTuple):
+    """Windows of series, in the order of both. `start`, `first_at` and `last_at` in microseconds.
 
-
-def _numbers(table: pa.Table, name: str) -> NDArray[Any]:
-    """Nulls are NaN in doubles; other columns have none."""
-    found: NDArray[Any] = table.column(name).to_numpy()
-    return found
-
-
-def _of_invalid(count: int) -> pa.RecordBatch:
-    if not count:
-        return pa.RecordBatch.from_pylist([], schema=STATES)
-    return pa.RecordBatch.from_pylist([{"samples": 0, "copies": 0, "invalid": count}], schema=STATES)
-
-
-def _begins(keys: Longs) -> Longs:
-    """Where each run of equal keys begins; there is one at least."""
-    return np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
-
-
-def _ordered(codes: Longs, at: Longs, value: Doubles) -> tuple[Longs, Longs, bool]:
-    """The rows' cells and numbers in the order of series, time and value, and whether they came so, no time twice.
-
-    Sorting whole numbers is five times as fast as sorting rows by several columns. A cell and the row's number, packed
-    into one, bring rows of a cell together and leave them as they came, which most often is the order of time.
+    `samples` counts all but `copies`: of the same time as one that is there.
     """
-    minutes = at // MINUTE
-    begin, end = int(minutes.min()), int(minutes.max())
-    row_bits = len(at).bit_length()
-    if (int(codes.max()) + 1) * (end - begin + 1) >= 1 << (_WORD - row_bits):
-        codes = np.unique(codes, return_inverse=True)[1]
-        minutes, begin = np.unique(minutes, return_inverse=True)[1], 0
-        end = int(minutes.max())
-    cells = codes * (end - begin + 1) + (minutes - begin)
-    packed = (cells << row_bits) | np.arange(len(at))
-    packed.sort()
-    order = packed & ((1 << row_bits) - 1)
-    cells = packed >> row_bits
-    times = at[order]
-    wrong = np.flatnonzero((times[1:] <= times[:-1]) & (cells[1:] == cells[:-1]))
-    if len(wrong):
-        rows = np.flatnonzero(np.isin(cells, cells[wrong]))
-        mixed = order[rows]
-        order[rows] = mixed[np.lexsort((value[mixed], at[mixed], cells[rows]))]
-    return cells, order, not len(wrong)
 
-
-def _last_of_equals(cells: Longs, at: Longs) -> Longs:
-    """Of neighbours with the same cell and time, the last one's position: the greatest, in `_ordered`'s order."""
-    differs = (cells[1:] != cells[:-1]) | (at[1:] != at[:-1])
-    return np.append(np.flatnonzero(differs), len(at) - 1)
-
-
-def _histograms(starts: Longs, value: Doubles) -> pa.Array:
-    """Of each run of values that begins at `starts`, the buckets and counts."""
-    sizes = np.diff(np.append(starts, len(value)))
-    runs = np.repeat(np.arange(len(starts)), sizes)
-    keys = (runs << BITS) | (buckets(value) + MIDDLE)
-    keys.sort()
-    firsts = _begins(keys)
-    pairs = np.empty(len(firsts), _PAIR)
-    pairs["bucket"] = (keys[firsts] & ((1 << BITS) - 1)) - MIDDLE
-    pairs["count"] = np.diff(np.append(firsts, len(keys)))
-    offsets = np.searchsorted(keys[firsts] >> BITS, np.arange(len(starts) + 1)) * _PAIR.itemsize
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError(
-            f"{len(value)} samples at once; accepted: up to {np.iinfo(np.int32).max // _PAIR.itemsize}"
-        )
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(pairs)]
-    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
-
-
-# -- states to windows
-
-
-class _Windows(NamedTuple):
-    """Windows of series in the order of both, or the states they are made of. Entries: window, bucket and count."""
-
-    row: Longs  # a state of the window's series
-    code: Longs
+    series: _Ints
     start: Longs
     samples: Longs
     total: Doubles
@@ -242,78 +51,224 @@ class _Windows(NamedTuple):
     first: Doubles
     last_at: Longs
     last: Doubles
-    entries: tuple[Longs, Longs, Longs]
+    copies: Longs
+    counts: tuple[Counts, ...]  # of all windows, one after the other
+
+    def percentiles(self) -> Iterator[Doubles]:
+        """Per percent of PERCENTS, the percentile of each window by nearest rank."""
+        for percent in PERCENTS:
+            found = np.concatenate([self._buckets_at(percent, counts) for counts in self.counts])
+            yield np.clip(middles(found), self.min, self.max)
+
+    def _buckets_at(self, percent: int, counts: Counts) -> _Ints:
+        samples = self.samples[counts.begin : counts.end]
+        ranks = np.cumsum(samples) - samples + (samples * percent + 99) // 100
+        places = ranks - 1 if counts.weight is None else np.searchsorted(np.cumsum(counts.weight), ranks)
+        return counts.bucket[places]
+
+    def where(self, chosen: NDArray[np.bool_]) -> Windows:
+        if chosen.all():
+            return self
+        place = np.cumsum(chosen)
+        columns: Any = (column[chosen] for column in self[:-1])
+        return Windows._make([*columns, tuple(_where(counts, chosen, place) for counts in self.counts)])
 
 
-def windows_of(states: pa.Table, windows: Mapping[str, int] = WINDOWS) -> pa.Table:
-    """The rows of the windows, each a multiple of the one before, from all states of some series.
+def _where(counts: Counts, chosen: NDArray[np.bool_], place: _Ints) -> Counts:
+    own = chosen[counts.begin : counts.end]
+    kept = np.repeat(own, counts.sizes)
+    begin, end = (int(place[edge - 1]) if edge else 0 for edge in (counts.begin, counts.end))
+    weight = None if counts.weight is None else counts.weight[kept]
+    return Counts(begin, end, counts.sizes[own], counts.bucket[kept], weight)
 
-    States of invalid samples are left out.
-    """
-    states = states.filter(pc.is_valid(states.column("minute")))
-    if not len(states):
-        return ROWS.empty_table()
-    names = Names.of(states)
-    found = _Windows(
-        row=np.arange(len(states)),
-        code=names.codes,
-        start=_numbers(states, "minute"),
-        entries=_entries(states.column("histogram")),
-        **{name: _numbers(states, name) for name in _SAME},
+
+def joined(windows: Sequence[Windows]) -> Windows:
+    """One after the other, which is not the order of series and start."""
+    columns: Any = (np.concatenate(each) for each in zip(*(one[:-1] for one in windows), strict=True))
+    offsets = np.cumsum([0, *(len(one.start) for one in windows)]).tolist()
+    counts = (
+        each._replace(begin=each.begin + offset, end=each.end + offset)
+        for one, offset in zip(windows, offsets, strict=False)
+        for each in one.counts
     )
-    tables = []
-    for window, width in windows.items():  # days from hours, hours from minutes
-        found = _wider(found, width)
-        tables.append(_rows(window, found, names))
-    return pa.concat_tables(tables)
+    return Windows._make([*columns, tuple(counts)])
 
 
-def _entries(histograms: pa.ChunkedArray) -> tuple[Longs, Longs, Longs]:
-    pairs = np.concatenate([_pairs(chunk) for chunk in histograms.chunks])
-    sizes = pc.binary_length(histograms).to_numpy() // _PAIR.itemsize
-    rows = np.repeat(np.arange(len(histograms)), sizes)
-    return rows, pairs["bucket"].astype(np.int64), pairs["count"].astype(np.int64)
+# -- samples to minutes
 
 
-def _pairs(chunk: pa.Array) -> NDArray[np.void]:
-    offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-    data = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)
-    return data[offsets[0] : offsets[-1]].view(_PAIR)
+def minutes_of(samples: Samples, *, distinct: bool) -> Windows:
+    """The cells of samples, of which there is one at least.
+
+    `distinct`: of samples with the same series and time, one counts, the greatest; the others are copies.
+    """
+    at, value = samples.at, samples.value
+    order, begins, in_order = _ordered(samples)
+    kept = None
+    if distinct and not in_order:
+        kept = _last_of_equals(begins, at[order])
+        order, begins = order[kept], np.diff(np.cumsum(begins)[kept], prepend=0) != 0
+    value = value[order]
+    starts = np.flatnonzero(begins)
+    sizes = np.diff(starts, append=len(order))
+    ends = starts + sizes - 1
+    first_at, last_at = at[order[starts]], at[order[ends]]
+    copies = np.zeros(len(starts), np.int64)
+    if kept is not None:  # before the one that is kept, in the same cell
+        copies = np.add.reduceat(np.diff(kept, prepend=-1) - 1, starts)
+    return Windows(
+        series=samples.series[order[starts]],
+        start=first_at - first_at % MINUTE,
+        samples=sizes,
+        total=np.add.reduceat(value, starts),
+        min=np.minimum.reduceat(value, starts),
+        max=np.maximum.reduceat(value, starts),
+        first_at=first_at,
+        first=value[starts],
+        last_at=last_at,
+        last=value[ends],
+        copies=copies,
+        counts=(_counts(sizes, buckets(value)),),
+    )
 
 
-def _wider(given: _Windows, width: int) -> _Windows:
-    """The windows of `width` microseconds."""
-    start = given.start - given.start % width
-    order = np.lexsort((given.first_at, start, given.code))
-    changes = (np.diff(given.code[order]) != 0) | (np.diff(start[order]) != 0)
-    begins = np.append(0, np.flatnonzero(changes) + 1)
-    ends = np.append(begins[1:], len(order)) - 1
-    groups = np.append(0, np.cumsum(changes))
-    latest = order[np.lexsort((given.last_at[order], groups))]  # as a rule the same order again
+def _ordered(samples: Samples) -> tuple[_Ints, NDArray[np.bool_], bool]:
+    """The rows' numbers in the order of series, time and value, where a cell begins, and whether rows of a cell came so,
+    no time twice.
+
+    Sorting whole numbers is five times as fast as sorting rows by several columns. A cell and the row's number, packed
+    into one, bring rows of a cell together and leave them as they came, which most often is the order of time.
+    """
+    at, rows = samples.at, len(samples.at)
+    series: _Ints = samples.series
+    minutes = at // MINUTE
+    minutes -= minutes.min()
+    row_bits = rows.bit_length()
+    if _cells(series, minutes) >= 1 << (_WORD - row_bits):
+        series, minutes = (np.unique(column, return_inverse=True)[1] for column in (series, minutes))
+    # Half the width is half the time.
+    kind: Any = np.int32 if _cells(series, minutes) < 1 << (_HALF - row_bits) else np.int64
+    packed = series.astype(kind)
+    packed *= kind(minutes.max() + 1)
+    packed += minutes.astype(kind, copy=False)
+    packed <<= kind(row_bits)
+    packed |= np.arange(rows, dtype=kind)
+    packed.sort()
+    order = packed & kind((1 << row_bits) - 1)
+    packed >>= kind(row_bits)
+    begins = np.ones(rows, bool)
+    np.not_equal(packed[1:], packed[:-1], out=begins[1:])
+    if (at[1:] > at[:-1]).all():
+        return order, begins, True
+    times = at[order]
+    wrong = np.flatnonzero((times[1:] <= times[:-1]) & ~begins[1:])
+    if len(wrong):
+        mixed = np.flatnonzero(np.isin(packed, packed[wrong]))
+        found = order[mixed]
+        order[mixed] = found[np.lexsort((samples.value[found], at[found], packed[mixed]))]
+    return order, begins, not len(wrong)
+
+
+def _cells(series: _Ints, minutes: _Ints) -> int:
+    return (int(series.max()) + 1) * (int(minutes.max()) + 1)
+
+
+def _last_of_equals(begins: NDArray[np.bool_], at: Longs) -> Longs:
+    """Of neighbours with the same cell and time, the last one's position: the greatest, in `_ordered`'s order."""
+    differs = begins[1:] | (at[1:] != at[:-1])
+    return np.append(np.flatnonzero(differs), len(at) - 1)
+
+
+def _counts(sizes: Longs, numbers: Longs) -> Counts:
+    """Of each run of so many buckets."""
+    low = int(numbers.min())
+    width = int(numbers.max()) - low + 1
+    # Half the width is half the time.
+    kind: Any = np.int32 if len(sizes) * width <= np.iinfo(np.int32).max else np.int64
+    runs = np.repeat(np.arange(len(sizes), dtype=kind) * kind(width) - kind(low), sizes)
+    keys = numbers.astype(kind)
+    keys += runs
+    keys.sort()
+    keys -= runs
+    return Counts(0, len(sizes), sizes, keys, None)
+
+
+# -- windows to wider ones
+
+
+def wider(given: Windows, width: int) -> Windows:
+    """The windows of `width` microseconds, in the order of series and start, from all windows of some series, in any order."""
+    order = _ordered(Samples(given.series, given.first_at, given.first))[0]
+    series = given.series[order]
+    start = given.first_at[order]
+    start -= start % width
+    begins = np.ones(len(order), bool)
+    begins[1:] = (series[1:] != series[:-1]) | (start[1:] != start[:-1])
+    firsts = np.flatnonzero(begins)
+    groups = np.cumsum(begins) - 1
+    lasts = np.append(firsts[1:], len(order)) - 1
+    last_at = given.last_at[order]
+    latest = order
+    if np.any((last_at[1:] < last_at[:-1]) & ~begins[1:]):
+        latest = order[np.lexsort((last_at, groups))]
     group_of = np.empty(len(order), np.int64)
     group_of[order] = groups
-    firsts, lasts = order[begins], latest[ends]
-    return _Windows(
-        row=given.row[firsts],
-        code=given.code[firsts],
+    first, last = order[firsts], latest[lasts]
+    return Windows(
+        series=series[firsts],
         start=start[firsts],
-        samples=np.add.reduceat(given.samples[order], begins),
-        total=np.add.reduceat(given.total[order], begins),
-        min=np.minimum.reduceat(given.min[order], begins),
-        max=np.maximum.reduceat(given.max[order], begins),
-        first_at=given.first_at[firsts],
-        first=given.first[firsts],
-        last_at=given.last_at[lasts],
-        last=given.last[lasts],
-        entries=_added(group_of[given.entries[0]], *given.entries[1:]),
+        samples=np.add.reduceat(given.samples[order], firsts),
+        total=np.add.reduceat(given.total[order], firsts),
+        min=np.minimum.reduceat(given.min[order], firsts),
+        max=np.maximum.reduceat(given.max[order], firsts),
+        first_at=given.first_at[first],
+        first=given.first[first],
+        last_at=given.last_at[last],
+        last=given.last[last],
+        copies=np.add.reduceat(given.copies[order], firsts),
+        counts=(_added(group_of, given.counts, len(firsts)),),
     )
 
 
-def _added(groups: Longs, numbers: Longs, counts: Longs) -> tuple[Longs, Longs, Longs]:
-    """Counts per group and bucket, in the order of both."""
-    keys = (groups << BITS) | (numbers + MIDDLE)
+def _added(group_of: Longs, given: Sequence[Counts], groups: int) -> Counts:
+    """The counts of the windows by group."""
+    low = min(int(counts.bucket.min()) for counts in given)
+    high = max(int(counts.bucket.max()) for counts in given)
+    zero = low == 0 < high
+    if zero:  # its bucket is far from all others: it is counted right before them
+        low = min(_least_but_zero(counts.bucket) for counts in given) - 1
+    width = high - low + 1
+
+    def keys_of(counts: Counts) -> Longs:
+        keys = np.repeat(group_of[counts.begin : counts.end] * width, counts.sizes)
+        keys += np.maximum(counts.bucket - low, 0)
+        return keys
+
+    if groups * width <= _DENSE * sum(len(counts.bucket) for counts in given):
+        dense = np.zeros(groups * width, np.int64)
+        for counts in given:
+            np.add.at(dense, keys_of(counts), 1 if counts.weight is None else counts.weight)
+        keys = np.flatnonzero(dense)
+        sums = dense[keys]
+    else:
+        ones = (np.ones(len(c.bucket), np.int64) if c.weight is None else c.weight for c in given)
+        keys, sums = _summed(np.concatenate(list(map(keys_of, given))), np.concatenate(list(ones)))
+    window, bucket = np.divmod(keys, width)
+    bucket += low
+    if zero:
+        bucket[bucket == low] = 0
+    return Counts(0, groups, np.bincount(window, minlength=groups), bucket, sums)
+
+
+def _least_but_zero(buckets: _Ints) -> int:
+    """Of buckets that are not below zero; very great where all are zero."""
+    return int((buckets - 1).view(f"u{buckets.itemsize}").min()) + 1
+
+
+def _summed(keys: Longs, counts: Longs) -> tuple[Longs, Longs]:
+    """Each key once, in order, and the sum of its counts."""
     bits = int(counts.max()).bit_length()
-    if int(keys.max()).bit_length() + bits < 64:
+    if int(keys.max()).bit_length() + bits <= _WORD:
         # Sorting numbers is five times as fast as finding their order.
         packed = (keys << bits) | counts
         packed.sort()
@@ -321,37 +276,5 @@ def _added(groups: Longs, numbers: Longs, counts: Longs) -> tuple[Longs, Longs, 
     else:
         order = np.argsort(keys, kind="stable")
         keys, counts = keys[order], counts[order]
-    firsts = _begins(keys)
-    numbers = (keys[firsts] & ((1 << BITS) - 1)) - MIDDLE
-    return keys[firsts] >> BITS, numbers, np.add.reduceat(counts, firsts)
-
-
-def _rows(window: str, found: _Windows, names: Names) -> pa.Table:
-    drain = _ratio(found.first - found.last, (found.last_at - found.first_at) / MICROS)
-    columns = [
-        pa.repeat(window, len(found.row)),
-        found.start,
-        *names.at(found.row),
-        found.samples,
-        found.total / found.samples,
-        found.min,
-        *(np.clip(percentile, found.min, found.max) for percentile in percentiles(*found.entries)),
-        found.max,
-        found.first_at,
-        found.first,
-        found.last_at,
-        found.last,
-        drain,
-        np.where(found.last == 0, 0.0, _ratio(found.last, drain)),
-    ]
-    arrays = [
-        pa.array(values, type=field.type, from_pandas=True)
-        for values, field in zip(columns, ROWS, strict=True)
-    ]
-    return pa.table(arrays, schema=ROWS)
-
-
-def _ratio(part: Doubles, whole: Doubles) -> Doubles:
-    """NaN, which is null in the result, where `whole` is not above 0."""
-    found: Doubles = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return found
+    firsts = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
+    return keys[firsts], np.add.reduceat(counts, firsts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.telemetry_aggregation.minutes.cells import WINDOWS
+from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
 
 
 def micros(at: Column | str) -> Column:

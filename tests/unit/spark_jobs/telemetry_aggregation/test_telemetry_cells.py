@@ -2,15 +2,25 @@
 
 import math
 from collections import defaultdict
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.telemetry_aggregation.minutes import cells
+from spark_jobs.telemetry_aggregation.minutes import cells, tables
 from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
-from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE, WINDOWS
+from spark_jobs.telemetry_aggregation.minutes.samples import (
+    MINUTE,
+    WINDOWS,
+    Samples,
+    Series,
+    parts,
+)
+from spark_jobs.telemetry_aggregation.minutes.samples import (
+    SAMPLES as SCHEMA,
+)
 
 np = pytest.importorskip("numpy")
 
@@ -42,7 +52,7 @@ BAD = st.lists(
 
 def table(samples):
     columns = list(zip(*samples, strict=True)) or [[]] * 5
-    return pa.table(columns, schema=cells.SAMPLES)
+    return pa.table(columns, schema=SCHEMA)
 
 
 def kept(samples):
@@ -66,7 +76,7 @@ def grouped(samples, width):
 
 @given(samples=SAMPLES, bad=BAD, distinct=st.booleans())
 def test_states_are_what_plain_python_makes_of_the_samples(samples, bad, distinct):
-    states = cells.states_of(table([*samples, *bad]), distinct=distinct).to_pylist()
+    states = tables.states_of(table([*samples, *bad]), distinct=distinct).to_pylist()
 
     unique = kept(samples) if distinct else samples
     wanted = {
@@ -84,26 +94,18 @@ def test_states_are_what_plain_python_makes_of_the_samples(samples, bad, distinc
     assert sum(row["invalid"] for row in states) == len(bad)
 
 
-@given(samples=SAMPLES, timeless=st.integers(0, 3), in_order=st.booleans(), rows=st.integers(1, 20))
-def test_parts_are_all_samples_and_share_no_minute(samples, timeless, in_order, rows):
+@given(samples=SAMPLES, cuts=st.lists(st.integers(0, 60), max_size=4), in_order=st.booleans())
+def test_parts_are_all_samples_and_share_no_minute(samples, cuts, in_order):
     if in_order:
         samples = sorted(samples, key=lambda sample: sample[3])
-    without = [("plan-a", "", "backlog", None, 1.0)] * timeless
-    given_ = table([*samples[:20], *without, *samples[20:]])
+    whole, _ = Samples.of(table(samples), Series())
+    edges = [0, *sorted(min(cut, len(samples)) for cut in cuts), len(samples)]
 
-    parts = [part.to_pylist() for part in cells.parts(given_, rows)]
+    found = list(parts(whole.at_rows(begin, end) for begin, end in pairwise(edges)))
 
-    assert [row for part in parts for row in part] == given_.to_pylist()
-    minutes = [{row["at"] // MINUTE for row in part if row["at"] is not None} for part in parts]
+    assert [row for part in found for row in zip(*part, strict=True)] == list(zip(*whole, strict=True))
+    minutes = [set(part.at // MINUTE) for part in found]
     assert sum(map(len, minutes)) == len(set().union(*minutes))
-    assert all(len(part) >= rows for part in parts[:-1])
-    if in_order:
-        last = [max(own, default=None) for own in minutes]
-        sizes = [
-            sum(row["at"] is not None and row["at"] // MINUTE != minute for row in part)
-            for part, minute in zip(parts, last, strict=True)
-        ]
-        assert all(size < rows for size in sizes)
 
 
 @given(samples=SAMPLES, cuts=st.lists(st.integers(0, 7), max_size=3))
@@ -112,9 +114,9 @@ def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_
     for sample in samples:
         minute = (sample[3] - BEGIN) // MINUTE
         parts[sum(minute >= cut for cut in cuts)].append(sample)
-    states = pa.Table.from_batches([cells.states_of(table(part), distinct=False) for part in parts])
+    states = pa.Table.from_batches([tables.states_of(table(part), distinct=False) for part in parts])
 
-    found = cells.windows_of(states).to_pylist()
+    found = tables.windows_of(states).to_pylist()
 
     assert len(found) == sum(len(grouped(samples, width)) for width in WINDOWS.values())
     for row in found:
@@ -136,12 +138,12 @@ def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_
 
 @given(samples=SAMPLES)
 def test_numbers_too_great_to_be_packed_give_the_same(samples):
-    usual = cells.states_of(table(samples), distinct=True)
-    wide = cells.windows_of(pa.Table.from_batches([usual]))
+    usual = tables.states_of(table(samples), distinct=True)
+    wide = tables.windows_of(pa.Table.from_batches([usual]))
     word, cells._WORD = cells._WORD, 9
     try:
-        narrow = cells.states_of(table(samples), distinct=True)
-        rows = cells.windows_of(pa.Table.from_batches([narrow]))
+        narrow = tables.states_of(table(samples), distinct=True)
+        rows = tables.windows_of(pa.Table.from_batches([narrow]))
     finally:
         cells._WORD = word
 

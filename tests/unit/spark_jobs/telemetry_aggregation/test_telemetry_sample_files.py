@@ -3,24 +3,19 @@
 import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation import sample_files
-from spark_jobs.telemetry_aggregation.minutes import cells
-from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
-from spark_jobs.telemetry_aggregation.sample_files import (
-    ALWAYS,
-    ROWS_PER_TASK,
-    RowGroup,
-    Span,
-    tasks_of,
-)
+from spark_jobs.telemetry_aggregation import local, sample_files, stretch
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES, WINDOWS
+from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, STATES, states_of, windows_of
+from spark_jobs.telemetry_aggregation.stretch import FOR_EVER, ROWS_PER_STRETCH, RowGroup, Span, stretches
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -37,7 +32,7 @@ GROUPS = st.lists(
         lambda begin, length, rows: RowGroup("f", 0, rows, Span(begin * MINUTE, (begin + length) * MINUTE)),
         st.integers(0, 50),
         st.integers(1, 6),
-        st.integers(1, ROWS_PER_TASK),
+        st.integers(1, ROWS_PER_STRETCH),
     ),
     min_size=1,
     max_size=12,
@@ -64,28 +59,50 @@ def write(path, rows, row_group_size=100, schema=SCHEMA, **options):
     return path
 
 
-def read(*files, bounds=ALWAYS):
-    """All tasks' states, and how many tasks there were."""
+def read(*files, bounds=FOR_EVER):
+    """What all tasks make, without the finished rows: the states; and the tasks."""
     groups = sample_files._row_groups_of(Frame(*files))
-    tasks = tasks_of(groups, Span(*bounds))
-    batch = pa.record_batch([pa.array(range(len(tasks)))], ["id"])
-    return pa.Table.from_batches(list(sample_files._read([batch], tasks))), tasks
+    tasks = stretches(groups, Span(*bounds))
+    made = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks))
+    states = made.filter(made.column("window").is_null())
+    return states, tasks
+
+
+def numbers_of(tasks):
+    return pa.record_batch([pa.array(range(len(tasks)))], ["id"])
+
+
+def rows_of(*files, bounds=FOR_EVER):
+    """The table GAUGES, as tasks and the last step make it."""
+    tasks = stretches(sample_files._row_groups_of(Frame(*files)), Span(*bounds))
+    made = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks))
+    finished = made.column("window").is_valid()
+    states = made.filter(made.column("window").is_null())
+    states = pa.table([states.column(field.name).cast(field.type) for field in STATES], schema=STATES)
+    wider = {name: width for name, width in WINDOWS.items() if width > MINUTE}
+    return sorted_rows(
+        pa.concat_tables([made.filter(finished).select(ROWS.names), windows_of(states, wider).cast(ROWS)])
+    )
+
+
+def sorted_rows(table):
+    return table.sort_by([(name, "ascending") for name in ("window", "subject", "metric", "window_start")])
 
 
 @pytest.fixture
 def small_tasks(monkeypatch):
-    monkeypatch.setattr(sample_files, "ROWS_PER_TASK", 250)
-    monkeypatch.setattr(sample_files, "READ_AT_MOST", 5)
+    monkeypatch.setattr(stretch, "ROWS_PER_STRETCH", 250)
+    monkeypatch.setattr(stretch, "READ_AT_MOST", 5)
 
 
 @given(groups=GROUPS)
 def test_every_minute_is_one_tasks_and_all_that_holds_any_of_it_is_read_there(groups):
-    tasks = tasks_of(groups, Span(*ALWAYS))
+    tasks = stretches(groups, Span(*FOR_EVER))
 
     if tasks is None:
         return
     owned = [task.own for task in tasks]
-    assert (owned[0].begin, owned[-1].end) == ALWAYS
+    assert (owned[0].begin, owned[-1].end) == FOR_EVER
     assert all(before.end == after.begin for before, after in pairwise(owned))
     for task in tasks:
         overlapping = [g for g in groups if g.times.begin < task.own.end and g.times.end > task.own.begin]
@@ -93,15 +110,23 @@ def test_every_minute_is_one_tasks_and_all_that_holds_any_of_it_is_read_there(gr
 
 
 def test_files_that_follow_each_other_are_split_and_such_as_overlap_throughout_are_not():
-    days = [RowGroup(f"{n}", 0, ROWS_PER_TASK, Span(n * MINUTE, (n + 1) * MINUTE)) for n in range(9)]
-    hosts = [RowGroup(f"{n}", 0, ROWS_PER_TASK, Span(n * MINUTE, (n + 60) * MINUTE)) for n in range(9)]
+    days = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 1) * MINUTE)) for n in range(9)]
+    hosts = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 60) * MINUTE)) for n in range(9)]
 
-    assert [len(task.groups) for task in tasks_of(days, Span(*ALWAYS))] == [1] * 9
-    assert tasks_of(hosts, Span(*ALWAYS)) is None
+    assert [len(task.groups) for task in stretches(days, Span(*FOR_EVER))] == [1] * 9
+    assert stretches(hosts, Span(*FOR_EVER)) is None
+
+
+def whole(rows):
+    """The table GAUGES from all rows at once."""
+    samples = [(target, "", metric, micros(at), value) for target, metric, at, value in rows]
+    columns = list(zip(*samples, strict=True))
+    states = pa.Table.from_batches([states_of(pa.table(columns, schema=SAMPLES), distinct=True)])
+    return sorted_rows(windows_of(states).cast(ROWS))
 
 
 @pytest.mark.usefixtures("small_tasks")
-def test_tasks_of_files_give_the_states_of_all_their_rows(tmp_path):
+def test_tasks_of_files_give_the_windows_of_all_their_rows(tmp_path):
     rows = in_order_of_time(1000)
     again = rows[440:520]  # over the end of a task
     files = [write(tmp_path / "a.parquet", rows), write(tmp_path / "b.parquet", again)]
@@ -109,12 +134,55 @@ def test_tasks_of_files_give_the_states_of_all_their_rows(tmp_path):
     states, tasks = read(*files)
 
     assert len(tasks) > 3
-    samples = [(target, "", metric, micros(at), value) for target, metric, at, value in [*rows, *again]]
-    columns = list(zip(*samples, strict=True))
-    whole = cells.states_of(pa.table(columns, schema=cells.SAMPLES), distinct=True)
-    by_minute = [("minute", "ascending")]
-    assert states.sort_by(by_minute).to_pylist() == pa.table(whole).sort_by(by_minute).to_pylist()
+    assert rows_of(*files) == whole([*rows, *again])
     assert sum(states.column("copies").to_pylist()) == len(again)
+
+
+SECOND = st.integers(0, 3 * 3600)
+RANDOM = st.lists(
+    st.tuples(
+        st.sampled_from(["plan", "bus", "hub"]),
+        st.sampled_from(["backlog", "cpu"]),
+        SECOND.map(lambda second: datetime(2026, 11, 20, 22, 30, tzinfo=UTC) + timedelta(seconds=second)),
+        st.one_of(st.just(0.0), st.floats(-1e9, 1e9)),
+    ),
+    min_size=1,
+    max_size=150,
+)
+
+
+@given(rows=RANDOM, files=st.integers(1, 3), in_order=st.booleans(), sizes=st.sampled_from([10, 40, 10_000]))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_machine_and_spark_give_the_same_digits_whoever_reads_what(
+    tmp_path, rows, files, in_order, sizes
+):
+    if in_order:
+        rows = sorted(rows, key=lambda row: row[2])
+    folder = tmp_path / uuid4().hex
+    folder.mkdir()
+    step = -(-len(rows) // files)
+    paths = [
+        write(folder / f"{begin}.parquet", rows[begin : begin + step], row_group_size=sizes // 2)
+        for begin in range(0, len(rows), step)
+    ]
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ROWS_PER_STRETCH", "ROWS_TOGETHER", "ROWS_AT_MOST", "ROWS_AT_ONCE"):
+            patch.setattr(stretch, name, sizes)
+        patch.setattr(stretch, "READ_AT_MOST", 100)
+        patch.setattr(local, "FLUSHED", 1)
+        counts = local.aggregate(local.row_groups_of(folder), Span(*FOR_EVER), found.append, threads=2)
+        by_tasks = rows_of(*paths)
+
+    expected = whole(rows)
+    assert by_tasks == expected
+    assert sorted_rows(pa.concat_tables([table.cast(ROWS) for table in found])) == expected
+    assert counts.read == len(rows)
+    assert counts.read - counts.duplicates == sum(
+        expected.filter(pa.array([name == "1m" for name in expected.column("window").to_pylist()]))
+        .column("samples")
+        .to_pylist()
+    )
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -140,7 +208,7 @@ def test_bounds_leave_out_what_is_not_within(tmp_path):
     states, _ = read(file, bounds=(begin, begin + 2_000_000))
 
     assert states.column("samples").to_pylist() == [2]
-    assert states.column("first_at").to_pylist() == [begin]
+    assert states.column("first_at").cast(pa.int64()).to_pylist() == [begin]
 
 
 def test_other_units_and_types_of_the_same_are_read(tmp_path):
@@ -157,7 +225,7 @@ def test_other_units_and_types_of_the_same_are_read(tmp_path):
     states, _ = read(write(tmp_path / "a.parquet", rows, schema=schema))
 
     assert states.column("samples").to_pylist() == [60]
-    assert states.column("minute").to_pylist() == [micros(START)]
+    assert states.column("minute").to_pylist() == [micros(START)]  # the hour's
 
 
 def test_what_spark_alone_can_read_is_left_to_spark(tmp_path):
@@ -198,4 +266,4 @@ def test_a_shuffled_file_is_one_tasks(tmp_path):
     states, _ = read(write(tmp_path / "a.parquet", rows))
 
     assert sum(states.column("samples").to_pylist()) == 300
-    assert states.column("first").to_pylist() == [0.0, 60.0, 120.0, 180.0, 240.0]
+    assert states.column("first").to_pylist() == [0.0]

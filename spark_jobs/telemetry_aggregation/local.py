@@ -1,0 +1,275 @@
+"""`tidemark telemetry-aggregation`: samples to windows on one machine, on all its cores, without Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import typer
+from typer import Option
+
+from spark_jobs import cli
+from spark_jobs.errors import InputError
+from spark_jobs.option_values import moment, seconds
+from spark_jobs.telemetry_aggregation import stretch
+from spark_jobs.telemetry_aggregation.minutes import tables
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
+from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span
+
+TEXTS = ["window", "subject", "part", "metric"]
+FLUSHED = 100_000
+"""States of hours that may wait for the end of their day; about 100 MB."""
+
+
+class Counts(NamedTuple):
+    """What became of the samples, as in the table QUALITY."""
+
+    read: int = 0
+    duplicates: int = 0
+    late: int = 0
+    ahead: int = 0
+    invalid: int = 0
+
+
+def aggregate(
+    groups: Sequence[RowGroup],
+    bounds: Span,
+    write: Callable[[pa.Table], object],
+    *,
+    windows: Mapping[str, int] = WINDOWS,
+    threads: int,
+) -> Counts:
+    """Writes the rows of all windows within the bounds, as tables.ROWS. The number of threads changes nothing but the time.
+
+    Raises InputError for a file that cannot be read.
+    """
+    wider = {name: width for name, width in windows.items() if width > MINUTE}
+    waiting: list[pa.Table] = []
+    samples = copies = invalid = 0
+
+    def finish(until: int) -> list[pa.Table]:
+        """Writes hours and days that end by then; returns the states of the others."""
+        states = pa.concat_tables(waiting)
+        done = states.column("minute").to_numpy() < until
+        write(tables.windows_of(states.filter(pa.array(done)), wider))
+        return [states.filter(pa.array(~done))]
+
+    with _threads(threads) as run:
+        whole = stretch.whole(groups, bounds)
+        for made in stretch.made(whole, Series(threading.Lock()), run, tuple(windows)):
+            samples, copies, invalid = samples + made.samples, copies + made.copies, invalid + made.invalid
+            if len(made.rows):
+                write(made.rows)
+            if made.invalid or not len(made.states):
+                continue
+            if sum(map(len, waiting)) > FLUSHED:
+                begin = int(made.states.column("minute").to_numpy().min())
+                waiting = finish(begin - begin % WINDOWS["1d"])
+            waiting.append(made.states)
+    if waiting:
+        finish(bounds.end)
+    return Counts(read=samples + copies + invalid, duplicates=copies, invalid=invalid)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[stretch.Run]:
+    """As `map`, by threads, which are ahead of the reader by one result each at most."""
+    with ThreadPoolExecutor(count) as executor:
+
+        def run(work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+            waiting: deque[Future[Any]] = deque()
+            for item in items:
+                waiting.append(executor.submit(work, item))
+                if len(waiting) > count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+        yield run
+
+
+# -- the files
+
+
+def row_groups_of(folder: Path) -> list[RowGroup]:
+    """Of all Parquet files in a folder, or of one file. Raises InputError where there are none, or not of METRICS."""
+    if (folder / "_delta_log").exists():
+        raise InputError(
+            f"--metrics {folder} is a Delta table, and its files alone do not tell which rows are live; accepted: Parquet"
+            " files. `tidemark spark telemetry-aggregation` reads Delta tables"
+        )
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
+    hidden = ("_", ".")  # as Spark has it: of a writer that is at work
+    files = [file for file in files if not any(p.startswith(hidden) for p in file.relative_to(folder).parts)]
+    if not files:
+        raise InputError(f"--metrics {folder} holds no Parquet files")
+    return [group for file in files for group in _row_groups(file)]
+
+
+def _row_groups(file: Path) -> list[RowGroup]:
+    try:
+        metadata, schema = pq.read_metadata(file), pq.read_schema(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"--metrics: the file '{file}' cannot be read: {error}") from error
+    kinds = {field.name: str(field.type) for field in schema}
+    wrong = {name: kinds.get(name, "missing") for name in stretch.COLUMNS if not _fits(schema, name)}
+    if wrong:
+        raise InputError(
+            f"--metrics: the file '{file}' has columns {wrong}; accepted: target and metric of text, at a timestamp, value a"
+            " double"
+        )
+    told = stretch.row_groups(str(file))
+    if told is not None:
+        return told
+    # Without statistics nobody knows before all is read.
+    ever = Span(*stretch.FOR_EVER)
+    sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return [RowGroup(str(file), number, rows, ever) for number, rows in enumerate(sizes)]
+
+
+def _fits(schema: pa.Schema, name: str) -> bool:
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    if name == "at":
+        return bool(pa.types.is_timestamp(kind))
+    if name == "value":
+        return bool(pa.types.is_floating(kind))
+    return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
+
+
+def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
+    """How many samples are of a time within the bounds; next to nothing is read where the groups tell that."""
+    count = 0
+    for group in stretch.whole(groups, bounds).groups:
+        table = pq.ParquetFile(group.file).read_row_group(group.number, columns=["at"])
+        at = table.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
+        count += int(np.count_nonzero((at >= bounds.begin) & (at < bounds.end)))
+    return count
+
+
+class _Tables:
+    """Parquet files that are complete or absent; they appear together, one right after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, table: pa.Table) -> None:
+        if name not in self._writers:
+            self._writers[name] = pq.ParquetWriter(
+                self._part(name), table.schema, use_dictionary=TEXTS, store_schema=False
+            )
+        self._writers[name].write_table(table)
+
+    def _part(self, name: str) -> Path:
+        return self._folder / f".{name}.part"
+
+    def close(self) -> None:
+        """Leaves nothing of what was not published."""
+        for name, writer in self._writers.items():
+            writer.close()
+            self._part(name).unlink(missing_ok=True)
+
+    def publish(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        for name in self._writers:
+            self._part(name).replace(self._folder / f"{name}.parquet")
+
+
+def run(
+    metrics: Path,
+    output: Path,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    latest: datetime,
+    windows: Mapping[str, int] = WINDOWS,
+    threads: int = 1,
+) -> Counts:
+    """Writes the tables gauges and quality; samples from `latest` on come from a clock that is ahead, and are left out.
+
+    Raises InputError.
+    """
+    groups = row_groups_of(metrics)
+    given, limit = Span.of(since, until), Span.of(None, latest).end
+    within, beyond = given._replace(end=min(given.end, limit)), given._replace(begin=max(given.begin, limit))
+    with closing(_Tables(output)) as made:
+        counts = aggregate(groups, within, partial(made.write, "gauges"), windows=windows, threads=threads)
+        ahead = count_within(groups, beyond)
+        counts = counts._replace(read=counts.read + ahead, ahead=ahead)
+        if counts.read == sum(counts[1:]):
+            raise InputError("--metrics holds no valid record in the time asked for")
+        quality = {"input": ["metrics"], **{name: [count] for name, count in counts._asdict().items()}}
+        made.write("quality", pa.table(quality))
+        made.publish()
+    return counts
+
+
+def command(
+    metrics: Annotated[
+        Path, Option(help="Samples as Parquet: target, metric, at, value; a folder or a file.")
+    ],
+    output: Annotated[Path, Option("--output", help="Folder of the tables.")] = Path("telemetry-output"),
+    since: cli.Since = None,
+    until: cli.Until = None,
+    clock_skew: Annotated[
+        str, Option(help="How far ahead of this machine's clock a sample's time may be; others are left out.")
+    ] = "5m",
+    windows: Annotated[str, Option(help="Which windows, with commas between them.")] = ",".join(WINDOWS),
+    cores: Annotated[int | None, Option(min=1, show_default="all", help="Threads.")] = None,
+) -> None:
+    """Backlog percentiles, means and time to drain by minute, hour and day: the table gauges, as Parquet, and quality.
+
+    The same digits as `tidemark spark telemetry-aggregation --metrics`, which also reads logs and writes a report.
+    """
+    bounds = moment("--from", since), moment("--to", until)
+    latest = datetime.now(UTC) + timedelta(seconds=seconds("--clock-skew", clock_skew))
+    wanted = {name: WINDOWS[name] for name in WINDOWS if name in windows.split(",")}
+    if not wanted or set(windows.split(",")) - wanted.keys():
+        raise InputError(
+            f"--windows is '{windows}'; accepted: one or more of {', '.join(WINDOWS)}, with commas between them"
+        )
+    _without_pandas()
+    _with_memory_kept()
+    threads = cores or os.cpu_count() or 1
+    counts = run(
+        metrics, output, since=bounds[0], until=bounds[1], latest=latest, windows=wanted, threads=threads
+    )
+    typer.echo(", ".join(f"{name} {value:,}" for name, value in counts._asdict().items()))
+    typer.echo(output / "gauges.parquet")
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("left out", name=name)
+
+
+def _without_pandas() -> None:
+    """Pyarrow imports pandas to see whether it was given any of its values: half a second, for nothing."""
+    sys.meta_path.insert(0, _NoPandas)
+
+
+def _with_memory_kept() -> None:
+    """Glibc gives freed memory back and asks for it again, zeroed, unless it has seen a large piece freed: a fifth of the time."""
+    np.empty(31 << 20, np.uint8)
+
+
+if __name__ == "__main__":
+    cli.run_command(command)

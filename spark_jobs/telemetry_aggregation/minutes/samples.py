@@ -1,0 +1,166 @@
+"""Samples in memory: columns of numbers, the series as numbers, too. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from spark_jobs.arrow_columns import arrow_columns
+from spark_jobs.telemetry_aggregation.minutes.buckets import Doubles, Longs
+
+MICROS = 1_000_000
+MINUTE = 60 * MICROS
+HOUR = 60 * MINUTE
+WINDOWS: dict[str, int] = {"1m": MINUTE, "1h": HOUR, "1d": 24 * HOUR}
+"""Name to microseconds. Each is a multiple of a minute and begins at a multiple of itself since the epoch, in UTC."""
+
+SERIES = ("subject", "part", "metric")
+
+SAMPLES = arrow_columns("subject text, part text, metric text, at long, value double")
+"""`at` in microseconds since the epoch."""
+
+_LOOKED_UP = 16  # rows per combination of names from which all combinations are numbered, whether met or not
+
+
+class Series:
+    """The series that were met, numbered from 0. `lock` is held when one gets its number, for threads that share it."""
+
+    def __init__(self, lock: AbstractContextManager[Any] | None = None) -> None:
+        self._lock = lock or nullcontext()
+        self._numbers: dict[tuple[str, ...], int] = {}
+
+    def numbers(self, table: pa.Table) -> NDArray[np.int32]:
+        """The series of each row of a table with the columns of SERIES, none of them null; new ones get a number."""
+        columns = [_encoded(table.column(name)) for name in SERIES]
+        sizes = [len(column.dictionary) for column in columns]
+        combinations = np.prod(sizes, dtype=float)
+        kind: Any = np.int32 if combinations < np.iinfo(np.int32).max else np.int64
+        codes = np.zeros(len(table), kind)
+        for column, size in zip(columns, sizes, strict=True):
+            if size > 1:
+                codes *= size
+                codes += column.indices.to_numpy(zero_copy_only=False)
+        if combinations * _LOOKED_UP <= len(table):
+            return self._numbered(columns, np.arange(np.prod(sizes)), sizes)[codes]
+        met, places = np.unique(codes, return_inverse=True)
+        found: NDArray[np.int32] = self._numbered(columns, met, sizes)[places]
+        return found
+
+    def _numbered(
+        self, columns: list[pa.DictionaryArray], codes: Longs, sizes: list[int]
+    ) -> NDArray[np.int32]:
+        places = np.unravel_index(codes, sizes)
+        texts = (
+            column.dictionary.take(pa.array(place)).to_pylist()
+            for column, place in zip(columns, places, strict=True)
+        )
+        known = self._numbers
+        with self._lock:
+            numbers = [known.setdefault(names, len(known)) for names in zip(*texts, strict=True)]
+        return np.array(numbers, np.int32)
+
+    def columns(self, numbers: NDArray[np.int32]) -> list[pa.DictionaryArray]:
+        """The columns of SERIES for these numbers."""
+        with self._lock:
+            met = list(self._numbers)
+        texts = zip(*met, strict=True) if met else [()] * len(SERIES)
+        found = []
+        for each in texts:
+            encoded = pa.array(each, pa.string()).dictionary_encode()
+            indices = encoded.indices.take(pa.array(numbers))
+            found.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
+        return found
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    # pyarrow gives the chunks of an empty column another type than those of others
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+class Samples(NamedTuple):
+    """Valid samples. `series` are numbers of a Series, `at` is in microseconds since the epoch."""
+
+    series: NDArray[Any]
+    at: Longs
+    value: Doubles
+
+    @classmethod
+    def of(cls, table: pa.Table, series: Series) -> tuple[Self, int]:
+        """The valid ones of SAMPLES (names may be dictionaries), and how many are not: without a name, a time or a finite
+        number.
+        """
+        valid = _valid(table)
+        if valid is not None:
+            table = table.filter(pa.array(valid))
+        found = cls(series.numbers(table), _numbers(table, "at"), _numbers(table, "value"))
+        return found, 0 if valid is None else len(valid) - len(table)
+
+    def in_order(self) -> bool:
+        """Of time."""
+        return bool((self.at[1:] >= self.at[:-1]).all())
+
+    def between(self, begin: int, end: int) -> Self:
+        """Those of a time (microseconds) from `begin` until before `end`."""
+        if self.in_order():
+            return self.at_rows(*np.searchsorted(self.at, (begin, end)))
+        inside = (self.at >= begin) & (self.at < end)
+        return type(self)(self.series[inside], self.at[inside], self.value[inside])
+
+    def at_rows(self, begin: int, end: int) -> Self:
+        return type(self)(self.series[begin:end], self.at[begin:end], self.value[begin:end])
+
+
+def parts(samples: Iterable[Samples]) -> Iterator[Samples]:
+    """The samples in consecutive parts of about as many, no minute in two of them; one part if times are mixed."""
+    given = list(samples)
+    ends = [(each.at[0], each.at[-1]) for each in given if len(each.at)]
+    if not all(each.in_order() for each in given) or any(b < a for (_, a), (b, _) in pairwise(ends)):
+        yield together(given)
+        return
+    left: list[Samples] = []
+    for each in given:
+        if not len(each.at):
+            continue
+        if left and each.at[0] // MINUTE > left[-1].at[-1] // MINUTE:
+            yield together(left)
+            left = []
+        last = np.searchsorted(each.at, each.at[-1] // MINUTE * MINUTE)
+        if last:
+            yield together([*left, each.at_rows(0, last)])
+            left = []
+        left.append(each.at_rows(last, len(each.at)))
+    if left:
+        yield together(left)
+
+
+def together(samples: Sequence[Samples]) -> Samples:
+    if len(samples) == 1:
+        return samples[0]
+    columns: Any = (np.concatenate(columns) for columns in zip(*samples, strict=True))
+    return Samples(*columns)
+
+
+def _valid(table: pa.Table) -> NDArray[np.bool_] | None:
+    """None if all are."""
+    known = np.isfinite(_numbers(table, "value"))
+    for name in table.column_names:
+        if table.column(name).null_count:
+            known &= table.column(name).is_valid().to_numpy(zero_copy_only=False)
+    return None if known.all() else known
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[Any]:
+    """Nulls are NaN in doubles; other columns have none, or numbers that mean nothing."""
+    column = table.column(name)
+    one = column.num_chunks == 1  # then nothing is copied
+    found: NDArray[Any] = column.chunk(0).to_numpy(zero_copy_only=False) if one else column.to_numpy()
+    return found

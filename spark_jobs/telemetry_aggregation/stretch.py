@@ -1,0 +1,216 @@
+"""Samples in Parquet files of this machine: who reads which row groups, and what is made of them where they are read.
+
+Whoever owns a stretch of time reads the row groups that have any of it, by the files' own statistics. So a minute is whole in
+one place and finished there; only what hours and days are made of goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from spark_jobs.errors import InputError
+from spark_jobs.telemetry_aggregation.minutes.samples import (
+    HOUR,
+    MINUTE,
+    SAMPLES,
+    WINDOWS,
+    Samples,
+    Series,
+    parts,
+)
+from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, Finished, finished, of_invalid
+
+COLUMNS = ("target", "metric", "at", "value")
+
+ROWS_PER_STRETCH = 8_000_000
+"""Where several read at the same time: enough for each of some cores, and not many row groups are read twice."""
+
+ROWS_TOGETHER = 1_000_000
+"""Rows from which whole hours are finished."""
+
+ROWS_AT_MOST = 4_000_000
+"""Rows for which the end of an hour is waited for; about 500 MB with all that is made of them."""
+
+READ_AT_MOST = 1.6
+"""Rows read by all for each row there is: above, reading through Spark is cheaper."""
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+ROWS_AT_ONCE = 200_000
+"""They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
+
+FOR_EVER = (-(1 << 62), 1 << 62)
+
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""As `map`, and in its order."""
+
+
+class Span(NamedTuple):
+    """Microseconds: from `begin` until before `end`."""
+
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, since: datetime | None, until: datetime | None) -> Span:
+        """None does not bound."""
+        return cls(_micros(since, FOR_EVER[0]), _micros(until, FOR_EVER[1]))
+
+
+def _micros(moment: datetime | None, default: int) -> int:
+    return default if moment is None else round(moment.timestamp() * 1_000_000)
+
+
+class RowGroup(NamedTuple):
+    file: str
+    number: int
+    rows: int
+    times: Span  # whole minutes
+
+
+class Stretch(NamedTuple):
+    """What lies in `own` of these row groups, which are in the order of their times."""
+
+    own: Span
+    groups: list[RowGroup]
+
+
+# -- who reads what
+
+
+def row_groups(file: str) -> list[RowGroup] | None:
+    """None where a group does not tell its times. Raises InputError."""
+    try:
+        metadata = pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"--metrics: the file '{file}' cannot be read: {error}") from error
+    names = metadata.schema.names
+    position = names.index("at") if "at" in names else None
+    kind = None if position is None else metadata.schema.to_arrow_schema().field("at").type
+    if (
+        kind is None
+        or not pa.types.is_timestamp(kind)
+        or metadata.schema.column(position).physical_type != "INT64"
+    ):
+        return None
+    ticks = _PER_SECOND[kind.unit]
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        statistics = group.column(position).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        low, high = (raw * 1_000_000 // ticks for raw in (statistics.min_raw, statistics.max_raw))
+        times = Span(low - low % MINUTE, high - high % MINUTE + MINUTE)
+        found.append(RowGroup(file, number, group.num_rows, times))
+    return found
+
+
+def whole(groups: Iterable[RowGroup], bounds: Span) -> Stretch:
+    """All that lies in the bounds, as one stretch."""
+    within = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
+    return Stretch(bounds, sorted(within, key=lambda each: each.times))
+
+
+def stretches(groups: Iterable[RowGroup], bounds: Span) -> list[Stretch] | None:
+    """Stretches of about ROWS_PER_STRETCH that follow each other, whole hours where possible. None where too much would be
+    read twice, or nothing.
+    """
+    groups = whole(groups, bounds).groups
+    if not groups:
+        return None
+    cuts, rows = [bounds.begin], 0
+    for group in groups:
+        if rows and rows + group.rows > ROWS_PER_STRETCH:
+            begin = group.times.begin
+            hour = begin - begin % HOUR
+            cut = hour if hour > max(cuts[-1], groups[0].times.begin) else begin
+            if cut > cuts[-1]:
+                cuts.append(cut)
+                rows = 0
+        rows += group.rows
+    found = [whole(groups, Span(*pair)) for pair in pairwise([*cuts, bounds.end])]
+    read = sum(each.rows for stretch in found for each in stretch.groups)
+    return None if read > READ_AT_MOST * sum(each.rows for each in groups) else found
+
+
+# -- what is made of them
+
+
+Read = tuple[list[Samples], int]
+"""Samples, and how many are invalid."""
+
+
+def made(
+    stretch: Stretch, series: Series, run: Run = map, windows: Collection[str] = tuple(WINDOWS)
+) -> Iterator[Finished]:
+    """All minutes of the stretch, in the order of time, and a state of the invalid samples. Raises InputError.
+
+    Of samples with the same series and time one counts. `run` may do several at the same time. `windows` as in
+    tables.finished.
+    """
+    invalid: list[int] = []
+    read = run(partial(_read, own=stretch.own, series=series), stretch.groups)
+    finish = partial(_finished, series=series, windows=windows)
+    yield from filter(None, run(finish, _ready(stretch, read, invalid)))
+    if bad := sum(invalid):
+        yield Finished(ROWS.empty_table(), pa.Table.from_batches([of_invalid(bad)]), 0, 0, bad)
+
+
+def _finished(ready: tuple[list[Samples], Span], series: Series, windows: Collection[str]) -> Finished | None:
+    samples, span = ready
+    return finished(parts(samples), series, span.begin, span.end, distinct=True, windows=windows)
+
+
+def _ready(
+    stretch: Stretch, read: Iterator[Read], invalid: list[int]
+) -> Iterator[tuple[list[Samples], Span]]:
+    """Samples of minutes that no later row group has any of: of whole hours, where those are not too many."""
+    begins = [*(group.times.begin for group in stretch.groups[1:]), stretch.own.end]
+    begin, left = stretch.own.begin, list[Samples]()
+    for (samples, bad), following in zip(read, begins, strict=True):
+        invalid.append(bad)
+        left += samples
+        rows = sum(len(each.at) for each in left)
+        end = following
+        if following < stretch.own.end:
+            end -= following % (MINUTE if rows > ROWS_AT_MOST else HOUR)
+            if rows < ROWS_TOGETHER or end <= begin:
+                continue
+        yield [each.between(begin, end) for each in left], Span(begin, end)
+        left = [each.between(end, stretch.own.end) for each in left]
+        left, begin = [each for each in left if len(each.at)], end
+
+
+def _read(group: RowGroup, own: Span, series: Series) -> Read:
+    """The group's samples within `own`; one without a time counts as its first. Raises InputError."""
+    found, invalid = [], 0
+    try:
+        file = pq.ParquetFile(group.file, read_dictionary=["target", "metric"])
+        batches = file.iter_batches(ROWS_AT_ONCE, [group.number], columns=list(COLUMNS), use_threads=False)
+        for batch in batches:
+            samples, bad = Samples.of(_samples(pa.Table.from_batches([batch]), group, own), series)
+            found.append(samples)
+            invalid += bad
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise InputError(f"--metrics: the file '{group.file}' cannot be read: {error}") from error
+    return found, invalid
+
+
+def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
+    at = table.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    value = table.column("value").cast(pa.float64())
+    part = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(table)), pa.array([""]))
+    columns = [table.column("target"), pa.chunked_array([part]), table.column("metric"), at, value]
+    samples = pa.table(columns, names=SAMPLES.names)
+    if own.begin > group.times.begin or own.end < group.times.end:
+        moments = at.fill_null(group.times.begin).to_numpy()
+        samples = samples.filter(pa.array((moments >= own.begin) & (moments < own.end)))
+    return samples

@@ -1,0 +1,109 @@
+"""`tidemark telemetry-aggregation`: what it reads, leaves out, writes and refuses. Its numbers are tested with the tasks'."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from spark_jobs.errors import InputError
+from spark_jobs.telemetry_aggregation import local
+from tidemark.__main__ import PARTS, command_line
+
+START = datetime(2026, 11, 20, 8, tzinfo=UTC)
+KINDS = {
+    "target": pa.string(),
+    "metric": pa.string(),
+    "at": pa.timestamp("us", "UTC"),
+    "value": pa.float64(),
+}
+
+
+def write(path, seconds, value=1.0, *, kinds=KINDS, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {
+        "target": ["plan"] * len(seconds),
+        "metric": ["backlog"] * len(seconds),
+        "at": [START + timedelta(seconds=second) for second in seconds],
+        "value": [value] * len(seconds),
+    }
+    table = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
+    pq.write_table(table, path, **options)
+
+
+def test_what_is_ahead_of_the_clock_or_no_number_is_left_out_and_counted(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0, 1, 61, 3000])
+    write(tmp_path / "in" / "b.parquet", [1, 2], float("inf"))
+    write(tmp_path / "in" / "_temporary" / "c.parquet", [5])
+
+    counts = local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(seconds=100))
+
+    assert counts == local.Counts(read=6, duplicates=0, late=0, ahead=1, invalid=2)
+    gauges = pq.read_table(tmp_path / "out" / "gauges.parquet").to_pylist()
+    assert [(row["window"], row["samples"]) for row in gauges] == [("1m", 2), ("1m", 1), ("1h", 3), ("1d", 3)]
+    assert pq.read_table(tmp_path / "out" / "quality.parquet").to_pylist() == [
+        {"input": "metrics", **counts._asdict()}
+    ]
+
+
+def test_a_file_without_statistics_is_read_and_the_time_is_bounded(tmp_path):
+    write(tmp_path / "a.parquet", range(300), write_statistics=False)
+
+    counts = local.run(
+        tmp_path / "a.parquet",
+        tmp_path / "out",
+        since=START + timedelta(seconds=60),
+        until=START + timedelta(seconds=180),
+        latest=START + timedelta(days=1),
+        windows={"1h": local.WINDOWS["1h"]},
+    )
+
+    assert counts.read == 120
+    rows = pq.read_table(tmp_path / "out" / "gauges.parquet").to_pylist()
+    assert [(row["window"], row["first_at"]) for row in rows] == [("1h", START + timedelta(seconds=60))]
+
+
+def test_a_run_that_fails_leaves_the_tables_of_the_one_before(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0])
+    local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(days=1))
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    (tmp_path / "in" / "b.parquet").write_bytes(b"PAR1 no footer")
+
+    with pytest.raises(InputError, match=r"b\.parquet' cannot be read"):
+        local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(days=1))
+
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (lambda folder: folder.mkdir(), "holds no Parquet files"),
+        (lambda folder: (folder / "_delta_log").mkdir(parents=True), "is a Delta table"),
+        (lambda folder: write(folder / "a.parquet", [0], kinds={"at": KINDS["at"]}), "'target': 'missing'"),
+        (
+            lambda folder: write(folder / "a.parquet", [0], 1, kinds={**KINDS, "value": pa.int64()}),
+            "'value': 'int64'",
+        ),
+        (lambda folder: write(folder / "a.parquet", []), "no valid record"),
+    ],
+)
+def test_what_cannot_be_aggregated_is_refused_by_name(tmp_path, made, told):
+    made(tmp_path / "in")
+
+    with pytest.raises(InputError, match=told):
+        local.run(tmp_path / "in", tmp_path / "out", latest=START)
+
+
+def test_the_command_needs_no_other_part_and_refuses_windows_there_are_not(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0])
+    app = command_line({"spark": PARTS["spark"]})
+    argv = ["telemetry-aggregation", "--metrics", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+
+    done = CliRunner().invoke(app, argv)
+    refused = CliRunner().invoke(app, [*argv, "--windows", "1m,2h"])
+
+    assert (done.exit_code, "read 1," in done.output) == (0, True)
+    assert refused.exit_code == 1
+    assert "--windows is '1m,2h'; accepted: one or more of 1m, 1h, 1d" in refused.output
