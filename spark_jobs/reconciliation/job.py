@@ -28,6 +28,7 @@ from spark_jobs.platform.rows import between, collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract
+from spark_jobs.reconciliation.keys import event_columns
 from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, in_columns, judged
 from spark_jobs.reports.report_files import write_report
@@ -131,8 +132,13 @@ def _account(
 def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
     if settings.capture is not None:
         lag = settings.capture_lag.total_seconds()
-        wanted = Wanted(settings.since, settings.until, config.hub, lag=lag)
-        return read_capture(spark, settings.capture, quarantine=settings.quarantine, wanted=wanted)
+        return read_capture(
+            spark,
+            settings.capture,
+            quarantine=settings.quarantine,
+            columns=event_columns(config),
+            wanted=Wanted(settings.since, settings.until, config.hub, lag=lag),
+        )
     if settings.consumer_group.lower() == config.consumer_group.lower():
         raise InputError(
             f"--consumer-group is '{settings.consumer_group}', the consumer's own: its readers would shut this one out; "

@@ -27,6 +27,8 @@ from spark_jobs.sources.cosmos import canonical_key
 META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
 """The fields to read of documents whose writer keeps positions."""
 
+_POSITIONS = ("hub", "partition", "sequence_number", "enqueued_at", "file")
+
 _ARROW = arrow_schema(EVENT_KEYS)
 _META = "partition string, sequence_number bigint, enqueued_at double"
 
@@ -37,14 +39,21 @@ def identity_of(config: ConsumerConfig) -> Identity:
     return Identity.META if config.meta else Identity.BODY
 
 
+def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
+    """Those of EVENTS that keys are made of, and that tell which events are looked at: the others need not be read."""
+    if identity_of(config) is Identity.POSITION:
+        return _POSITIONS
+    return (*_POSITIONS, "offset", "body", "properties")
+
+
 def event_keys(events: DataFrame, config: ConsumerConfig, paths: Sequence[str]) -> DataFrame:
-    """EVENTS as EVENT_KEYS; `paths` are the container's partition key paths."""
+    """EVENTS, or their `event_columns`, as EVENT_KEYS; `paths` are the container's partition key paths."""
     if identity_of(config) is Identity.POSITION:
         position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
         nothing = F.lit(None).cast("string")
         keys = {"document_id": position, "partition_key": nothing, "rejection": nothing}
         return events.withColumns(keys).select(*EVENT_KEYS.fieldNames())
-    needed = ("partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties")
+    needed = (name for name in event_columns(config) if name != "hub")
     keyed = events.select(*needed).mapInArrow(partial(_keyed, config=config, paths=paths), EVENT_KEYS)
     return keyed.select(*EVENT_KEYS.fieldNames())
 
