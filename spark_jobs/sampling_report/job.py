@@ -86,7 +86,11 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     """Reads, judges and reports; returns what was found, and the report's path. Raises JobError; GateClosedError, when all is
     written, where more is missing than is allowed.
     """
-    events = read_app_insights(spark, settings.input, quarantine=settings.quarantine)
+    with cached(read_app_insights(spark, settings.input, quarantine=settings.quarantine)) as events:
+        return _looked_at(spark, events, settings)  # twice: parsing it again would be most of the work
+
+
+def _looked_at(spark: SparkSession, events: DataFrame, settings: Settings) -> tuple[page.Findings, str]:
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
         found = _choose(collected(names(events)), settings)
