@@ -15,7 +15,7 @@ from spark_jobs.telemetry_aggregation import job, page
 from spark_jobs.telemetry_aggregation.datasets import decisions
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
+from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 
 pytestmark = pytest.mark.timeout(600)  # dozens of micro-batches, on loaded machines too
 
