@@ -3,7 +3,7 @@
 Values are added with `MetricsApi.add`, or over the control port. A plan needs none: its instances report CpuPercentage from
 its own history. What is as in Azure: a point for every minute of the timespan, without a value where there is none; no time
 series for a dimension's value that never had one; with a filter `top` time series, 10 unless told, the rest cut silently;
-only 30 days at a time and PT1M; nothing from before 93 days; the newest minutes not yet whole.
+only 30 days at a time; nothing from before 93 days; the newest minutes not yet whole.
 
 Fault at arm.get_metrics, beside those of every route:
 
@@ -11,7 +11,7 @@ Fault at arm.get_metrics, beside those of every route:
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -21,6 +21,8 @@ from devstack.resource_manager.common.documents import Answer, ArmError, Call, f
 from devstack.resource_manager.common.plans import Clock, Plan
 
 MINUTE = 60
+GRAINS = {"PT1M": 1, "PT5M": 5, "PT15M": 15, "PT30M": 30, "PT1H": 60}
+REGION = "westeurope"
 DAY = 86_400
 KEPT = 93 * DAY
 AGGREGATIONS = ("average", "minimum", "maximum", "total", "count")
@@ -62,21 +64,22 @@ class MetricsApi:
 
     def get_metrics(self, call: Call) -> Answer:
         begin, end = self._timespan(call.query.get("timespan", ""))
-        if call.query.get("interval", "PT1M") != "PT1M":
-            raise _bad_request("Detect invalid time grain input: the local server has PT1M only.")
-        now = self.clock()
+        minutes = GRAINS.get(call.query.get("interval", "PT1M"), 0)
+        if not minutes:
+            raise _bad_request(f"Detect invalid time grain input: the local server has {', '.join(GRAINS)}.")
+        now, grain = self.clock(), minutes * MINUTE
         name, all_series = self._metric(call, begin, end)
         conditions = _conditions(call.query.get("$filter", ""), all_series)
         found = _grouped(all_series, conditions)
         if conditions:
             found = found[: int(call.query.get("top", "10"))]
         truncated = call.fault is not None and call.fault.kind == "truncated"
-        times = range(begin - begin % MINUTE, (begin + end) // 2 if truncated else end, MINUTE)
+        times = range(begin - begin % grain, (begin + end) // 2 if truncated else end, grain)
         data = call.query.get("resultType", "Data").lower() == "data"
         told = [
             {
                 "metadatavalues": _metadata(series),
-                **({"data": self._points(call, series, times, now)} if data else {}),
+                **({"data": self._points(call, series, times, grain, now)} if data else {}),
             }
             for series in found
         ]
@@ -113,7 +116,9 @@ class MetricsApi:
             )
         return name, metrics[name.lower()]
 
-    def _points(self, call: Call, series: Series, times: Iterable[int], now: float) -> list[dict[str, Any]]:
+    def _points(
+        self, call: Call, series: Series, times: Iterable[int], grain: int, now: float
+    ) -> list[dict[str, Any]]:
         wanted = [
             each
             for each in call.query.get("aggregation", "average").lower().split(",")
@@ -122,11 +127,22 @@ class MetricsApi:
         found = []
         for at in times:
             point: dict[str, Any] = {"timeStamp": f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}"}
-            value = series.values.get(at)
-            if value is not None and now - KEPT <= at < now:
-                point |= dict.fromkeys(wanted, value / 2 if at + MINUTE > now - self.settling else value)
+            values = [series.values[each] for each in range(at, at + grain, MINUTE) if each in series.values]
+            if values and now - KEPT <= at < now:
+                share = 0.5 if at + grain > now - self.settling else 1.0
+                point |= {name: _AGGREGATED[name](values) * share for name in wanted}
             found.append(point)
         return found
+
+
+_AGGREGATED: dict[str, Callable[[list[float]], float]] = {
+    "average": lambda values: sum(values) / len(values),
+    "minimum": min,
+    "maximum": max,
+    "total": sum,
+    "count": sum,
+}
+"""A minute has one value, whatever it is asked for as."""
 
 
 def _bad_request(message: str) -> ArmError:
@@ -169,8 +185,9 @@ def _document(call: Call, metric: str, timeseries: list[dict[str, Any]]) -> dict
     return {
         "cost": 0,
         "timespan": call.query["timespan"],
-        "interval": "PT1M",
+        "interval": call.query.get("interval", "PT1M"),
         "namespace": call.parts["type"],
+        "resourceregion": REGION,
         "value": [
             {
                 "id": f"{call.path}/{metric}",

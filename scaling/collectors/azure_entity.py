@@ -1,4 +1,4 @@
-"""What the collectors over Azure SDKs have in common: a client opened late, a deadline, errors in words."""
+"""What our collectors over the network have in common: a client opened late, a deadline, errors in words."""
 
 from __future__ import annotations
 
@@ -67,12 +67,14 @@ class AzureEntityCollector(ABC, Generic[Client]):
         story = " ".join(str(getattr(error, "message", None) or words_of(error)).split())[:300]
         wait = _retry_after(response)
         after = f"; it asks to wait {wait} s" if wait else ""
-        if isinstance(error, ResourceNotFoundError):  # Service Bus answers 200 with an empty feed
+        if status == 404 or isinstance(
+            error, ResourceNotFoundError
+        ):  # Service Bus answers 200 with an empty feed
             return f"{label}: does not exist"
         if status in {401, 403} or isinstance(error, ClientAuthenticationError):
             return f"{label}: access refused; reading the counts needs {role} ({story})"
         if status == 429 or (status == 503 and "busy" in story.casefold()):
-            return f"{label}: the service throttles its management requests{after} ({story})"
+            return f"{label}: the service throttles these requests{after} ({story})"
         if status is not None:
             return f"{label}: the service answered {status}{after} ({story})"
         return f"{label}: {story or type(error).__name__}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
@@ -108,7 +109,18 @@ def _collectors(
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue
             sources.append(MetricSource(target, metric, entity, spec.count))
+    _introduce(collectors.values())
     return collectors, sources
+
+
+def _introduce(collectors: Iterable[Collector]) -> None:
+    """Tells collectors of one class of each other, where the class wants to know: they may ask together."""
+    classes: dict[Any, list[Collector]] = {}
+    for each in collectors:
+        classes.setdefault(type(each), []).append(each)
+    for cls, own in classes.items():
+        if (together := getattr(cls, "together", None)) is not None:
+            together(own)
 
 
 def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem]) -> dict[str, Scaler]:

@@ -15,8 +15,12 @@ from scaling.config.rule_registry import load_class
 
 # Both sorted by name; a test keeps them so.
 COLLECTORS: dict[str, str] = {
+    "azure_monitor": "scaling.collectors.number.azure_monitor:AzureMonitorCollector",
     "consumer_telemetry": "scaling.collectors.consumer_telemetry:ConsumerTelemetryCollector",
     "event_hub_lag": "scaling.collectors.event_hub.collector:EventHubLagCollector",
+    "http_json": "scaling.collectors.number.http_json:HttpJsonCollector",
+    "log_query": "scaling.collectors.number.log_query:LogQueryCollector",
+    "prometheus": "scaling.collectors.number.prometheus:PrometheusCollector",
     "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
     "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
     "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",

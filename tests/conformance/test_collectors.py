@@ -206,7 +206,7 @@ class ServiceBusConformance(CollectorConformance):
     async def test_throttling_is_told_with_the_time_to_wait(self, world):
         world.fault("error", status=429, condition="50002: the namespace is throttled", retry_after=42)
 
-        with pytest.raises(CollectError, match="throttles its management requests; it asks to wait 42 s"):
+        with pytest.raises(CollectError, match="throttles these requests; it asks to wait 42 s"):
             await world.collector.collect(now=NOW)
 
     async def test_a_busy_server_is_not_asked_again_within_one_read(self, world):

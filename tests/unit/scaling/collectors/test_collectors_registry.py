@@ -29,7 +29,7 @@ def test_each_registered_scaler_can_be_looked_up(kind):
 @pytest.mark.parametrize(
     ("source", "kind", "words"),
     [
-        ("", "kafka", "'kafka' is not a known collector; accepted are consumer_telemetry, "),
+        ("", "kafka", "'kafka' is not a known collector; accepted are azure_monitor, "),
         ("", ":Mine", "':Mine' is not of the form module:Class"),
         ("", "no_such_module:Mine", "there is no module 'no_such_module'"),
         ("", "mine.deeper:Mine", "there is no module 'mine.deeper'"),

@@ -1,0 +1,239 @@
+"""What the collectors of one number have in common: how they ask, what of an answer is a number, and what is none.
+
+All of them speak plain HTTP through the one guard for configured addresses (`foundation.http.outward`), so that no SDK
+has to be installed and loaded for a metric.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from foundation.azure.connections import credential
+from foundation.errors import UnavailableError
+from foundation.http.outward import TIMEOUT, TRUSTED, Answer, Outward
+from foundation.sanitize import leaving
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.ports import CollectError
+from scaling.scalers.arm.clients import CONNECTION
+
+if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
+
+Number = float | None
+"""What an answer says; None where it answers without a value, which is not zero."""
+
+LIMIT = 4 << 20
+"""Bytes of an answer: one about 50 resources, of five grains each, has a tenth of that."""
+
+ATTEMPTS = 2
+"""Requests for one answer: a connection that broke is worth a second one, a refusal is an answer."""
+
+TOKEN_MARGIN = 300.0
+"""Seconds before its end at which a token is replaced."""
+
+MAX_STORY = 200
+"""Characters told of what a service says about a refusal."""
+
+
+class RefusedError(Exception):
+    """An answer other than 200, with the parts that collectors tell of: see `AzureEntityCollector`."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.message = _story(answer)
+        super().__init__(self.message)
+        self.status = answer.status
+        self.response = SimpleNamespace(status_code=answer.status, headers=answer.headers)
+
+
+class Asking:
+    """Asks for documents, by the app's identity where a service takes one."""
+
+    def __init__(self, settings: Mapping[str, str], *own: str) -> None:
+        """`own` are addresses of services that app settings name (of a local stack, say): they are trusted as such."""
+        trusted = [settings.get(TRUSTED, ""), *(urlsplit(each).netloc for each in own)]
+        settings = {**settings, TRUSTED: ",".join(trusted)}
+        self._settings = settings
+        self._outward = Outward(settings)
+        self._tokens: dict[str, AccessToken] = {}
+
+    async def close(self) -> None:
+        await self._outward.aclose()
+
+    async def document(
+        self,
+        method: str,
+        url: str,
+        *,
+        setting: str,
+        now: float,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        scope: str = "",
+        attempts: int = ATTEMPTS,
+        patience: float = TIMEOUT,
+    ) -> Any:
+        """The JSON of an answer 200. `setting` names where the address stands, `scope` what a token is asked for; a body is
+        sent as JSON. Waits `patience` seconds for each of so many `attempts`.
+
+        Raises RefusedError for another answer, UnavailableError where none came, AddressError for an address that is not
+        called, ValueError for what is no JSON.
+        """
+        sent = dict(headers or {})
+        if scope:
+            sent["Authorization"] = f"Bearer {await self._token(scope, now)}"
+        data = None
+        if body is not None:
+            sent["Content-Type"], data = "application/json", json.dumps(body).encode()
+        for attempt in range(1, attempts + 1):
+            try:
+                answer = await self._outward.ask(
+                    method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
+                )
+                break
+            except UnavailableError:
+                if attempt == attempts:
+                    raise
+        if answer.status != 200:
+            raise RefusedError(answer)
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise ValueError(f"the answer of {len(answer.body)} bytes is no JSON") from None
+
+    async def _token(self, scope: str, now: float) -> str:
+        known = self._tokens.get(scope)
+        if known is None or known.expires_on < now + TOKEN_MARGIN:
+            known = await credential(self._settings, CONNECTION).get_token(scope)
+            self._tokens[scope] = known
+        return cast("str", known.token)
+
+
+def _story(answer: Answer) -> str:
+    """What a service says of a refusal, in the forms there are: {error: {message}}, {error}, {message}; no other body is
+    shown, for it may hold anything.
+    """
+    if 300 <= answer.status < 400:
+        host = urlsplit(answer.headers.get("Location", "")).hostname or "an address on the same host"
+        return leaving(f"it redirects to {host}; redirects are not followed")
+    try:
+        told = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return "without words"
+    found = told.get("error", told) if isinstance(told, Mapping) else None
+    while isinstance(found, Mapping):
+        inner = found.get("innererror")
+        deeper = inner if isinstance(inner, Mapping) and inner.get("message") else None
+        found = deeper or found.get("message")
+    return leaving(found)[:MAX_STORY] if isinstance(found, str) and found else "without words"
+
+
+class NumberCollector(AzureEntityCollector[Asking]):
+    """Reads one number by one request; a read without a value raises CollectError, unless `empty` says what it means."""
+
+    COUNTS: ClassVar[tuple[str, ...]] = ("value",)
+    DEFAULT_COUNT: ClassVar[str] = "value"
+
+    def __init__(
+        self,
+        label: str,
+        settings: Mapping[str, str],
+        *,
+        endpoint: str,
+        empty: float | None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        super().__init__(label, settings, endpoint=endpoint, deadline=deadline)
+        self._empty = empty
+
+    @classmethod
+    def together(cls, collectors: Sequence[NumberCollector]) -> None:
+        """Lets all collectors of one kind ask with the connections and tokens of the first."""
+        for each in collectors:
+            each._client = collectors[0]._client  # noqa: SLF001 - its own kind
+
+    def _open(self) -> Asking:
+        return Asking(self._settings)
+
+    async def _number(self, client: Asking, now: float, /) -> Number:
+        """The number, or None for an answer without one. May raise what `Asking` raises, and ValueError."""
+        raise NotImplementedError
+
+    async def _read(self, client: Asking, now: float, /) -> Mapping[str, float]:
+        found = await self._number(client, now)
+        if found is None:
+            found = self._empty
+        if found is None:
+            raise CollectError(
+                f"{self._label}: the answer holds no value, which is not zero; `empty` can say what it means"
+            )
+        return {"value": found}
+
+
+def number(found: Any, what: str) -> Number:
+    """`found` as a number. Raises ValueError naming `what`, and what was found there, for anything but a finite number or
+    nothing.
+    """
+    if found is None:
+        return None
+    try:
+        value = math.nan if isinstance(found, bool) or not isinstance(found, int | float) else float(found)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"{what} is {leaving(json.dumps(found))[:60]}; accepted is one finite number")
+    return value
+
+
+def digest(params: Struct) -> str:
+    """What tells options apart without showing them: an address may hold what no log should."""
+    return hashlib.sha256(msgspec.json.encode(params, order="deterministic")).hexdigest()[:12]
+
+
+def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Headers whose values are those of app settings. Raises ValueError naming the header whose setting is missing; neither
+    the value is shown nor what was written in place of a name, for that may be the value.
+    """
+    found: dict[str, str] = {}
+    for header, setting in names.items():
+        value = settings.get(setting, "").strip()
+        if not value:
+            raise ValueError(f"the app setting that is named for the header {header} is not set")
+        if not value.isprintable() or not value.isascii():
+            raise ValueError(
+                f"the app setting that is named for the header {header} holds what no header can"
+            )
+        found[header] = value
+    return found
+
+
+def header_problems(names: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with the option `headers`, if anything."""
+    for header, setting in names.items():
+        if not _HEADER.fullmatch(header):
+            return {"headers": f"found the header '{header}'; accepted are names of letters, digits and -"}
+        if header.casefold() in _OWN_HEADERS:
+            return {"headers": f"found the header '{header}', which is made here"}
+        if not _SETTING.fullmatch(setting):
+            return {
+                "headers": f"what is given for {header} is no name of an app setting; its value belongs there"
+            }
+    return {}
+
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,80}")
+_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
+
+
+_OWN_HEADERS = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"}
+)

@@ -1,0 +1,77 @@
+"""One number of any endpoint that answers with JSON, found by a JMESPath expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from foundation.http.outward import check_address, trusted_hosts
+from scaling.collectors.azure_entity import DEADLINE, Name
+from scaling.collectors.number.asking import (
+    Asking,
+    Number,
+    NumberCollector,
+    digest,
+    header_problems,
+    headers_of,
+    number,
+)
+
+OPTION = "the option 'url' of an http_json metric"
+
+
+class HttpJsonCollector(NumberCollector):
+    """What a GET answers, one request a read. Redirects are not followed, and answers of more than a megabyte refused."""
+
+    ROLE: ClassVar[str] = "the right header, which an app setting holds"
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`headers`: the name of each, and the name of the app setting that holds its value. `empty` is what a null counts
+        as; without it, that is no value.
+        """
+
+        url: Name
+        path: Name
+        headers: dict[str, str] = {}
+        empty: float | None = None
+
+        def problems(self) -> dict[str, str]:
+            found = header_problems(self.headers)
+            from jmespath import compile as compiled  # noqa: PLC0415 - only what has such a metric loads it
+            from jmespath.exceptions import JMESPathError  # noqa: PLC0415 - the same
+
+            try:
+                compiled(self.path)
+            except JMESPathError as error:
+                found["path"] = (
+                    f"found '{self.path}', which is no JMESPath expression: {' '.join(str(error).split())}"
+                )
+            return found
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        """Raises AddressError for an address that is never called."""
+        host = check_address(params.url, OPTION, trusted_hosts(settings))
+        super().__init__(
+            f"'{params.path}' of {host}", settings, endpoint=host, empty=params.empty, deadline=deadline
+        )
+        self._params = params
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"http_json:{urlsplit(params.url).hostname} {params.path} {digest(params)}"
+
+    async def _number(self, client: Asking, now: float, /) -> Number:
+        params = self._params
+        from jmespath import search  # noqa: PLC0415 - see above
+        from jmespath.exceptions import JMESPathError  # noqa: PLC0415 - the same
+
+        headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
+        document = await client.document("GET", params.url, setting=OPTION, now=now, headers=headers)
+        try:
+            found = search(params.path, document)
+        except JMESPathError as error:
+            raise ValueError(f"cannot be found in the answer: {' '.join(str(error).split())}") from None
+        return number(found, "it")

@@ -1,0 +1,130 @@
+"""One number from a KQL query on a Log Analytics workspace, or on the logs of any resource (Application Insights, say)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from foundation.durations import parse_duration
+from foundation.sanitize import leaving
+from scaling.collectors.azure_entity import DEADLINE, Name
+from scaling.collectors.number.asking import Asking, Number, NumberCollector, digest
+
+ENDPOINT = "AZURE_LOGS_ENDPOINT"
+PUBLIC_CLOUD = "https://api.loganalytics.io"
+WAIT = 10
+"""Seconds after which the service gives a query up."""
+
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_ID = re.compile(
+    r"/subscriptions/[^/?#%]+/resourceGroups/[^/?#%]+/providers/[\w.]+(/[\w-]+/[^/?#%]+)+", re.IGNORECASE
+)
+
+
+class LogQueryCollector(NumberCollector):
+    """The one value of the one row that a query gives; one request a read."""
+
+    ROLE: ClassVar[str] = (
+        "the role 'Log Analytics Reader' on the workspace, or 'Monitoring Reader' on the resource"
+    )
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Either `workspace` (its id, a GUID) or `resource_id`. `timespan` is how far back the query looks, in seconds or a
+        text such as "30m"; `empty` is what no row, or a row without a value, counts as.
+        """
+
+        workspace: str = ""
+        resource_id: str = ""
+        query: Name
+        timespan: float | str = 3600.0
+        empty: float | None = None
+
+        def problems(self) -> dict[str, str]:
+            found: dict[str, str] = {}
+            if bool(self.workspace) == bool(self.resource_id):
+                found["workspace"] = "give either 'workspace', the id of a workspace, or 'resource_id'"
+            if self.workspace and not _GUID.fullmatch(self.workspace):
+                found["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
+            if self.resource_id and not _ID.fullmatch(self.resource_id.strip().rstrip("/")):
+                found["resource_id"] = (
+                    f"found '{self.resource_id}'; accepted is a full resource id, /subscriptions/..."
+                )
+            try:
+                if not 60 <= parse_duration(self.timespan) <= 30 * 86_400:
+                    found["timespan"] = f"found {self.timespan!r}; accepted are 1m to 30d"
+            except ValueError as error:
+                found["timespan"] = str(error)
+            return found
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        self._params = params
+        self._address = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
+        place = params.workspace or params.resource_id.strip().rstrip("/").rpartition("/")[2]
+        # A workspace, and a person or an identity, may ask a few queries at a time only.
+        super().__init__(
+            f"log query of '{place}'", settings, endpoint=self._address, empty=params.empty, deadline=deadline
+        )
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"log_query:{params.workspace or params.resource_id.rpartition('/')[2]} {digest(params)}"
+
+    def _open(self) -> Asking:
+        return Asking(self._settings, self._address) if ENDPOINT in self._settings else Asking(self._settings)
+
+    async def _number(self, client: Asking, now: float, /) -> Number:
+        params = self._params
+        place = (
+            f"/workspaces/{params.workspace}" if params.workspace else params.resource_id.strip().rstrip("/")
+        )
+        # Other clouds have other services, whose tokens are asked for by their own addresses.
+        audience = self._address if ".loganalytics." in self._address else PUBLIC_CLOUD
+        document = await client.document(
+            "POST",
+            f"{self._address}/v1{place}/query",
+            setting=ENDPOINT,
+            now=now,
+            headers={"Prefer": f"wait={WAIT}"},
+            body={"query": params.query, "timespan": f"PT{parse_duration(params.timespan):.0f}S"},
+            scope=f"{audience}/.default",
+        )
+        return value_of(document)
+
+
+def value_of(document: Any) -> Number:
+    """The one value of the one row; None for no row, or a null. Raises ValueError for anything else, and for a result that
+    the service itself calls partial.
+    """
+    if isinstance(document, Mapping) and (error := document.get("error")):
+        words = error.get("message") if isinstance(error, Mapping) else error
+        raise ValueError(f"the result is not whole: {leaving(str(words))[:200]}")
+    tables = document.get("tables") if isinstance(document, Mapping) else None
+    if not isinstance(tables, list) or not tables or not isinstance(tables[0], Mapping):
+        raise ValueError("the answer holds no table")
+    rows = tables[0].get("rows") or []
+    if not rows:
+        return None
+    row = rows[0] if isinstance(rows, list) else None
+    if len(rows) > 1 or not isinstance(row, list) or len(row) != 1:
+        columns = len(row) if isinstance(row, list) else 0
+        raise ValueError(
+            f"the query gives {len(rows)} rows of {columns} columns; accepted is one row of one column"
+        )
+    return _cell(row[0])
+
+
+def _cell(found: Any) -> Number:
+    """A value as the service writes it: decimals are texts, and so is what is not finite."""
+    if found is None:
+        return None
+    try:
+        value = float(found) if not isinstance(found, bool) else math.nan
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"the value is {leaving(str(found))[:60]}; accepted is a finite number")
+    return value

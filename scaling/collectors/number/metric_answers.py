@@ -1,0 +1,173 @@
+"""Azure Monitor's platform metrics as they are asked for and answered. Pure.
+
+A grain has its value one to three minutes after it ended, and grows until then: so what is read is the newest grain that
+ended `delay` ago, and no other. An answer without a value for it says nothing: a queue without messages has no series, and
+neither has one that does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+
+API_VERSION = "2024-02-01"
+
+GRAINS = {
+    60: "PT1M",
+    300: "PT5M",
+    900: "PT15M",
+    1800: "PT30M",
+    3600: "PT1H",
+    21_600: "PT6H",
+    43_200: "PT12H",
+    86_400: "P1D",
+}
+"""Time grains of Azure Monitor, by their seconds."""
+
+LOOK_BACK = 5
+"""Grains that are asked for: those before the newest tell how late a resource reports, where it has no value yet."""
+
+_ID = re.compile(
+    r"(?P<scope>/subscriptions/(?P<subscription>[^/?#%]+)/resourceGroups/[^/?#%]+)"
+    r"/providers/(?P<provider>[\w.]+)(?P<rest>(?:/[\w-]+/[^/?#%]+)+)",
+    re.IGNORECASE,
+)
+_REGION = re.compile(r"[a-z0-9]{3,40}")
+
+
+class Series(Struct, frozen=True):
+    """One metric of one resource. `grain` in seconds; `dimensions` by name; `namespace` that of the metric."""
+
+    resource_id: str
+    metric: str
+    aggregation: str
+    grain: int
+    dimensions: tuple[tuple[str, str], ...]
+    namespace: str
+
+    @property
+    def subscription(self) -> str:
+        return self.resource_id.split("/")[2]
+
+    @property
+    def scope(self) -> str:
+        """The subscription by its id."""
+        return f"/subscriptions/{self.subscription}"
+
+    def alone(self, end: int) -> str:
+        """Path and query of a read of this alone; `end` is that of the newest grain."""
+        chosen = {"$filter": self._filter} if self.dimensions else {}
+        asked = {**self._asked, **chosen, "timespan": "/".join(self._span(end))}
+        return f"{self.resource_id}/providers/Microsoft.Insights/metrics?{_query(asked)}"
+
+    def together(self, end: int) -> str:
+        """Path and query of a read of this and all that differ from it by their resources only."""
+        begin, until = self._span(end)
+        chosen = {"filter": self._filter} if self.dimensions else {}
+        asked = {**self._asked, **chosen, "starttime": begin, "endtime": until}
+        return f"/subscriptions/{self.subscription}/metrics:getBatch?{_query(asked)}"
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        return {
+            "api-version": API_VERSION,
+            "metricnames": self.metric.replace(",", "%2"),
+            "metricnamespace": self.namespace,
+            "aggregation": self.aggregation,
+            "interval": GRAINS[self.grain],
+        }
+
+    def _span(self, end: int) -> tuple[str, str]:
+        return _time(end - LOOK_BACK * self.grain), _time(end)
+
+    @property
+    def _filter(self) -> str:
+        """Round brackets in a value are encoded twice, as the API documents it: here, and with everything else on the way."""
+        return " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in self.dimensions)
+
+
+def type_of(resource_id: str) -> str:
+    """The type of a resource, such as Microsoft.Storage/storageAccounts/queueServices. Raises ValueError for what is no id."""
+    match = _ID.fullmatch(resource_id)
+    if match is None:
+        raise ValueError(
+            f"found '{resource_id}'; accepted is a full resource id, "
+            "/subscriptions/<GUID>/resourceGroups/<group>/providers/<provider>/<type>/<name>"
+        )
+    return "/".join([match["provider"], *match["rest"].split("/")[1::2]])
+
+
+def _query(asked: Mapping[str, str]) -> str:
+    return urlencode(asked, quote_via=quote)
+
+
+def newest_end(now: float, delay: float, grain: int) -> int:
+    """When the newest grain ended that counts as whole."""
+    return int((now - delay) // grain) * grain
+
+
+def region_of(answer: Any) -> str:
+    """The region of the resource that an answer is about, where it tells one."""
+    found = str(answer.get("resourceregion") or "") if isinstance(answer, Mapping) else ""
+    return found if _REGION.fullmatch(found) else ""
+
+
+def value_of(answer: Any, series: Series, end: int, empty: float | None = None) -> float | None:
+    """The value of the newest whole grain; `empty` where the answer has none for it. Raises ValueError for an answer that is
+    none, for more than one time series, and, unless `empty` is given, where earlier grains have a value: it may be late.
+    """
+    points = _points(answer)
+    values = {_seconds(each): each.get(series.aggregation) for each in points}
+    wanted = end - series.grain
+    found = values.get(wanted)
+    if found is None:
+        if empty is not None:
+            return empty
+        later = [at for at, value in values.items() if value is not None and at < wanted]
+        if later:
+            behind = (wanted - max(later)) // series.grain
+            raise ValueError(
+                f"no value for the {GRAINS[series.grain]} from {_time(wanted)}; the newest is {behind} before that. If this "
+                "resource always reports so late, give a longer `delay`; if it reports only when something happens, `empty`"
+            )
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        raise ValueError(f"found the value {str(found)[:40]!r}; accepted is a finite number")
+    return float(found)
+
+
+def _points(answer: Any) -> list[Mapping[str, Any]]:
+    """The points of the one time series; none where there is no series."""
+    metrics = answer.get("value") if isinstance(answer, Mapping) else None
+    if not isinstance(metrics, list) or len(metrics) != 1 or not isinstance(metrics[0], Mapping):
+        raise ValueError("the answer does not hold the one metric that was asked for")
+    [metric] = metrics
+    if metric.get("errorCode") not in {None, "", "Success"}:
+        raise ValueError(f"{metric['errorCode']}: {str(metric.get('errorMessage') or 'without words')[:200]}")
+    series = metric.get("timeseries") or []
+    if not isinstance(series, list) or len(series) > 1:
+        raise ValueError(
+            f"the answer holds {len(series)} time series; accepted is one: give every one of `dimensions`"
+        )
+    points = series[0].get("data") if series and isinstance(series[0], Mapping) else []
+    return [each for each in points or [] if isinstance(each, Mapping)]
+
+
+def _seconds(point: Mapping[str, Any]) -> int:
+    """When a grain began; a time without a zone is in UTC."""
+    moment = datetime.fromisoformat(str(point.get("timeStamp")))
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S.000Z}"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("'", "''").replace("%", "%25").replace("(", "%28").replace(")", "%29")

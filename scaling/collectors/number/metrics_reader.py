@@ -1,0 +1,182 @@
+"""Reads platform metrics of Azure Monitor: many resources in one request where they are alike, else one by one.
+
+`metrics:getBatch` of a region reads one metric of up to 50 resources of one subscription, region and type. Reads of one
+moment that can go together do; where the service refuses that (a right or a network for the region is missing, one
+resource is gone), they are read one by one through Resource Manager, and the next try waits. The region is
+learned from the first single answer, unless it is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct, structs
+
+from foundation.sanitize import told
+from scaling.collectors.number.asking import Asking, RefusedError
+from scaling.collectors.number.metric_answers import Series, region_of
+from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
+from scaling.scalers.arm.clients import endpoint, scope
+
+ENDPOINT = "AZURE_METRICS_ENDPOINT"
+CLOUDS = ("metrics.monitor.azure.com", "metrics.monitor.azure.us", "metrics.monitor.azure.cn")
+PUBLIC_CLOUD = f"https://{{region}}.{CLOUDS[0]}"
+
+AT_ONCE = 50
+"""Resources of one request; the service's limit."""
+
+SINGLE_READS = 16
+"""Single reads of one kind that are made at the same time."""
+
+FORMING = 0.05
+"""Seconds that reads wait for others to go with; all of one collection begin within milliseconds."""
+
+PATIENCE = 5.0
+"""Seconds that reading together may take: there must be time left to read alone."""
+
+REFUSED_FOR = 600.0
+"""Seconds until reading together is tried again where it was refused."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Kind(Struct, frozen=True):
+    """What must be the same of reads that go together; `series` is one of them without its resource."""
+
+    region: str
+    series: Series
+    end: int
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What reading together is refused for."""
+        return self.region, self.series.subscription, self.series.namespace
+
+
+class _Batch:
+    """Resources that are about to be asked for, and the answers that all of them wait for."""
+
+    def __init__(self) -> None:
+        self.resources: list[str] = []
+        self.answers: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+
+
+class MetricsReader:
+    """One for all metrics of Azure Monitor that an app collects."""
+
+    def __init__(self, settings: Mapping[str, str], *, forming: float = FORMING) -> None:
+        """Raises ValueError naming a setting at fault."""
+        self._management, self._management_scope = endpoint(settings), scope(settings)
+        self._metrics = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
+        own = [
+            address
+            for name, address in ((MANAGEMENT, self._management), (ENDPOINT, self._metrics))
+            if name in settings
+        ]
+        self._asking = Asking(settings, *own)
+        self._forming_seconds = forming
+        self._forming: dict[_Kind, _Batch] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._regions: dict[str, str] = {}
+        self._refused: dict[tuple[str, str, str], float] = {}
+        self._singles = asyncio.Semaphore(SINGLE_READS)
+
+    async def close(self) -> None:
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._asking.close()
+
+    async def read(self, series: Series, end: int, *, region: str, now: float) -> Any:
+        """The answer about one resource. Raises what `Asking.document` raises."""
+        resource = series.resource_id
+        region = region or self._regions.get(resource, "")
+        kind = _Kind(region, structs.replace(series, resource_id=series.scope), end)
+        if region and now >= self._refused.get(kind.place, 0.0):
+            found = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(resource.casefold())
+            if found is not None:
+                return found
+        return await self._alone(series, end, now)
+
+    async def _alone(self, series: Series, end: int, now: float) -> Any:
+        url = f"{self._management}{series.alone(end)}"
+        async with self._singles:
+            answer = await self._asking.document(
+                "GET", url, setting=MANAGEMENT, now=now, scope=self._management_scope
+            )
+        if region := region_of(answer):
+            self._regions[series.resource_id] = region
+        return answer
+
+    def _joined(self, kind: _Kind, resource: str, now: float) -> _Batch:
+        """The batch that a resource goes with, which leaves when it is full, or a moment after its first one."""
+        batch = self._forming.get(kind)
+        if batch is None:
+            batch = self._forming[kind] = _Batch()
+            task = asyncio.create_task(self._send(kind, batch, now))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        batch.resources.append(resource)
+        if len(batch.resources) == AT_ONCE:
+            del self._forming[kind]
+        return batch
+
+    async def _send(self, kind: _Kind, batch: _Batch, now: float) -> None:
+        """Asks for a batch. Where reading together fails there are no answers, and each resource is read alone."""
+        answers: Mapping[str, Any] = {}
+        try:
+            await asyncio.sleep(self._forming_seconds)
+            if self._forming.get(kind) is batch:
+                del self._forming[kind]
+            answers = await self._together(kind, batch.resources, now)
+        except RefusedError as error:
+            if error.status == 429:  # single reads would be more of what is too much
+                batch.answers.set_exception(error)
+                batch.answers.exception()  # looked at, should nobody wait for it any more
+                return
+            self._refuse(kind, error, now)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with reading together, there is another way
+            self._refuse(kind, error, now)
+        finally:
+            if not batch.answers.done():
+                batch.answers.set_result(answers)
+
+    async def _together(self, kind: _Kind, resources: list[str], now: float) -> dict[str, Any]:
+        """The answers by resource, in lower case."""
+        address = self._metrics.replace("{region}", kind.region)
+        document = await self._asking.document(
+            "POST",
+            f"{address}{kind.series.together(kind.end)}",
+            setting=ENDPOINT,
+            now=now,
+            body={"resourceids": resources},
+            scope=_scope(address),
+            attempts=1,
+            patience=PATIENCE,
+        )
+        values = document.get("values") if isinstance(document, Mapping) else None
+        found = [each for each in values if isinstance(each, Mapping)] if isinstance(values, list) else []
+        if not found:
+            raise ValueError("the answer about several resources holds no values")
+        return {str(each.get("resourceid", "")).casefold(): each for each in found}
+
+    def _refuse(self, kind: _Kind, error: Exception, now: float) -> None:
+        self._refused[kind.place] = now + REFUSED_FOR
+        logger.warning(
+            "Azure Monitor: %s in %s cannot be read together, so each is read by itself for the next %g min: %s",
+            kind.series.namespace,
+            kind.region,
+            REFUSED_FOR / 60,
+            told(error),
+        )
+
+
+def _scope(address: str) -> str:
+    """What tokens for the metrics of a cloud are asked for."""
+    host = urlsplit(address).hostname or ""
+    cloud = next((each for each in CLOUDS if host.endswith(f".{each}")), CLOUDS[0])
+    return f"https://{cloud}/.default"

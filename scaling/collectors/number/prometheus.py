@@ -1,0 +1,128 @@
+"""One number by an instant PromQL query, of any Prometheus or of Azure's managed one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from foundation.http.outward import check_address, trusted_hosts
+from foundation.sanitize import leaving
+from scaling.collectors.azure_entity import DEADLINE, Name
+from scaling.collectors.number.asking import (
+    Asking,
+    Number,
+    NumberCollector,
+    digest,
+    header_problems,
+    headers_of,
+)
+
+OPTION = "the option 'url' of a prometheus metric"
+_AZURE = ("prometheus.monitor.azure.com", "prometheus.monitor.azure.us", "prometheus.monitor.azure.cn")
+
+
+class PrometheusCollector(NumberCollector):
+    """A scalar, or a vector of exactly one element; one request a read. NaN and infinity are no values."""
+
+    ROLE: ClassVar[str] = (
+        "the role 'Monitoring Data Reader' on the Azure Monitor workspace, or the right header"
+    )
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`url` is where /api/v1/query is below. With `azure` the app's identity asks. `headers` as in http_json; `empty` is
+        what a vector of no element counts as.
+        """
+
+        url: Name
+        query: Name
+        azure: bool = False
+        headers: dict[str, str] = {}
+        empty: float | None = None
+
+        def problems(self) -> dict[str, str]:
+            found = header_problems(self.headers)
+            if self.azure and any(name.casefold() == "authorization" for name in self.headers):
+                found["headers"] = "found Authorization beside azure = true, which makes it"
+            if "?" in self.url or "#" in self.url:
+                found["url"] = "found a query in it; accepted is the address that /api/v1/query is below"
+            return found
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        """Raises AddressError for an address that is never called, ValueError for one that no token is sent to."""
+        trusted = trusted_hosts(settings)
+        host = check_address(params.url, OPTION, trusted)
+        known = host.endswith(tuple(f".{each}" for each in _AZURE))
+        if params.azure and not known and not trusted & {host, urlsplit(params.url).netloc.casefold()}:
+            raise ValueError(
+                f"{OPTION}: found '{host}' with azure = true; a token is sent to *.{_AZURE[0]} only"
+            )
+        super().__init__(
+            f"'{_short(params.query)}' of {host}",
+            settings,
+            endpoint=host,
+            empty=params.empty,
+            deadline=deadline,
+        )
+        cloud = next((each for each in _AZURE if host.endswith(f".{each}")), _AZURE[0])
+        self._scope = f"https://{cloud}/.default" if params.azure else ""
+        self._params = params
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"prometheus:{urlsplit(params.url).hostname} {_short(params.query)} {digest(params)}"
+
+    async def _number(self, client: Asking, now: float, /) -> Number:
+        params = self._params
+        url = f"{params.url.rstrip('/')}/api/v1/query?{urlencode({'query': params.query})}"
+        headers = headers_of(params.headers, self._settings)
+        return value_of(
+            await client.document("GET", url, setting=OPTION, now=now, headers=headers, scope=self._scope)
+        )
+
+
+def value_of(document: Any) -> Number:
+    """The one value of an answer; None for a vector without elements. Raises ValueError for anything else: a part of the
+    truth, too, which an answer with warnings may be.
+    """
+    if not isinstance(document, Mapping) or document.get("status") != "success":
+        raise ValueError("the answer is not one of Prometheus that succeeded")
+    if warnings := document.get("warnings"):
+        raise ValueError(f"the answer comes with warnings: {leaving(str(warnings))[:200]}")
+    data = document.get("data")
+    kind, result = (data.get("resultType"), data.get("result")) if isinstance(data, Mapping) else (None, None)
+    if kind == "vector" and isinstance(result, list):
+        if not result:
+            return None
+        if len(result) > 1:
+            labels = [each.get("metric") for each in result[:2] if isinstance(each, Mapping)]
+            raise ValueError(
+                f"the query gives {len(result)} series, {leaving(str(labels))[:160]}, ...; accepted is one: sum() or max() "
+                "makes it one"
+            )
+        result = result[0].get("value") if isinstance(result[0], Mapping) else None
+    elif kind != "scalar":
+        raise ValueError(
+            f"the query gives a {leaving(str(kind))[:40]}; accepted are a scalar, and a vector of one element"
+        )
+    return _sample(result)
+
+
+def _sample(pair: Any) -> float:
+    """The value of [time, "text"]."""
+    text = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
+    try:
+        found = float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(f"found the sample {leaving(str(pair))[:60]}; accepted is [time, value]") from None
+    if not math.isfinite(found):
+        raise ValueError(f"the value is {text}, which is no number to go by")
+    return found
+
+
+def _short(query: str) -> str:
+    line = " ".join(query.split())
+    return line if len(line) <= 80 else f"{line[:79]}…"

@@ -1,0 +1,419 @@
+"""The collectors of one number on the wire: Azure Monitor, logs, Prometheus, and documents of any form."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from devstack.monitor import MonitorServer
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
+from scaling.collectors.number.azure_monitor import AzureMonitorCollector
+from scaling.collectors.number.http_json import HttpJsonCollector
+from scaling.collectors.number.log_query import LogQueryCollector
+from scaling.collectors.number.metrics_reader import AT_ONCE, REFUSED_FOR
+from scaling.collectors.number.prometheus import PrometheusCollector
+from scaling.ports import CollectError
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.conformance.test_collectors import NOW, CollectorConformance
+
+pytestmark = pytest.mark.wire
+WORKSPACE = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg"
+
+
+class NumberConformance(CollectorConformance):
+    TOTAL = "value"
+    POINT: str
+
+    async def test_throttling_is_told_with_the_time_to_wait(self, world):
+        world.fault("error", status=429, condition="too many", retry_after=42)
+
+        with pytest.raises(CollectError, match=r"throttles these requests; it asks to wait 42 s \(.+\)"):
+            await world.collector.collect(now=NOW)
+
+    async def test_a_refusal_is_told_with_what_is_needed(self, world):
+        world.fault("error", status=403, condition="not for you")
+
+        with pytest.raises(CollectError, match=r"access refused; reading .* needs the .* \(.+\)"):
+            await world.collector.collect(now=NOW)
+
+    async def test_one_broken_connection_does_not_spoil_a_read(self, world):
+        world.fault("drop_connection")
+
+        assert (await world.collector.collect(now=NOW)).values == {"value": 0.0}
+
+    async def test_an_answer_that_is_late_ends_at_the_deadline(self, world):
+        world.fault("latency", seconds=0.4)
+        world.collector._deadline = 0.2
+
+        with pytest.raises(CollectError, match=r"no answer within 0\.2 s"):
+            await world.collector.collect(now=NOW)
+
+
+class AskedWorld:
+    """A server of which one number is asked; `value` is what it answers."""
+
+    def __init__(self, server: MonitorServer) -> None:
+        self.server = server
+        self.settings = {
+            "TIDEMARK_CA_BUNDLE": str(server.ca_path),
+            "TIDEMARK_TRUSTED_HOSTS": server.base_url.removeprefix("https://"),
+            "AZURE_LOGS_ENDPOINT": server.base_url,
+            "AzureResourceManager__credential": "managedidentity",
+            "ORDERS_KEY": "s3cret-value",
+        }
+        self.value = 0
+        self.tell()
+        self.collector = self.made()
+
+    async def put(self, count: int) -> None:
+        self.value += count
+        self.tell()
+
+    def fault(self, kind: str, **options) -> None:
+        self.server.faults.add(Fault("monitor.*", kind, **options))
+
+    async def failure(self, collector=None) -> str:
+        with pytest.raises(CollectError) as raised:
+            await (collector or self.collector).collect(now=NOW)
+        return str(raised.value)
+
+
+@pytest.fixture
+async def server(tmp_path_factory) -> AsyncIterator[MonitorServer]:
+    async with MonitorServer(ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")) as server:
+        yield server
+
+
+@pytest.fixture
+async def identity(tmp_path_factory, monkeypatch):
+    async with resource_manager(tmp_path_factory, monkeypatch, clock=lambda: NOW + 60) as server:
+        yield server
+
+
+class DocumentWorld(AskedWorld):
+    name = "queue.length"
+
+    def made(self, **options) -> HttpJsonCollector:
+        options = {"url": f"{self.server.base_url}/documents/orders", "path": self.name, **options}
+        return HttpJsonCollector(HttpJsonCollector.Params(**options), self.settings)
+
+    def tell(self) -> None:
+        self.server.documents["orders"] = {"queue": {"length": self.value, "text": "7", "none": None}}
+
+    async def remove(self) -> None:
+        del self.server.documents["orders"]
+
+
+class TestHttpJson(NumberConformance):
+    @pytest.fixture
+    async def world(self, server) -> AsyncIterator[DocumentWorld]:
+        world = DocumentWorld(server)
+        yield world
+        await world.collector.aclose()
+
+    async def test_headers_come_from_app_settings_and_are_never_shown(self, world):
+        collector = world.made(headers={"X-Api-Key": "ORDERS_KEY"})
+
+        await collector.collect(now=NOW)
+        world.fault("error", status=401, condition="who is s3cret-value?")
+        told = await world.failure(collector)
+        await collector.aclose()
+
+        assert world.server.asked[-1].headers["X-Api-Key"] == "s3cret-value"
+        assert "ORDERS_KEY" not in told
+        assert "s3cret" not in HttpJsonCollector.entity(collector._params)
+
+    async def test_a_header_whose_setting_is_missing_is_named(self, world):
+        collector = world.made(headers={"X-Api-Key": "OTHER_KEY"})
+
+        assert "named for the header X-Api-Key is not set" in await world.failure(collector)
+
+    @pytest.mark.parametrize(
+        ("path", "words"),
+        [
+            ("queue.text", 'it is "7"; accepted is one finite number'),
+            ("queue", "accepted is one finite number"),
+            ("queue.none", "holds no value, which is not zero"),
+            ("missing", "holds no value, which is not zero"),
+            ("abs(queue.text)", "cannot be found in the answer"),
+        ],
+    )
+    async def test_what_is_no_number_is_an_error_that_shows_it(self, world, path, words):
+        collector = world.made(path=path)
+
+        assert words in await world.failure(collector)
+        await collector.aclose()
+
+    async def test_what_a_null_counts_as_is_said_by_an_option(self, world):
+        collector = world.made(path="queue.none", empty=5.0)
+
+        assert (await collector.collect(now=NOW)).values == {"value": 5.0}
+        await collector.aclose()
+
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (b"<html>", "the answer of 6 bytes is no JSON"),
+            (b"[" * 100_000, "is no JSON"),
+            (b"1" * (5 << 20), "larger than"),
+            (b'{"queue": {"length": 1e999}}', "accepted is one finite number"),
+            (b'{"queue": {"length": ' + b"9" * 400 + b"}}", "accepted is one finite number"),
+            (
+                web.Response(status=302, headers={"Location": "https://other.example/x?key=abc"}),
+                "it redirects to other.example; redirects are not followed",
+            ),
+        ],
+    )
+    async def test_answers_that_are_none_are_told_apart(self, world, answer, words):
+        world.server.documents["orders"] = answer
+
+        assert words in await world.failure()
+
+    @pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "168.63.129.16", "127.0.0.1"])
+    async def test_addresses_of_the_platform_are_refused_at_the_start(self, world, host):
+        with pytest.raises(Exception, match="address of this machine or its link"):
+            world.made(url=f"https://{host}/metadata")
+
+    async def test_a_name_that_stands_for_this_machine_is_refused_when_it_is_called(self, world):
+        del world.settings["TIDEMARK_TRUSTED_HOSTS"]
+        collector = world.made()
+
+        assert "address of this machine or its link" in await world.failure(collector)
+        assert world.server.asked == []
+        await collector.aclose()
+
+
+class PrometheusWorld(AskedWorld):
+    name = "sum(work)"
+
+    def made(self, **options) -> PrometheusCollector:
+        params = PrometheusCollector.Params(**{"url": self.server.base_url, "query": self.name, **options})
+        return PrometheusCollector(params, self.settings)
+
+    def tell(self) -> None:
+        self.server.series[self.name] = {"a": self.value}
+
+    async def remove(self) -> None:
+        del self.server.series[self.name]
+
+
+class TestPrometheus(NumberConformance):
+    @pytest.fixture
+    async def world(self, server) -> AsyncIterator[PrometheusWorld]:
+        world = PrometheusWorld(server)
+        yield world
+        await world.collector.aclose()
+
+    async def test_a_managed_one_is_asked_with_a_token_for_it(self, world, identity):
+        collector = world.made(azure=True)
+
+        await collector.collect(now=NOW)
+        await collector.collect(now=NOW)
+        await collector.aclose()
+
+        tokens = {asked.token for asked in world.server.asked}
+        assert len(tokens) == 1
+        assert "" not in tokens
+
+    async def test_an_error_is_told_in_the_words_of_the_server(self, world):
+        await world.remove()
+
+        assert "does not exist" in await world.failure()
+
+
+class LogWorld(AskedWorld):
+    name = WORKSPACE
+
+    def made(self, **options) -> LogQueryCollector:
+        options = {"workspace": WORKSPACE, "query": "requests | count", **options}
+        return LogQueryCollector(LogQueryCollector.Params(**options), self.settings)
+
+    def tell(self) -> None:
+        self.server.logs["requests | count"] = [[self.value]]
+
+    async def remove(self) -> None:
+        del self.server.logs["requests | count"]
+
+
+class TestLogQuery(NumberConformance):
+    @pytest.fixture
+    async def world(self, server, identity) -> AsyncIterator[LogWorld]:
+        world = LogWorld(server)
+        yield world
+        await world.collector.aclose()
+
+    async def test_a_query_is_sent_with_its_timespan_and_a_token(self, world):
+        resource = f"{GROUP}/providers/Microsoft.Insights/components/app"
+        collector = world.made(workspace="", resource_id=f"{resource}/", timespan="30m")
+
+        await collector.collect(now=NOW)
+        await collector.aclose()
+
+        [asked] = world.server.asked
+        assert asked.path == f"/v1{resource}/query"
+        assert asked.body == {"query": "requests | count", "timespan": "PT1800S"}
+        assert asked.token
+        assert asked.headers["Prefer"] == "wait=10"
+
+
+class MetricWorld:
+    """Messages that came into a namespace, by the minute."""
+
+    name = "orders-bus"
+
+    def __init__(self, management, server: MonitorServer) -> None:
+        self.management = management
+        self.server = server
+        server.metrics = management.metrics
+        self.settings = arm_settings(management, AZURE_METRICS_ENDPOINT=server.base_url)
+        self.resource = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/{self.name}"
+        self.add(self.resource, 0)
+        self.collector = self.made()
+
+    def made(self, resource: str = "", **options) -> AzureMonitorCollector:
+        chosen = {
+            "metric": "IncomingMessages",
+            "aggregation": "total",
+            "dimensions": {"EntityName": "orders"},
+        }
+        params = AzureMonitorCollector.Params(resource_id=resource or self.resource, **{**chosen, **options})
+        return AzureMonitorCollector(params, self.settings)
+
+    def add(self, resource: str, count: float, entity: str = "orders") -> None:
+        values = {NOW - 60.0 * minute: count for minute in range(-1, 12)}
+        self.management.metrics.add(resource, "IncomingMessages", values, EntityName=entity)
+
+    async def put(self, count: int) -> None:
+        self.add(self.resource, count)
+
+    async def remove(self) -> None:
+        self.management.metrics.resources.clear()
+
+    def fault(self, kind: str, **options) -> None:
+        self.management.faults.add(Fault("arm.get_metrics", kind, **options))
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """Single reads, and reads of several resources."""
+        single = sum("insights/metrics" in entry.path.lower() for entry in self.management.ledger)
+        return single, len(self.server.asked)
+
+
+class TestAzureMonitor(NumberConformance):
+    @pytest.fixture
+    async def world(self, identity, server) -> AsyncIterator[MetricWorld]:
+        world = MetricWorld(identity, server)
+        yield world
+        await world.collector.aclose()
+
+    async def test_the_newest_minutes_are_left_to_become_whole(self, world):
+        await world.put(10)
+        hasty = world.made(delay="0s")
+
+        assert (await world.collector.collect(now=NOW)).values == {"value": 10.0}
+        assert (await hasty.collect(now=NOW)).values == {"value": 5.0}  # half of what it will be
+        await hasty.aclose()
+
+    async def test_a_coarser_grain_is_one_value(self, world):
+        await world.put(10)
+        collector = world.made(grain="5m")
+
+        assert (await collector.collect(now=NOW)).values == {"value": 50.0}
+        await collector.aclose()
+
+    @pytest.mark.parametrize("region", ["", "westeurope"])
+    async def test_names_of_any_form_find_their_series(self, world, region):
+        name = "o'orders (eu) 100% & more"
+        world.add(world.resource, 3, name)
+        collector = world.made(dimensions={"EntityName": name}, region=region)
+
+        assert (await collector.collect(now=NOW)).values == {"value": 3.0}
+        await collector.aclose()
+
+    async def test_no_value_is_not_zero_unless_it_is_said_to_be(self, world):
+        silent = world.made(dimensions={"EntityName": "silent"})
+        counted = world.made(dimensions={"EntityName": "silent"}, empty=0.0)
+
+        with pytest.raises(CollectError, match="Azure Monitor has no value, which is not zero"):
+            await silent.collect(now=NOW)
+        assert (await counted.collect(now=NOW)).values == {"value": 0.0}
+        await asyncio.gather(silent.aclose(), counted.aclose())
+
+    async def test_a_metric_that_does_not_exist_is_told_in_azures_words(self, world):
+        collector = world.made(metric="Incoming")
+
+        with pytest.raises(
+            CollectError, match=r"answered 400 \(Failed to find metric configuration .*metric: Incoming"
+        ):
+            await collector.collect(now=NOW)
+        await collector.aclose()
+
+    async def several(self, world, count: int, **options) -> list[AzureMonitorCollector]:
+        resources = [f"{world.resource}-{number}" for number in range(count)]
+        for number, resource in enumerate(resources):
+            world.add(resource, number)
+        made = [world.made(resource, **options) for resource in resources]
+        AzureMonitorCollector.together(made)
+        return made
+
+    async def values(self, collectors, now: float = NOW) -> list[float]:
+        found = await asyncio.gather(*(each.collect(now=now) for each in collectors))
+        return [reading.values["value"] for reading in found]
+
+    async def test_metrics_of_resources_that_are_alike_are_read_together(self, world):
+        collectors = await self.several(world, 2 * AT_ONCE + 1, region="westeurope")
+
+        assert await self.values(collectors) == [float(number) for number in range(2 * AT_ONCE + 1)]
+        await collectors[0].aclose()
+
+        assert world.reads == (0, 3)
+        assert sorted(len(asked.body["resourceids"]) for asked in world.server.asked) == [1, AT_ONCE, AT_ONCE]
+        assert world.server.asked[0].token
+
+    async def test_the_region_is_learned_from_the_first_answer(self, world):
+        collectors = await self.several(world, 3)
+
+        await self.values(collectors)
+        await self.values(collectors)
+        await collectors[0].aclose()
+
+        assert world.reads == (3, 1)
+
+    async def test_where_reading_together_is_refused_each_is_read_alone_for_a_while(self, world, caplog):
+        collectors = await self.several(world, 3, region="westeurope", empty=0.0)
+        world.server.faults.add(Fault("monitor.batch", "error", status=403, condition="not in this region"))
+
+        assert await self.values(collectors) == [0.0, 1.0, 2.0]
+        assert world.reads == (3, 1)
+        assert await self.values(collectors) == [0.0, 1.0, 2.0]
+        assert world.reads == (6, 1)
+        await self.values(collectors, NOW + REFUSED_FOR)
+        assert world.reads == (6, 2)
+        await collectors[0].aclose()
+
+        assert "cannot be read together" in caplog.text
+
+    async def test_throttled_together_is_throttled_and_nothing_more_is_asked(self, world):
+        collectors = await self.several(world, 3, region="westeurope")
+        world.server.faults.add(Fault("monitor.batch", "error", status=429, retry_after=7))
+
+        for each in await asyncio.gather(
+            *(each.collect(now=NOW) for each in collectors), return_exceptions=True
+        ):
+            assert "throttles these requests; it asks to wait 7 s" in str(each)
+        await collectors[0].aclose()
+
+        assert world.reads == (0, 1)
+
+    async def test_one_resource_that_is_gone_costs_its_own_value_only(self, world):
+        collectors = await self.several(world, 3, region="westeurope")
+        del world.management.metrics.resources[f"{world.resource}-1".lower()]
+
+        found = await asyncio.gather(*(each.collect(now=NOW) for each in collectors), return_exceptions=True)
+        await collectors[0].aclose()
+
+        assert [found[0].values, found[2].values] == [{"value": 0.0}, {"value": 2.0}]
+        assert "does not exist" in str(found[1])

@@ -1,0 +1,323 @@
+"""What of an answer is a number: Azure Monitor's, Prometheus's and a log's, in all the forms that are none."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.collectors.number import log_query, prometheus
+from scaling.collectors.number.azure_monitor import AzureMonitorCollector
+from scaling.collectors.number.http_json import HttpJsonCollector
+from scaling.collectors.number.log_query import LogQueryCollector
+from scaling.collectors.number.metric_answers import Series, newest_end, region_of, type_of, value_of
+from scaling.collectors.number.metrics_reader import MetricsReader, _scope
+from scaling.collectors.number.prometheus import PrometheusCollector
+
+GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
+BUS = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/bus"
+END = 1_700_000_040
+SERIES = Series(
+    BUS, "IncomingMessages", "total", 60, (("EntityName", "orders (eu)"),), "Microsoft.ServiceBus/namespaces"
+)
+
+
+def point(minute: int, **values):
+    return {"timeStamp": f"2023-11-14T22:{minute:02}:00Z", **values}  # END is 22:14:00
+
+
+def answer(*points, **more):
+    return {"value": [{"errorCode": "Success", "timeseries": [{"data": list(points)}], **more}]}
+
+
+def test_the_newest_whole_grain_counts_and_no_other():
+    assert newest_end(END + 239.9, 180.0, 60) == END
+    assert newest_end(END + 240.0, 180.0, 60) == END + 60
+    assert newest_end(END, 0.0, 3600) == 1_699_999_200
+    assert value_of(answer(point(12, total=7), point(13, total=5.5), point(14, total=9)), SERIES, END) == 5.5
+    assert value_of(answer(point(13, total=0)), SERIES, END) == 0.0
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        answer(),
+        answer(point(13)),
+        answer(point(13, average=3)),
+        answer(timeseries=[]),
+        answer(timeseries=[{}]),
+    ],
+)
+def test_no_value_is_none_or_what_it_counts_as(found):
+    assert value_of(found, SERIES, END) is None
+    assert value_of(found, SERIES, END, 0.0) == 0.0
+
+
+def test_a_value_that_may_be_late_is_no_missing_one_unless_it_is_said_to_be():
+    late = answer(point(10, total=3), point(11, total=4), point(12), point(13))
+
+    with pytest.raises(
+        ValueError, match=r"no value for the PT1M from 2023-11-14T22:13:00.000Z; the newest is 2 before"
+    ):
+        value_of(late, SERIES, END)
+    assert value_of(late, SERIES, END, 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({}, "does not hold the one metric"),
+        ([], "does not hold the one metric"),
+        ({"value": []}, "does not hold the one metric"),
+        ({"value": [1]}, "does not hold the one metric"),
+        (answer(errorCode="InternalError", errorMessage="try later"), "InternalError: try later"),
+        (answer(timeseries=[{"data": []}, {"data": []}]), "2 time series; accepted is one"),
+        (answer(point(13, total="many")), "found the value 'many'"),
+        (answer(point(13, total=True)), "found the value 'True'"),
+        (answer(point(13, total=math.nan)), "found the value 'nan'"),
+        (answer({"timeStamp": "noon", "total": 1}), "noon"),
+        (answer({"total": 1}), "None"),
+    ],
+)
+def test_answers_that_are_none_say_what_they_are(found, words):
+    with pytest.raises(ValueError, match=words):
+        value_of(found, SERIES, END)
+
+
+junk = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                [
+                    "value",
+                    "timeseries",
+                    "data",
+                    "timeStamp",
+                    "status",
+                    "result",
+                    "resultType",
+                    "tables",
+                    "rows",
+                    "error",
+                ]
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@given(junk)
+def test_whatever_is_answered_there_is_a_finite_number_nothing_or_an_error_that_says_why(found):
+    for read in (
+        lambda: value_of(found, SERIES, END),
+        lambda: prometheus.value_of(found),
+        lambda: log_query.value_of(found),
+    ):
+        try:
+            value = read()
+        except ValueError:
+            continue
+        assert value is None or math.isfinite(value)
+
+
+def test_a_read_asks_for_five_grains_and_encodes_what_it_is_about():
+    alone, together = SERIES.alone(END), SERIES.together(END)
+
+    assert alone.startswith(f"{BUS}/providers/Microsoft.Insights/metrics?api-version=2024-02-01&")
+    assert "timespan=2023-11-14T22%3A09%3A00.000Z%2F2023-11-14T22%3A14%3A00.000Z" in alone
+    assert "%24filter=EntityName%20eq%20%27orders%20%2528eu%2529%27" in alone
+    assert together.startswith("/subscriptions/11111111-2222-3333-4444-555555555555/metrics:getBatch?")
+    assert "filter=EntityName" in together
+    assert "starttime=2023-11-14T22%3A09%3A00.000Z&endtime=" in together
+
+
+def test_a_resource_has_a_type_and_an_answer_a_region():
+    queues = f"{GROUP}/providers/Microsoft.Storage/storageAccounts/store/queueServices/default"
+
+    assert type_of(queues) == "Microsoft.Storage/storageAccounts/queueServices"
+    assert region_of({"resourceregion": "westeurope"}) == "westeurope"
+    assert region_of({"resourceregion": "evil.example/x"}) == ""
+    assert region_of([]) == ""
+    for text in ("", BUS[1:], f"{GROUP}/providers/Microsoft.ServiceBus", f"{BUS}?x=1", f"{BUS}/../x"):
+        with pytest.raises(ValueError, match="accepted is a full resource id"):
+            type_of(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "scope"),
+    [
+        ("https://westeurope.metrics.monitor.azure.com", "https://metrics.monitor.azure.com/.default"),
+        ("https://chinaeast2.metrics.monitor.azure.cn", "https://metrics.monitor.azure.cn/.default"),
+        ("https://localhost:1234", "https://metrics.monitor.azure.com/.default"),
+        ("https://metrics.monitor.azure.cn.evil.example", "https://metrics.monitor.azure.com/.default"),
+    ],
+)
+def test_tokens_are_asked_for_the_metrics_of_the_cloud(address, scope):
+    assert _scope(address) == scope
+
+
+def vector(*values):
+    return {
+        "status": "success",
+        "data": {"resultType": "vector", "result": [{"value": [0, each]} for each in values]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        (vector("1.5"), 1.5),
+        (vector("0"), 0.0),
+        (vector(), None),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [0, "7"]}}, 7.0),
+    ],
+)
+def test_prometheus_answers_with_one_value_or_none(document, value):
+    assert prometheus.value_of(document) == value
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (vector("1", "2"), "gives 2 series, .*accepted is one"),
+        (vector("NaN"), "the value is NaN"),
+        (vector("+Inf"), r"the value is \+Inf"),
+        (vector(None), "accepted is"),
+        ({"status": "success", "data": {"resultType": "matrix", "result": []}}, "gives a matrix"),
+        ({"status": "error", "error": "x"}, "not one of Prometheus that succeeded"),
+        ({**vector("1"), "warnings": ["store a did not answer"]}, "comes with warnings: .*did not answer"),
+    ],
+)
+def test_what_prometheus_answers_else_is_an_error(document, words):
+    with pytest.raises(ValueError, match=words):
+        prometheus.value_of(document)
+
+
+def table(*rows, **more):
+    return {"tables": [{"name": "PrimaryResult", "rows": list(rows)}], **more}
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [(table([3]), 3.0), (table(["1.25"]), 1.25), (table([None]), None), (table(), None)],
+)
+def test_a_log_answers_with_one_value_or_none(document, value):
+    assert log_query.value_of(document) == value
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (table([1], [2]), "2 rows of 1 columns"),
+        (table([1, 2]), "1 rows of 2 columns"),
+        (table(["NaN"]), "the value is NaN"),
+        (table([True]), "the value is True"),
+        (table(["east"]), "the value is east"),
+        (
+            table([1], error={"code": "PartialError", "message": "a shard is away"}),
+            "not whole: a shard is away",
+        ),
+        ({"tables": []}, "holds no table"),
+    ],
+)
+def test_what_a_log_answers_else_is_an_error(document, words):
+    with pytest.raises(ValueError, match=words):
+        log_query.value_of(document)
+
+
+def monitor(**options):
+    given = {"resource_id": BUS, "metric": "CpuXns", "aggregation": "average", **options}
+    return AzureMonitorCollector.Params(**given).problems()
+
+
+WORKSPACE = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+
+
+@pytest.mark.parametrize(
+    ("problems", "option", "words"),
+    [
+        (monitor(resource_id="bus"), "resource_id", "full resource id"),
+        (monitor(grain="2m"), "grain", "accepted are 1m, 5m"),
+        (monitor(delay="soon"), "delay", "accepted are durations"),
+        (monitor(delay="2d"), "delay", "at most 1d"),
+        (monitor(dimensions={"EntityName": "*"}), "dimensions", "one value of it"),
+        (monitor(dimensions={"a b": "c"}), "dimensions", "the name of a dimension"),
+        (LogQueryCollector.Params(query="x").problems(), "workspace", "give either"),
+        (LogQueryCollector.Params(query="x", workspace="w").problems(), "workspace", "a GUID"),
+        (LogQueryCollector.Params(query="x", resource_id="/x").problems(), "resource_id", "full resource id"),
+        (
+            LogQueryCollector.Params(query="x", workspace=WORKSPACE, timespan="1s").problems(),
+            "timespan",
+            "1m to 30d",
+        ),
+        (HttpJsonCollector.Params(url="https://x", path="a[").problems(), "path", "no JMESPath expression"),
+        (
+            HttpJsonCollector.Params(url="https://x", path="a", headers={"Host": "X"}).problems(),
+            "headers",
+            "made here",
+        ),
+        (
+            HttpJsonCollector.Params(url="https://x", path="a", headers={"a b": "X"}).problems(),
+            "headers",
+            "letters",
+        ),
+        (
+            PrometheusCollector.Params(url="https://x?y=1", query="up").problems(),
+            "url",
+            "accepted is the address that /api/v1/query is below",
+        ),
+        (
+            PrometheusCollector.Params(
+                url="https://x", query="up", azure=True, headers={"Authorization": "X"}
+            ).problems(),
+            "headers",
+            "beside azure = true",
+        ),
+    ],
+)
+def test_options_that_cannot_be_are_told(problems, option, words):
+    assert list(problems) == [option]
+    assert words in problems[option]
+
+
+def test_a_value_in_place_of_a_settings_name_is_not_shown():
+    problems = HttpJsonCollector.Params(
+        url="https://x", path="a", headers={"X-Key": "Bearer abc=="}
+    ).problems()
+
+    assert "is no name of an app setting" in problems["headers"]
+    assert "abc" not in problems["headers"]
+
+
+def test_a_token_is_sent_to_azure_only():
+    params = PrometheusCollector.Params(url="https://prometheus.example", query="up", azure=True)
+
+    with pytest.raises(ValueError, match=r"a token is sent to \*\.prometheus\.monitor\.azure\.com only"):
+        PrometheusCollector(params, {})
+    made = PrometheusCollector(
+        PrometheusCollector.Params(
+            url="https://ws-x.eastus.prometheus.monitor.azure.com", query="up", azure=True
+        ),
+        {},
+    )
+    assert made._scope == "https://prometheus.monitor.azure.com/.default"
+
+
+def test_an_entity_shows_no_address_beyond_its_host_and_tells_options_apart():
+    one = HttpJsonCollector.Params(url="https://x.example/a?sig=s3cret", path="a")
+    other = HttpJsonCollector.Params(url="https://x.example/b?sig=s3cret", path="a")
+
+    assert "s3cret" not in HttpJsonCollector.entity(one)
+    assert HttpJsonCollector.entity(one) != HttpJsonCollector.entity(other)
+
+
+async def test_a_reader_closes_before_and_after_use():
+    reader = MetricsReader({})
+
+    await reader.close()
+    await reader.close()
