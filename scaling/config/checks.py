@@ -19,7 +19,9 @@ from scaling.rules.request_units.within import WithinRequestUnitsRule
 from scaling.target_facts import Settable, TargetFacts
 
 CONNECTIONS = ("connection", "storage")
-"""Options of the registered collectors and scalers that take the name of a connection's app setting."""
+"""Options of the registered collectors and scalers that take the name of a connection's app setting; `headers` has a table
+of names of settings.
+"""
 
 
 class Severity(StrEnum):
@@ -99,13 +101,17 @@ def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
 
 
 def missing_connections(reader: Reader, target: str, options: Mapping[str, Any]) -> list[Finding]:
-    """Connections without an app setting. They end what needs them, not the app, so they are findings; the value
+    """Connections, and headers, without an app setting. They end what needs them, not the app, so they are findings; the value
     of a setting in place of its name is a problem.
     """
     found: list[Finding] = []
     settings = reader.shared.settings
-    for option in CONNECTIONS:
-        name = options.get(option)
+    headers = options.get("headers")
+    named = {option: options.get(option) for option in CONNECTIONS}
+    named |= (
+        {f"headers.{each}": name for each, name in headers.items()} if isinstance(headers, Mapping) else {}
+    )
+    for option, name in named.items():
         if not isinstance(name, str) or not name or has_connection(settings, name):
             continue
         if (secret := secret_in(name)) is not None:

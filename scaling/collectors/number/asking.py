@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,10 +24,13 @@ from foundation.http.outward import TIMEOUT, TRUSTED, Answer, Outward
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
-from scaling.scalers.arm.clients import CONNECTION
+from scaling.scalers.arm.clients import CONNECTION, endpoint
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
+
+CLOUDS = ("com", "us", "cn")
+"""What the hosts of Azure Monitor end with in the public cloud, the US government's, and China's."""
 
 Number = float | None
 """What an answer says; None where it answers without a value, which is not zero."""
@@ -115,7 +118,7 @@ class Asking:
         if known is None or known.expires_on < now + TOKEN_MARGIN:
             known = await credential(self._settings, CONNECTION).get_token(scope)
             self._tokens[scope] = known
-        return cast("str", known.token)
+        return known.token
 
 
 def _story(answer: Answer) -> str:
@@ -135,6 +138,14 @@ def _story(answer: Answer) -> str:
         deeper = inner if isinstance(inner, Mapping) and inner.get("message") else None
         found = deeper or found.get("message")
     return leaving(found)[:MAX_STORY] if isinstance(found, str) and found else "without words"
+
+
+def cloud_of(settings: Mapping[str, str]) -> str:
+    """The cloud that the app's Resource Manager is in, as in CLOUDS. Raises ValueError for a wrong setting."""
+    host = urlsplit(endpoint(settings)).hostname or ""
+    return (
+        "cn" if host.endswith(".chinacloudapi.cn") else "us" if host.endswith(".usgovcloudapi.net") else "com"
+    )
 
 
 class NumberCollector(AzureEntityCollector[Asking]):

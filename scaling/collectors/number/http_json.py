@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,7 +25,7 @@ OPTION = "the option 'url' of an http_json metric"
 class HttpJsonCollector(NumberCollector):
     """What a GET answers, one request a read. Redirects are not followed, and answers of more than a megabyte refused."""
 
-    ROLE: ClassVar[str] = "the right header, which an app setting holds"
+    ROLE = "the right header, which an app setting holds"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`headers`: the name of each, and the name of the app setting that holds its value. `empty` is what a null counts
@@ -39,16 +38,14 @@ class HttpJsonCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found = header_problems(self.headers)
-            from jmespath import compile as compiled  # noqa: PLC0415 - only what has such a metric loads it
-            from jmespath.exceptions import JMESPathError  # noqa: PLC0415 - the same
+            import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415 - only what has such a metric loads it
 
+            found = header_problems(self.headers)
             try:
-                compiled(self.path)
-            except JMESPathError as error:
-                found["path"] = (
-                    f"found '{self.path}', which is no JMESPath expression: {' '.join(str(error).split())}"
-                )
+                jmespath.compile(self.path)
+            except jmespath.exceptions.JMESPathError as error:
+                story = " ".join(str(error).split())
+                found["path"] = f"found '{self.path}', which is no JMESPath expression: {story}"
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
@@ -64,14 +61,13 @@ class HttpJsonCollector(NumberCollector):
         return f"http_json:{urlsplit(params.url).hostname} {params.path} {digest(params)}"
 
     async def _number(self, client: Asking, now: float, /) -> Number:
-        params = self._params
-        from jmespath import search  # noqa: PLC0415 - see above
-        from jmespath.exceptions import JMESPathError  # noqa: PLC0415 - the same
+        import jmespath  # noqa: PLC0415 - see above
 
+        params = self._params
         headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
         document = await client.document("GET", params.url, setting=OPTION, now=now, headers=headers)
         try:
-            found = search(params.path, document)
-        except JMESPathError as error:
+            found = jmespath.search(params.path, document)
+        except jmespath.exceptions.JMESPathError as error:
             raise ValueError(f"cannot be found in the answer: {' '.join(str(error).split())}") from None
         return number(found, "it")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
 from foundation.durations import parse_duration
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import Asking, Number, NumberCollector, digest
+from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest
 
 ENDPOINT = "AZURE_LOGS_ENDPOINT"
-PUBLIC_CLOUD = "https://api.loganalytics.io"
+_SERVICES = {
+    "com": "https://api.loganalytics.io",
+    "us": "https://api.loganalytics.us",
+    "cn": "https://api.loganalytics.azure.cn",
+}
 WAIT = 10
 """Seconds after which the service gives a query up."""
 
@@ -28,9 +32,7 @@ _ID = re.compile(
 class LogQueryCollector(NumberCollector):
     """The one value of the one row that a query gives; one request a read."""
 
-    ROLE: ClassVar[str] = (
-        "the role 'Log Analytics Reader' on the workspace, or 'Monitoring Reader' on the resource"
-    )
+    ROLE = "the role 'Log Analytics Reader' on the workspace, or 'Monitoring Reader' on the resource"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """Either `workspace` (its id, a GUID) or `resource_id`. `timespan` is how far back the query looks, in seconds or a
@@ -62,7 +64,9 @@ class LogQueryCollector(NumberCollector):
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         self._params = params
-        self._address = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
+        service = _SERVICES[cloud_of(settings)]
+        self._scope = f"{service}/.default"
+        self._address = settings.get(ENDPOINT, "").strip().rstrip("/") or service
         place = params.workspace or params.resource_id.strip().rstrip("/").rpartition("/")[2]
         # A workspace, and a person or an identity, may ask a few queries at a time only.
         super().__init__(
@@ -81,8 +85,6 @@ class LogQueryCollector(NumberCollector):
         place = (
             f"/workspaces/{params.workspace}" if params.workspace else params.resource_id.strip().rstrip("/")
         )
-        # Other clouds have other services, whose tokens are asked for by their own addresses.
-        audience = self._address if ".loganalytics." in self._address else PUBLIC_CLOUD
         document = await client.document(
             "POST",
             f"{self._address}/v1{place}/query",
@@ -90,7 +92,7 @@ class LogQueryCollector(NumberCollector):
             now=now,
             headers={"Prefer": f"wait={WAIT}"},
             body={"query": params.query, "timespan": f"PT{parse_duration(params.timespan):.0f}S"},
-            scope=f"{audience}/.default",
+            scope=self._scope,
         )
         return value_of(document)
 

@@ -12,19 +12,17 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
 from foundation.sanitize import told
-from scaling.collectors.number.asking import Asking, RefusedError
+from scaling.collectors.number.asking import Asking, RefusedError, cloud_of
 from scaling.collectors.number.metric_answers import Series, region_of
 from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
 from scaling.scalers.arm.clients import endpoint, scope
 
 ENDPOINT = "AZURE_METRICS_ENDPOINT"
-CLOUDS = ("metrics.monitor.azure.com", "metrics.monitor.azure.us", "metrics.monitor.azure.cn")
-PUBLIC_CLOUD = f"https://{{region}}.{CLOUDS[0]}"
+HOST = "metrics.monitor.azure"
 
 AT_ONCE = 50
 """Resources of one request; the service's limit."""
@@ -71,7 +69,9 @@ class MetricsReader:
     def __init__(self, settings: Mapping[str, str], *, forming: float = FORMING) -> None:
         """Raises ValueError naming a setting at fault."""
         self._management, self._management_scope = endpoint(settings), scope(settings)
-        self._metrics = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
+        cloud = cloud_of(settings)
+        self._metrics_scope = f"https://{HOST}.{cloud}/.default"
+        self._metrics = settings.get(ENDPOINT, "").strip().rstrip("/") or f"https://{{region}}.{HOST}.{cloud}"
         own = [
             address
             for name, address in ((MANAGEMENT, self._management), (ENDPOINT, self._metrics))
@@ -154,7 +154,7 @@ class MetricsReader:
             setting=ENDPOINT,
             now=now,
             body={"resourceids": resources},
-            scope=_scope(address),
+            scope=self._metrics_scope,
             attempts=1,
             patience=PATIENCE,
         )
@@ -173,10 +173,3 @@ class MetricsReader:
             REFUSED_FOR / 60,
             told(error),
         )
-
-
-def _scope(address: str) -> str:
-    """What tokens for the metrics of a cloud are asked for."""
-    host = urlsplit(address).hostname or ""
-    cloud = next((each for each in CLOUDS if host.endswith(f".{each}")), CLOUDS[0])
-    return f"https://{cloud}/.default"

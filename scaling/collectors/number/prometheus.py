@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -13,6 +13,7 @@ from foundation.http.outward import check_address, trusted_hosts
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
+    CLOUDS,
     Asking,
     Number,
     NumberCollector,
@@ -22,15 +23,13 @@ from scaling.collectors.number.asking import (
 )
 
 OPTION = "the option 'url' of a prometheus metric"
-_AZURE = ("prometheus.monitor.azure.com", "prometheus.monitor.azure.us", "prometheus.monitor.azure.cn")
+_AZURE = tuple(f"prometheus.monitor.azure.{cloud}" for cloud in CLOUDS)
 
 
 class PrometheusCollector(NumberCollector):
     """A scalar, or a vector of exactly one element; one request a read. NaN and infinity are no values."""
 
-    ROLE: ClassVar[str] = (
-        "the role 'Monitoring Data Reader' on the Azure Monitor workspace, or the right header"
-    )
+    ROLE = "the role 'Monitoring Data Reader' on the Azure Monitor workspace, or the right header"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`url` is where /api/v1/query is below. With `azure` the app's identity asks. `headers` as in http_json; `empty` is

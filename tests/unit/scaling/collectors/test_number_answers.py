@@ -11,7 +11,7 @@ from scaling.collectors.number.azure_monitor import AzureMonitorCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metric_answers import Series, newest_end, region_of, type_of, value_of
-from scaling.collectors.number.metrics_reader import MetricsReader, _scope
+from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.collectors.number.prometheus import PrometheusCollector
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
@@ -149,16 +149,28 @@ def test_a_resource_has_a_type_and_an_answer_a_region():
 
 
 @pytest.mark.parametrize(
-    ("address", "scope"),
+    ("management", "metrics", "logs"),
     [
-        ("https://westeurope.metrics.monitor.azure.com", "https://metrics.monitor.azure.com/.default"),
-        ("https://chinaeast2.metrics.monitor.azure.cn", "https://metrics.monitor.azure.cn/.default"),
-        ("https://localhost:1234", "https://metrics.monitor.azure.com/.default"),
-        ("https://metrics.monitor.azure.cn.evil.example", "https://metrics.monitor.azure.com/.default"),
+        ({}, "https://{region}.metrics.monitor.azure.com", "https://api.loganalytics.io"),
+        (
+            {"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://management.chinacloudapi.cn/"},
+            "https://{region}.metrics.monitor.azure.cn",
+            "https://api.loganalytics.azure.cn",
+        ),
+        (
+            {"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://management.usgovcloudapi.net"},
+            "https://{region}.metrics.monitor.azure.us",
+            "https://api.loganalytics.us",
+        ),
     ],
 )
-def test_tokens_are_asked_for_the_metrics_of_the_cloud(address, scope):
-    assert _scope(address) == scope
+def test_metrics_and_logs_are_those_of_the_cloud_that_resource_manager_is_in(management, metrics, logs):
+    reader = MetricsReader(management)
+    collector = LogQueryCollector(LogQueryCollector.Params(query="x", workspace=WORKSPACE), management)
+
+    assert (reader._metrics, collector._address) == (metrics, logs)
+    assert reader._metrics_scope == f"{metrics.replace('{region}.', '')}/.default"
+    assert collector._scope == f"{logs}/.default"
 
 
 def vector(*values):

@@ -7,6 +7,7 @@ import pytest
 
 from foundation.durations import parse_duration
 from foundation.settings_reader import ConfigError, locate
+from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.config.checks import _circles
 from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 from scaling.config.policy_file import decoded, load_config
@@ -508,6 +509,22 @@ def test_a_connection_without_an_app_setting_is_a_finding_with_its_line_and_the_
         "tidemark.toml:18 targets.t.metrics.b.connection: there is no app setting 'ORDRES', nor any that begins with"
         " 'ORDRES__'; did you mean 'ORDERS'?"
     )
+
+
+@pytest.mark.parametrize(("name", "found"), [("ORDERS", 0), ("ORDRES_KEY", 1)])
+def test_a_header_is_named_by_an_app_setting_like_a_connection(name, found):
+    metric = f'[targets.t.metrics.b]\ncollector = "http_json"\nurl = "https://x.example"\npath = "a"\nheaders = {{ X-Key = "{name}" }}'
+    made = load_config(minimal(extra=metric), name="tidemark.toml", settings=SETTINGS, plug_ins=WithHttp())
+
+    assert len(made.findings) == found
+    assert all(
+        "metrics.b.headers.X-Key: there is no app setting 'ORDRES_KEY'" in each.text for each in made.findings
+    )
+
+
+class WithHttp(PlugIns):
+    def collector_class(self, kind):
+        return HttpJsonCollector if kind == "http_json" else super().collector_class(kind)
 
 
 @pytest.mark.parametrize("name", ["Bus", "Bus__fullyQualifiedNamespace", "BUS:fullyQualifiedNamespace"])
