@@ -43,6 +43,9 @@ param cosmosContainers target[] = []
 @description('Other resources to scale: container apps, scale sets of virtual machines, namespaces of Event Hubs and of Service Bus Premium.')
 param resources target[] = []
 
+@description('Resources whose platform metrics are read, of any type. The role is given on their resource groups.')
+param metricResources target[] = []
+
 @description('Service Bus namespaces whose backlogs are read.')
 param serviceBusNamespaces source[] = []
 
@@ -232,6 +235,7 @@ var groupName = empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGro
 var givenPlans = filter(plans, each => !empty(each.id))
 var givenContainers = filter(cosmosContainers, each => !empty(each.id))
 var givenResources = filter(resources, each => !empty(each.id))
+var givenMetrics = filter(metricResources, each => !empty(each.id))
 var givenNamespaces = filter(serviceBusNamespaces, each => !empty(each.id))
 var givenHubs = filter(eventHubs, each => !empty(each.id))
 var givenAccounts = filter(storageAccounts, each => !empty(each.id))
@@ -247,6 +251,8 @@ var registry = split(!empty(consumerRegistryId) ? consumerRegistryId : empty(con
 // condition is false.
 var planIds = assignTargetRoles ? union(map(givenPlans, each => toLower(each.id)), []) : []
 var planGroups = union(map(concat(planIds, resourceIds), id => join(take(split(id, '/'), 5), '/')), [])
+// Monitoring Reader, which is the built-in role for both, cannot be given twice on a group.
+var metricGroups = filter(assignTargetRoles ? union(map(givenMetrics, each => join(take(split(toLower(each.id), '/'), 5), '/')), []) : [], id => customRoles || !contains(planGroups, id))
 var namespaceIds = assignTargetRoles ? union(map(givenNamespaces, each => toLower(each.id)), []) : []
 var hubIds = assignTargetRoles ? union(map(givenHubs, each => toLower(each.id)), empty(eventHubId) ? [] : [toLower(eventHubId)]) : []
 var accountGrants = assignTargetRoles ? union(flatten(map(givenAccounts, each => map(each.?reads ?? ['queues'], what => '${toLower(each.id)}|${what}'))), []) : []
@@ -269,6 +275,7 @@ var ourRoles = {
   'microsoft.compute/virtualmachinescalesets': guid(subscription().id, token, 'scale-set')
   'microsoft.eventhub/namespaces': guid(subscription().id, token, 'event-hubs-units')
   'microsoft.servicebus/namespaces': guid(subscription().id, token, 'service-bus-units')
+  metrics: guid(subscription().id, token, 'metrics')
 }
 var builtInRoles = {
   plan: '2cc479cb-7b4d-49a8-b449-8c00fd0f0a4b' // Web Plan Contributor
@@ -279,9 +286,10 @@ var builtInRoles = {
   'microsoft.compute/virtualmachinescalesets': '9980e02c-c2be-4d73-94e8-173b1dc7cf3c' // Virtual Machine Contributor
   'microsoft.eventhub/namespaces': 'f526a384-b230-433a-b45c-95f59c4a2dec' // Azure Event Hubs Data Owner
   'microsoft.servicebus/namespaces': '090c5cfd-751d-490a-894a-3ce6f1109419' // Azure Service Bus Data Owner
+  metrics: '43d0d8ad-25c7-4714-9337-8ba259a9fe05' // Monitoring Reader
 }
 var roleIds = union(customRoles ? ourRoles : builtInRoles, serviceBusDataOwner ? { serviceBus: builtInRoles.serviceBus } : {})
-var roleSubscriptions = union([toLower(subscription().id)], map(concat(planIds, namespaceIds, cosmosAccountIds, resourceIds), id => join(take(split(id, '/'), 3), '/')))
+var roleSubscriptions = union([toLower(subscription().id)], map(concat(planIds, metricGroups, namespaceIds, cosmosAccountIds, resourceIds), id => join(take(split(id, '/'), 3), '/')))
 
 // -- settings ---------------------------------------------------------------------------------------------------------
 
@@ -316,7 +324,7 @@ var consumerConnections = concat(empty(eventHubId) ? [] : ['EventHubConnection']
 var consumerSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings)
 
 // What the policies name.
-var targetSettings = toObject(filter(concat(givenPlans, givenContainers, givenResources), each => !empty(each.?setting ?? '')), each => each.?setting ?? '', each => each.id)
+var targetSettings = toObject(filter(concat(givenPlans, givenContainers, givenResources, givenMetrics), each => !empty(each.?setting ?? '')), each => each.?setting ?? '', each => each.id)
 var namespaceSettings = toObject(concat(givenNamespaces, givenHubs), each => '${each.connection}__fullyQualifiedNamespace', each => '${split(each.id, '/')[8]}.servicebus.windows.net')
 var blobSettings = toObject(givenAccounts, each => '${each.connection}__blobServiceUri', each => 'https://${split(each.id, '/')[8]}.blob.${environment().suffixes.storage}/')
 var queueSettings = toObject(givenAccounts, each => '${each.connection}__queueServiceUri', each => 'https://${split(each.id, '/')[8]}.queue.${environment().suffixes.storage}/')
@@ -486,11 +494,25 @@ module planRoles './app/rbac-plan.bicep' = [for id in planIds: {
   ]
 }]
 
-module planGroupRoles './app/rbac-plan-group.bicep' = [for id in planGroups: {
+module planGroupRoles './app/rbac-group.bicep' = [for id in planGroups: {
   name: 'tidemark-plan-group-${uniqueString(token, id)}'
   scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
   params: {
     roleId: roleIds.autoscale
+    why: 'Tidemark: see whether an Azure Monitor autoscale setting holds the plan'
+    principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module metricGroupRoles './app/rbac-group.bicep' = [for id in metricGroups: {
+  name: 'tidemark-metric-group-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    roleId: roleIds.metrics
+    why: 'Tidemark: read platform metrics of resources in the group'
     principalId: identity.outputs.principalId
   }
   dependsOn: [

@@ -176,6 +176,11 @@ _SUBNETS = {
     "TIDEMARK_CONSUMER_SUBNET_ID": f"{SUBNETS}consumer",
     "TIDEMARK_ENDPOINT_SUBNET_ID": f"{SUBNETS}endpoints",
 }
+_WATCHED = [
+    {"setting": "BUS_ID", "id": NAMESPACE},
+    {"id": NAMESPACE.replace("sb-orders", "SB-INVOICES")},
+    {"id": resource_id("rg-web", "Microsoft.Cache/redis", "cache")},
+]
 _BUS_ENDPOINT = {"id": NAMESPACE, "group": "namespace", "zone": "privatelink.servicebus.windows.net"}
 
 # The deployments that the tests look at: by name, with the variables of azd and the edits of the parameter file.
@@ -198,6 +203,10 @@ WORLDS: dict[str, dict[str, Any]] = {
     ),
     "roles given by somebody else": parameters({**_EVERYTHING, "TIDEMARK_ASSIGN_TARGET_ROLES": "false"}),
     "built-in roles": parameters({**_EVERYTHING, "TIDEMARK_CUSTOM_ROLES": "false"}),
+    "metrics of anything": parameters({}, metricResources=_WATCHED),
+    "metrics of anything, built-in roles": parameters(
+        {"TIDEMARK_CUSTOM_ROLES": "false"}, metricResources=_WATCHED
+    ),
     "data owner all the same": parameters({"TIDEMARK_SERVICE_BUS_DATA_OWNER": "true"}),
     "many targets": parameters({}, **many_targets(40)),
     "resources of all kinds": parameters({}, resources=RESOURCES),

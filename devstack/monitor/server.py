@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from devstack.resource_manager.documents import Answer, ArmError, Call
+from devstack.resource_manager.common.documents import Answer, ArmError, Call
 from devstack.resource_manager.metrics import MetricsApi
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import FaultRegistry

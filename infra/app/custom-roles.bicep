@@ -2,7 +2,7 @@
 // opens data. Names of roles are unique in a directory, so each ends with the token of its environment.
 targetScope = 'subscription'
 
-@description('Ids (GUIDs) of the roles: plan, autoscale, serviceBus, throughput, and of each of the kinds by its type.')
+@description('Ids (GUIDs) of the roles: plan, autoscale, serviceBus, throughput, metrics, and of each of the kinds by its type.')
 param ids object
 
 @description('Types of other resources that are scaled, in lower case: each has a role of its own, which is made where one is used.')
@@ -100,6 +100,15 @@ var roles = concat(filter(kindRoles, each => contains(kinds, each.kind)), [
       'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/write'
       'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/operationResults/read'
       'Microsoft.Authorization/permissions/read'
+    ]
+  }
+  {
+    id: ids.metrics
+    name: 'Tidemark Metrics Reader'
+    // Monitoring Reader reads the configuration of everything in the group, and queries every workspace there.
+    why: 'Read values of platform metrics; no logs, no configuration'
+    actions: [
+      'Microsoft.Insights/metrics/read'
     ]
   }
 ])

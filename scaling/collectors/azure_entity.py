@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
@@ -35,6 +35,14 @@ class AzureEntityCollector(ABC, Generic[Client]):
         self._settings = settings
         self._deadline = deadline
         self._client = Opened(self._open)
+        self._users: set[object] = {self}
+
+    @classmethod
+    def _share(cls, collectors: Sequence[AzureEntityCollector[Any]]) -> None:
+        """Lets collectors of one kind use the client of the first; the last one that is closed closes it."""
+        client, users = collectors[0]._client, set[object](collectors)  # noqa: SLF001 - of this class, here and below
+        for each in collectors:
+            each._client, each._users = client, users  # noqa: SLF001 - as above
 
     @abstractmethod
     def _open(self) -> Client:
@@ -57,7 +65,9 @@ class AzureEntityCollector(ABC, Generic[Client]):
             raise CollectError(self._explain(error)) from error
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        self._users.discard(self)
+        if not self._users:
+            await self._client.aclose()
 
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
         """The error in words. `label` and `role` are those of the entity, unless another one failed."""

@@ -40,6 +40,8 @@ HOSTING, SLICES = (
     "CONSUME_SCHEDULE",
 )  # the schedule is read only where the app consumes in slices
 
+_OF_AZURE_MONITOR = frozenset({"azure_monitor", "log_query"})  # collectors that ask by the app's identity
+
 _PLAN_ROLE = "the role 'Tidemark Plan Scaler' of the templates, or 'Web Plan Contributor',"
 _RESOURCE_ROLE = (
     "the role of the templates for its kind (docs/settings.md), or one with the type's read and write,"
@@ -117,7 +119,10 @@ def _identities(settings: Settings, autoscaler: Autoscaler | None) -> Iterator[t
     if connection_string(settings, STORAGE) is None:
         yield STORAGE, lambda: STORAGE_SCOPE
     specs = autoscaler.config.policies.values() if autoscaler is not None else ()
-    if any(policy.spec.scaler_options.get("resource_id") for policy in specs):
+    metrics = [metric for policy in specs for metric in policy.spec.metrics.values()]
+    if any(policy.spec.scaler_options.get("resource_id") for policy in specs) or any(
+        metric.collector in _OF_AZURE_MONITOR or metric.options.get("azure") for metric in metrics
+    ):
         yield CONNECTION, partial(scope, settings)
 
 

@@ -173,9 +173,11 @@ class TestHttpJson(NumberConformance):
         assert words in await world.failure()
 
     @pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "168.63.129.16", "127.0.0.1"])
-    async def test_addresses_of_the_platform_are_refused_at_the_start(self, world, host):
-        with pytest.raises(Exception, match="address of this machine or its link"):
-            world.made(url=f"https://{host}/metadata")
+    async def test_addresses_of_the_platform_are_refused(self, world, host):
+        collector = world.made(url=f"https://{host}/metadata")
+
+        assert "address of this machine or its link" in await world.failure(collector)
+        await collector.aclose()
 
     async def test_a_name_that_stands_for_this_machine_is_refused_when_it_is_called(self, world):
         del world.settings["TIDEMARK_TRUSTED_HOSTS"]
@@ -359,6 +361,10 @@ class TestAzureMonitor(NumberConformance):
         AzureMonitorCollector.together(made)
         return made
 
+    async def close(self, collectors) -> None:
+        for each in collectors:
+            await each.aclose()
+
     async def values(self, collectors, now: float = NOW) -> list[float]:
         found = await asyncio.gather(*(each.collect(now=now) for each in collectors))
         return [reading.values["value"] for reading in found]
@@ -367,18 +373,37 @@ class TestAzureMonitor(NumberConformance):
         collectors = await self.several(world, 2 * AT_ONCE + 1, region="westeurope")
 
         assert await self.values(collectors) == [float(number) for number in range(2 * AT_ONCE + 1)]
-        await collectors[0].aclose()
+        await self.close(collectors)
 
         assert world.reads == (0, 3)
         assert sorted(len(asked.body["resourceids"]) for asked in world.server.asked) == [1, AT_ONCE, AT_ONCE]
         assert world.server.asked[0].token
+
+    async def test_a_region_that_is_not_the_resources_own_tells_nothing(self, world):
+        collectors = await self.several(world, 2, region="northeurope", empty=0.0)
+
+        assert await self.values(collectors) == [0.0, 1.0]
+        await self.close(collectors)
+
+        assert world.reads == (2, 1)
+
+    async def test_who_closes_first_does_not_take_the_connection_of_the_others(self, world):
+        first, *others = collectors = await self.several(world, 3, region="westeurope")
+        await self.values(collectors)
+
+        reading = asyncio.gather(*(each.collect(now=NOW) for each in others))
+        await asyncio.sleep(0)
+        await first.aclose()
+
+        assert [found.values["value"] for found in await reading] == [1.0, 2.0]
+        await self.close(others)
 
     async def test_the_region_is_learned_from_the_first_answer(self, world):
         collectors = await self.several(world, 3)
 
         await self.values(collectors)
         await self.values(collectors)
-        await collectors[0].aclose()
+        await self.close(collectors)
 
         assert world.reads == (3, 1)
 
@@ -392,7 +417,7 @@ class TestAzureMonitor(NumberConformance):
         assert world.reads == (6, 1)
         await self.values(collectors, NOW + REFUSED_FOR)
         assert world.reads == (6, 2)
-        await collectors[0].aclose()
+        await self.close(collectors)
 
         assert "cannot be read together" in caplog.text
 
@@ -404,7 +429,7 @@ class TestAzureMonitor(NumberConformance):
             *(each.collect(now=NOW) for each in collectors), return_exceptions=True
         ):
             assert "throttles these requests; it asks to wait 7 s" in str(each)
-        await collectors[0].aclose()
+        await self.close(collectors)
 
         assert world.reads == (0, 1)
 
@@ -413,7 +438,7 @@ class TestAzureMonitor(NumberConformance):
         del world.management.metrics.resources[f"{world.resource}-1".lower()]
 
         found = await asyncio.gather(*(each.collect(now=NOW) for each in collectors), return_exceptions=True)
-        await collectors[0].aclose()
+        await self.close(collectors)
 
         assert [found[0].values, found[2].values] == [{"value": 0.0}, {"value": 2.0}]
         assert "does not exist" in str(found[1])

@@ -47,7 +47,7 @@ def test_every_setting_and_variable_the_guide_names_exists() -> None:
         *re.findall(r"\$\{(\w+)", json.dumps(PARAMETERS)),
         *TEMPLATES["main.bicep"].outputs,
         *(name for world in WORLDS for name in settings(world)),
-        *("INVOICES_PLAN_ID", "FLIGHTS_CONTAINER_ID"),  # examples of further settings
+        *("INVOICES_PLAN_ID", "FLIGHTS_CONTAINER_ID", "ORDERS_CACHE_ID"),  # examples of further settings
     }
 
     assert set() == named - known

@@ -56,6 +56,7 @@ OPTIONAL = {
     "AZURE_RESOURCE_MANAGER_AUDIENCE",
     "TIDEMARK_CA_BUNDLE",
     "TIDEMARK_CONFIG",
+    *("AZURE_LOGS_ENDPOINT", "AZURE_METRICS_ENDPOINT"),
     *("TIDEMARK_SDK_LOG_LEVEL", "TIDEMARK_SIGN_IN", "TIDEMARK_TRUSTED_HOSTS", "WEBSITE_TIME_ZONE"),
 }
 
@@ -365,6 +366,7 @@ def test_no_setting_is_set_that_nothing_reads(world: str) -> None:
         for parameter in (
             "plans",
             "resources",
+            "metricResources",
             "cosmosContainers",
             "serviceBusNamespaces",
             "eventHubs",

@@ -119,6 +119,16 @@ def test_the_data_owner_of_service_bus_can_be_had_beside_our_own_roles() -> None
     assert ("Tidemark Plan Scaler", "plan-orders") in found
 
 
+def test_metrics_are_read_by_a_role_on_the_groups_of_their_resources() -> None:
+    own = {("Tidemark Metrics Reader", "rg-bus"), ("Tidemark Metrics Reader", "rg-web")}
+    assert {each for each in given("metrics of anything") if "Metrics Reader" in each[0]} == own
+
+    built_in = [
+        role for role in given("metrics of anything, built-in roles") if role[0] == "Monitoring Reader"
+    ]
+    assert sorted(built_in) == [("Monitoring Reader", "rg-bus"), ("Monitoring Reader", "rg-web")]
+
+
 def test_roles_can_be_left_to_others_those_on_the_apps_own_resources_excepted() -> None:
     world = "roles given by somebody else"
 
@@ -137,6 +147,7 @@ ACTIONS = {
     "Tidemark Event Hubs Units Scaler": {"read", "write", OF_ITS_OWN},
     "Tidemark Scale Set Scaler": {"read", "write", OF_ITS_OWN},
     "Tidemark Service Bus Units Scaler": {"read", "write", OF_ITS_OWN},
+    "Tidemark Metrics Reader": {"read"},
     "Tidemark Service Bus Counter": {"read", "queues/read", "topics/read", "topics/subscriptions/read"},
     "Tidemark Throughput Scaler": {OF_ITS_OWN}
     | {
@@ -188,8 +199,7 @@ def test_roles_end_at_the_resource_except_those_that_list_a_group(world: str) ->
         on_group = re.fullmatch(r"/subscriptions/[^/]+/resourceGroups/[^/]+", scope_of(each)) is not None
 
         assert on_group == (
-            (each.file, each.symbol)
-            in {("rbac-plan-group.bicep", "onGroup"), ("rbac-operator.bicep", "ofReader")}
+            (each.file, each.symbol) in {("rbac-group.bicep", "onGroup"), ("rbac-operator.bicep", "ofReader")}
         )
 
 

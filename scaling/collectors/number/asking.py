@@ -6,6 +6,7 @@ has to be installed and loaded for a metric.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import math
@@ -20,7 +21,15 @@ from msgspec import Struct
 
 from foundation.azure.connections import credential
 from foundation.errors import UnavailableError
-from foundation.http.outward import TIMEOUT, TRUSTED, Answer, Outward
+from foundation.http.outward import (
+    TIMEOUT,
+    TRUSTED,
+    AddressError,
+    Answer,
+    Outward,
+    check_address,
+    trusted_hosts,
+)
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
@@ -68,6 +77,7 @@ class Asking:
         self._settings = settings
         self._outward = Outward(settings)
         self._tokens: dict[str, AccessToken] = {}
+        self._fetching = asyncio.Lock()
 
     async def close(self) -> None:
         await self._outward.aclose()
@@ -91,6 +101,7 @@ class Asking:
         Raises RefusedError for another answer, UnavailableError where none came, AddressError for an address that is not
         called, ValueError for what is no JSON.
         """
+        check_address(url, setting, trusted_hosts(self._settings))  # before a token is fetched for it
         sent = dict(headers or {})
         if scope:
             sent["Authorization"] = f"Bearer {await self._token(scope, now)}"
@@ -106,6 +117,8 @@ class Asking:
             except UnavailableError:
                 if attempt == attempts:
                     raise
+        if answer.status == 401:
+            self._tokens.pop(scope, None)  # the next one may be good
         if answer.status != 200:
             raise RefusedError(answer)
         try:
@@ -114,11 +127,12 @@ class Asking:
             raise ValueError(f"the answer of {len(answer.body)} bytes is no JSON") from None
 
     async def _token(self, scope: str, now: float) -> str:
-        known = self._tokens.get(scope)
-        if known is None or known.expires_on < now + TOKEN_MARGIN:
-            known = await credential(self._settings, CONNECTION).get_token(scope)
-            self._tokens[scope] = known
-        return known.token
+        async with self._fetching:  # hundreds of metrics begin at once, and one token does for all
+            known = self._tokens.get(scope)
+            if known is None or known.expires_on < now + TOKEN_MARGIN:
+                known = await credential(self._settings, CONNECTION).get_token(scope)
+                self._tokens[scope] = known
+            return known.token
 
 
 def _story(answer: Answer) -> str:
@@ -168,9 +182,8 @@ class NumberCollector(AzureEntityCollector[Asking]):
 
     @classmethod
     def together(cls, collectors: Sequence[NumberCollector]) -> None:
-        """Lets all collectors of one kind ask with the connections and tokens of the first."""
-        for each in collectors:
-            each._client = collectors[0]._client  # noqa: SLF001 - its own kind
+        """Lets all collectors of one kind ask with the same connections and tokens."""
+        cls._share(collectors)
 
     def _open(self) -> Asking:
         return Asking(self._settings)
@@ -225,6 +238,17 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
             )
         found[header] = value
     return found
+
+
+def address_problems(url: str) -> dict[str, str]:
+    """What is wrong with the form of the option `url`, if anything. Whether it may be called is seen at each read, for that
+    is a matter of settings and name servers: it ends the metric, not the app.
+    """
+    try:
+        check_address(url, "it", frozenset({urlsplit(url).hostname or ""}))
+    except (AddressError, ValueError) as error:
+        return {"url": str(error)}
+    return {}
 
 
 def header_problems(names: Mapping[str, str]) -> dict[str, str]:

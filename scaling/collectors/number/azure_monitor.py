@@ -86,9 +86,8 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
 
     @classmethod
     def together(cls, collectors: Sequence[AzureMonitorCollector]) -> None:
-        """Lets all of them read through the reader of the first, which joins their requests."""
-        for each in collectors:
-            each._client = collectors[0]._client  # noqa: SLF001 - its own kind
+        """Lets all of them read through one reader, which joins their requests."""
+        cls._share(collectors)
 
     def _open(self) -> MetricsReader:
         return MetricsReader(self._settings)

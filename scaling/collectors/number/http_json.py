@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from foundation.http.outward import check_address, trusted_hosts
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
     Asking,
     Number,
     NumberCollector,
+    address_problems,
     digest,
     header_problems,
     headers_of,
@@ -40,7 +40,7 @@ class HttpJsonCollector(NumberCollector):
         def problems(self) -> dict[str, str]:
             import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415 - only what has such a metric loads it
 
-            found = header_problems(self.headers)
+            found = header_problems(self.headers) | address_problems(self.url)
             try:
                 jmespath.compile(self.path)
             except jmespath.exceptions.JMESPathError as error:
@@ -49,8 +49,7 @@ class HttpJsonCollector(NumberCollector):
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        """Raises AddressError for an address that is never called."""
-        host = check_address(params.url, OPTION, trusted_hosts(settings))
+        host = urlsplit(params.url).hostname or ""
         super().__init__(
             f"'{params.path}' of {host}", settings, endpoint=host, empty=params.empty, deadline=deadline
         )

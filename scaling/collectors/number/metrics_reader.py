@@ -159,9 +159,11 @@ class MetricsReader:
             patience=PATIENCE,
         )
         values = document.get("values") if isinstance(document, Mapping) else None
-        found = [each for each in values if isinstance(each, Mapping)] if isinstance(values, list) else []
+        # Of another region, or of none, it may be empty because nothing is there: such a resource is read alone.
+        here = (each for each in values if region_of(each) == kind.region) if isinstance(values, list) else ()
+        found = list(here)
         if not found:
-            raise ValueError("the answer about several resources holds no values")
+            raise ValueError(f"the answer about several resources holds none in {kind.region}")
         return {str(each.get("resourceid", "")).casefold(): each for each in found}
 
     def _refuse(self, kind: _Kind, error: Exception, now: float) -> None:

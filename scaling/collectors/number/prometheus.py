@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from foundation.http.outward import check_address, trusted_hosts
+from foundation.http.outward import trusted_hosts
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
@@ -17,6 +17,7 @@ from scaling.collectors.number.asking import (
     Asking,
     Number,
     NumberCollector,
+    address_problems,
     digest,
     header_problems,
     headers_of,
@@ -43,7 +44,7 @@ class PrometheusCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found = header_problems(self.headers)
+            found = header_problems(self.headers) | address_problems(self.url)
             if self.azure and any(name.casefold() == "authorization" for name in self.headers):
                 found["headers"] = "found Authorization beside azure = true, which makes it"
             if "?" in self.url or "#" in self.url:
@@ -51,14 +52,7 @@ class PrometheusCollector(NumberCollector):
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        """Raises AddressError for an address that is never called, ValueError for one that no token is sent to."""
-        trusted = trusted_hosts(settings)
-        host = check_address(params.url, OPTION, trusted)
-        known = host.endswith(tuple(f".{each}" for each in _AZURE))
-        if params.azure and not known and not trusted & {host, urlsplit(params.url).netloc.casefold()}:
-            raise ValueError(
-                f"{OPTION}: found '{host}' with azure = true; a token is sent to *.{_AZURE[0]} only"
-            )
+        host = urlsplit(params.url).hostname or ""
         super().__init__(
             f"'{_short(params.query)}' of {host}",
             settings,
@@ -75,7 +69,10 @@ class PrometheusCollector(NumberCollector):
         return f"prometheus:{urlsplit(params.url).hostname} {_short(params.query)} {digest(params)}"
 
     async def _number(self, client: Asking, now: float, /) -> Number:
-        params = self._params
+        params, host = self._params, self.endpoint
+        trusted = trusted_hosts(self._settings) & {host, urlsplit(params.url).netloc.casefold()}
+        if params.azure and not trusted and not host.endswith(tuple(f".{each}" for each in _AZURE)):
+            raise ValueError(f"{OPTION} is no host of *.{_AZURE[0]}; a token is sent to no other")
         url = f"{params.url.rstrip('/')}/api/v1/query?{urlencode({'query': params.query})}"
         headers = headers_of(params.headers, self._settings)
         return value_of(

@@ -13,6 +13,7 @@ from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metric_answers import Series, newest_end, region_of, type_of, value_of
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.collectors.number.prometheus import PrometheusCollector
+from scaling.ports import CollectError
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
 BUS = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/bus"
@@ -267,6 +268,9 @@ WORKSPACE = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
             "timespan",
             "1m to 30d",
         ),
+        (HttpJsonCollector.Params(url="ftp://x", path="a").problems(), "url", "not asked over TLS"),
+        (HttpJsonCollector.Params(url="https://a b", path="a").problems(), "url", "is no address"),
+        (PrometheusCollector.Params(url="https://[::1", query="up").problems(), "url", ""),
         (HttpJsonCollector.Params(url="https://x", path="a[").problems(), "path", "no JMESPath expression"),
         (
             HttpJsonCollector.Params(url="https://x", path="a", headers={"Host": "X"}).problems(),
@@ -306,11 +310,13 @@ def test_a_value_in_place_of_a_settings_name_is_not_shown():
     assert "abc" not in problems["headers"]
 
 
-def test_a_token_is_sent_to_azure_only():
+async def test_a_token_is_sent_to_azure_only():
     params = PrometheusCollector.Params(url="https://prometheus.example", query="up", azure=True)
 
-    with pytest.raises(ValueError, match=r"a token is sent to \*\.prometheus\.monitor\.azure\.com only"):
-        PrometheusCollector(params, {})
+    with pytest.raises(
+        CollectError, match=r"no host of \*\.prometheus\.monitor\.azure\.com; a token is sent to no other"
+    ):
+        await PrometheusCollector(params, {}).collect(now=0.0)
     made = PrometheusCollector(
         PrometheusCollector.Params(
             url="https://ws-x.eastus.prometheus.monitor.azure.com", query="up", azure=True
