@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.model import Evidence, Flip, MetricFailure, Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, direction_reason, safe_evaluate
-from tests.steady_views import rule, view, window
+from tests.steady_views import NOW, rule, steady, view, window
 
 A = {"type": "threshold", "metric": "a", "scale_out_above": 100, "scale_in_below": 50}
 B = {"type": "target_per_unit", "metric": "b", "target": 10}
@@ -235,9 +235,11 @@ def test_a_metric_that_cannot_matter_lets_the_rule_stay():
 def test_nothing_is_scaled_in_while_a_metric_of_the_rule_is_unknown(when):
     made = rule("composite", scale_out_when="cpu > 80 and a > 100", scale_in_when=when)
 
-    said = made.evaluate(view(3, a=0, cpu=window()))
+    whole_but_failed = structs.replace(steady(5), failure=MetricFailure("cpu", NOW, "no answer"))
 
-    assert (said.desired, said.reason) == (None, Reason.INCOMPLETE_WINDOW)
+    for unknown, reason in ((window(), Reason.INCOMPLETE_WINDOW), (whole_but_failed, Reason.COLLECT_FAILED)):
+        said = made.evaluate(view(3, a=0, cpu=unknown))
+        assert (said.desired, said.reason) == (None, reason)
 
 
 def test_a_default_in_an_expression_decides_how_many():
