@@ -30,6 +30,7 @@ from scaling.discover.command import app as discover_app
 from scaling.doctor.command import app as doctor_app
 from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
+from scaling.places.notify import notify_app
 from scaling.places.orders import By, orders_app
 from scaling.places.place import Place, newest
 from scaling.places.storage import StoragePlace
@@ -359,6 +360,9 @@ def replay_command(
         console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
     if not equal:
         raise typer.Exit(1)
+
+
+app.add_typer(notify_app(lambda root, work: _run(Where(root), work)))
 
 
 def _print_json(value: object) -> None:

@@ -1,8 +1,7 @@
 """Values that flow through the autoscaler: samples, reports, verdicts, recommendations, actions, effects.
 
-Times are seconds since the Unix epoch, UTC (`float`); durations are seconds. Capacities are whole units of the target: instances
-of a plan, for example. All is immutable data. The same types travel through the queues, and are validated when decoded
-(`scaling.service.messages`).
+Times are seconds since the Unix epoch, UTC (`float`); durations are seconds; capacities are whole units of the target,
+such as instances. All of it is immutable data, which also travels through the queues: `scaling.service.messages`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Self
 
 from msgspec import Struct
 
+from scaling.notice import Telling
 from scaling.spent import Spent
 
 
@@ -335,7 +335,8 @@ class TargetState(Struct, frozen=True):
     `expected` is the capacity we believe in: last effect, or last adopted reading. `pending_level` is the plateau metric at
     the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
     `delivery` where that is (None in rows of earlier releases). `refused` is the last refusal of the platform. `memories`
-    is what rules remember, by name; `shadow` what `scaling.shadow` does; `spent` what is spent of the day's budget.
+    is what rules remember, by name; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people
+    are told.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -356,6 +357,7 @@ class TargetState(Struct, frozen=True):
     memories: dict[str, bytes] = {}
     shadow: bytes = b""
     spent: Spent | None = None
+    telling: Telling | None = None
 
 
 class Pause(Struct, frozen=True):

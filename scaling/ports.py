@@ -13,6 +13,7 @@ from msgspec import Struct
 from foundation.errors import StoreUnavailableError
 from scaling.log_entry import LogEntry
 from scaling.model import Capacity, Controls, Effect, Reason, ScaleAction, TargetState
+from scaling.notice import Letter, Notice
 from scaling.window import Window
 
 
@@ -174,6 +175,32 @@ class PoisonQueues(Protocol):
 
     async def peek(self, limit: int = 16) -> tuple[int, Sequence[PoisonMessage]]:
         """How many there are in all, and the first few, undecoded."""
+        ...
+
+    async def put(self, queue: str, body: str) -> None:
+        """Adds a message to the poison queue of `queue`. Raises StoreUnavailableError."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Outbox(Protocol):
+    """Notices on their way to webhooks, until they arrived or were given up, and for a while after that."""
+
+    async def put(self, webhook: str, notices: Sequence[Notice], *, now: float) -> None:
+        """Adds those whose id is not known there: one that was put before stays as it is, whatever became of it."""
+        ...
+
+    async def waiting(self, webhook: str) -> Sequence[Letter]:
+        """Those that are not done, a bounded number."""
+        ...
+
+    async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
+        """Writes up to 100 letters, all or none."""
+        ...
+
+    async def forget(self, webhook: str, *, before: float) -> int:
+        """Deletes letters that are done and were put before a time: a bounded number, which is returned."""
         ...
 
     async def aclose(self) -> None: ...

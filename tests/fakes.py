@@ -12,6 +12,7 @@ from foundation.errors import ConflictError
 from foundation.keys import after, key_of
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, TargetState
+from scaling.notice import Letter, Notice
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import Position, check_limit, decode_position, encode_position, rows_after
 from scaling.storage.poison_queues import shown
@@ -193,3 +194,37 @@ class MemoryPoisonQueues(Hooked):
                 if index < len(stored[name])
             ]
             return sum(map(len, stored.values())), in_turn[:limit]
+
+    async def put(self, queue: str, body: str) -> None:
+        with self.call("poison.put"):
+            self.messages.setdefault(queue, []).append((None, body))
+
+
+class MemoryOutbox(Hooked):
+    """Letters by webhook and the id of their notice."""
+
+    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        super().__init__(before=before, after=after)
+        self.rows: dict[str, dict[str, Letter]] = {}
+
+    async def put(self, webhook: str, notices: Sequence[Notice], *, now: float) -> None:
+        for notice in notices:
+            with self.call("outbox.put"):
+                self.rows.setdefault(webhook, {}).setdefault(notice.id, Letter(notice, now))
+
+    async def waiting(self, webhook: str) -> Sequence[Letter]:
+        with self.call("outbox.waiting"):
+            return [letter for letter in self.rows.get(webhook, {}).values() if not letter.done]
+
+    async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
+        with self.call("outbox.save"):
+            assert len(letters) <= 100
+            self.rows.setdefault(webhook, {}).update((letter.notice.id, letter) for letter in letters)
+
+    async def forget(self, webhook: str, *, before: float) -> int:
+        with self.call("outbox.forget"):
+            rows = self.rows.get(webhook, {})
+            old = [key for key, letter in rows.items() if letter.done and letter.put_at < before][:100]
+            for key in old:
+                del rows[key]
+            return len(old)

@@ -7,6 +7,7 @@ import msgspec
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Controls, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
+from scaling.notices.announcer import Announcer
 from scaling.ports import Reading
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
@@ -110,7 +111,9 @@ class HookedScaler(Hooked):
 class World:
     """Stores, platform, clock and two queues that outlive every process; `autoscaler()` starts a process."""
 
-    def __init__(self, made: Policy | None = None, *, capacity: int = 2) -> None:
+    def __init__(
+        self, made: Policy | None = None, *, capacity: int = 2, announcer: Announcer | None = None
+    ) -> None:
         self.policy = made or policy()
         self.clock = Clock(NOW)
         self.backlog = 300.0
@@ -120,6 +123,7 @@ class World:
         self.states = MemoryStateStore()
         self.log = MemoryDecisionLog()
         self.poison = MemoryPoisonQueues()
+        self.announcer = announcer
         self.metrics: list[str] = []
         self.actions: list[str] = []
 
@@ -139,6 +143,7 @@ class World:
             states=self.states,
             log=self.log,
             poison=self.poison,
+            announcer=self.announcer,
         )
         config = Config({"plan": self.policy}, MINUTE, 30 * 86_400.0)
         return Autoscaler(config, ports, clock=self.clock)

@@ -18,6 +18,7 @@ from foundation.durations import parse_duration
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
 from scaling.config.checks import Finding, no_circle, one_target_each
+from scaling.config.notify_table import Notify, read_notify
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.rule_registry import RuleError
 from scaling.config.target_table import PlugIns, TargetTable
@@ -39,6 +40,7 @@ class Config(Struct, frozen=True):
     interval: float
     retention: float
     findings: tuple[Finding, ...] = ()
+    notify: Notify = Notify()
 
 
 def decoded(data: bytes, *, name: str) -> str:
@@ -82,6 +84,7 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
             shared.problems.append(_setting_problem("SCALING_LOG_RETENTION", error))
     defaults = root.table("defaults")
     targets = root.table("targets")
+    notify = read_notify(root.table("notify"))
     root.finish()
     specs: dict[str, PolicySpec] = {}
     resources: dict[str, str] = {}
@@ -102,7 +105,7 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
     no_circle(policies, shared, tuple(specs))
     if shared.problems:
         raise ConfigError(shared.problems)
-    return Config(policies, collecting.interval, retention, tuple(findings))
+    return Config(policies, collecting.interval, retention, tuple(findings), notify)
 
 
 def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:

@@ -14,7 +14,9 @@ from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
 from scaling.config.policy_file import DEFAULT_RETENTION, Config, decoded, load_config
-from scaling.ports import Collector, Scaler
+from scaling.notices.announcer import QUEUE as NOTICES
+from scaling.notices.announcer import Announcer, sender_of, unusable
+from scaling.ports import Collector, PoisonQueues, Scaler
 from scaling.service import registry
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
@@ -59,9 +61,10 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
             problems.append(Problem("app settings", str(error)))
     collectors, sources = _collectors(config, settings, problems)
     scalers = _scalers(config, settings, problems)
+    problems += unusable(config.notify, settings)
     if problems:
         raise ConfigError(problems)
-    return Autoscaler(config, _ports(settings, collectors, sources, scalers), clock=clock)
+    return Autoscaler(config, _ports(config, settings, collectors, sources, scalers), clock=clock)
 
 
 def assemble_log(settings: Mapping[str, str]) -> Autoscaler:
@@ -69,26 +72,39 @@ def assemble_log(settings: Mapping[str, str]) -> Autoscaler:
 
     Raises ConfigError for connection settings that are missing.
     """
-    return Autoscaler(Config({}, 60.0, DEFAULT_RETENTION), _ports(settings, {}, [], {}), clock=clock)
+    config = Config({}, 60.0, DEFAULT_RETENTION)
+    return Autoscaler(config, _ports(config, settings, {}, [], {}), clock=clock)
 
 
 def _ports(
+    config: Config,
     settings: Mapping[str, str],
     collectors: Mapping[str, Collector],
     sources: Sequence[MetricSource],
     scalers: Mapping[str, Scaler],
 ) -> Ports:
+    told = bool(config.notify.webhooks)
     try:
+        poison = QueuePoisonQueues(settings, STORAGE, queues=(*QUEUES, NOTICES) if told else QUEUES)
         return Ports(
             collectors=collectors,
             sources=sources,
             scalers=scalers,
             states=TableStateStore(settings, STORAGE),
             log=TableDecisionLog(settings, STORAGE),
-            poison=QueuePoisonQueues(settings, STORAGE, queues=QUEUES),
+            poison=poison,
+            announcer=_announcer(config, settings, poison) if told else None,
         )
     except ValueError as error:
         raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
+
+
+def _announcer(config: Config, settings: Mapping[str, str], poison: PoisonQueues) -> Announcer:
+    from scaling.storage.notices import TableOutbox  # noqa: PLC0415 - only where somebody is told
+
+    return Announcer(
+        config.notify, TableOutbox(settings, STORAGE), poison, settings, sender_of(config.policies, settings)
+    )
 
 
 def _collectors(

@@ -40,6 +40,7 @@ from scaling.decision.pending_action import pursue, under_way
 from scaling.decision.transitions import absorb, advance, already_evaluated, not_lasting, review
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
+from scaling.notices.events import poison_notice
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.service_level.told import Lateness
@@ -296,6 +297,7 @@ class Autoscaler:
             return ()
         queues = sorted({message.queue for message in messages})
         text = f"poison queues: {count_text(count, 'message')} in {', '.join(queues) or 'them'}"
+        await shell.announce(self.ports, poison_notice(text, messages, count, now))
         fields = {"at": now, "count": count, "queues": queues}
         return (Line(f"{text}, which the host gave up on", "poison", fields),)
 
@@ -340,7 +342,7 @@ class Autoscaler:
             await asyncio.wait([self._findings])
         closing = [collector.aclose() for collector in ports.collectors.values()]
         closing += [scaler.aclose() for scaler in ports.scalers.values()]
-        closing += [p.aclose() for p in (ports.states, ports.log, ports.poison)]
+        closing += [p.aclose() for p in (ports.states, ports.log, ports.poison, ports.announcer) if p]
         for result in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from foundation.errors import StoreUnavailableError
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, Pause, TargetState
+from scaling.notice import Notice
+from scaling.notices.announcer import Announcer
+from scaling.notices.events import announced
 from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.schedules.timetable import is_due
 from scaling.service.reading import MetricSource
@@ -37,6 +41,7 @@ class Ports(Struct, frozen=True):
     states: StateStore
     log: DecisionLog
     poison: PoisonQueues
+    announcer: Announcer | None = None
 
 
 class Outcome(Struct, frozen=True):
@@ -63,15 +68,51 @@ def due(
 
 
 async def load(ports: Ports, target: str) -> Snapshot:
-    return await within(STORE_DEADLINE, ports.states.load(target), f"the state of '{target}'")
+    """With notices of the stored state handed to the outbox: whoever saved them may have died before that."""
+    loaded = await within(STORE_DEADLINE, ports.states.load(target), f"the state of '{target}'")
+    return structs.replace(loaded, state=await _handed_over(ports, loaded.state))
 
 
 async def save(
     ports: Ports, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
 ) -> None:
-    """Raises ConflictError when the state changed since it was loaded."""
+    """Raises ConflictError when the state changed since it was loaded. What people are told of the change is saved with
+    it, and handed to the outbox then.
+    """
+    if ports.announcer is not None:
+        state = announced(ports.announcer.notify, loaded.target, loaded.state, state)
     saving = ports.states.save(loaded, state, windows)
     await within(STORE_DEADLINE, saving, f"the state of '{loaded.target}'")
+    await _handed_over(ports, state)
+
+
+async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
+    """`state` without its notices, once the outbox has them; else as it is, for the next to try again."""
+    telling = state.telling
+    if telling is None or not telling.notices:
+        return state
+    if ports.announcer is not None:
+        try:
+            await within(STORE_DEADLINE, ports.announcer.put(telling.notices), "the outbox of notices")
+        except StoreUnavailableError:
+            return state
+    left = structs.replace(telling, notices=())
+    return structs.replace(state, telling=left if left.standing is not None else None)
+
+
+async def announce(ports: Ports, notice: Notice) -> None:
+    """Tells of what stands, and is looked at again: where the outbox cannot be reached, the next look tells it."""
+    if ports.announcer is not None:
+        with suppress(StoreUnavailableError):
+            await within(STORE_DEADLINE, ports.announcer.put([notice]), "the outbox of notices")
+
+
+async def send_notices(ports: Ports, now: float) -> Outcome:
+    """Sends what waits for the webhooks, if there are any."""
+    if ports.announcer is None:
+        return Outcome()
+    lines, warnings = await ports.announcer.send(now)
+    return Outcome(lines=lines, warnings=warnings)
 
 
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:

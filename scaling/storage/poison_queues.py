@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
 from foundation.azure.connections import (
     ConnectionSettingsError,
@@ -78,6 +79,20 @@ class QueuePoisonQueues:
             where = f"queue '{queue.queue_name}' of storage account '{queue.account_name}' (connection {self._prefix})"
             raise unavailable(where, error, code_of(error)) from error
         return count, [_poison(queue.queue_name, message) for message in messages]
+
+    async def put(self, queue: str, body: str) -> None:
+        """As the host leaves a message there. Makes the queue where it is missing. Raises StoreUnavailableError."""
+        name = queue + POISON_SUFFIX
+        try:
+            client = next(each for each in await self._clients.get() if each.queue_name == name)
+            try:
+                await client.send_message(body)
+            except ResourceNotFoundError:
+                with suppress(ResourceExistsError):
+                    await client.create_queue()
+                await client.send_message(body)
+        except Exception as error:  # as above; also of a queue that is not among those looked at
+            raise unavailable(f"queue '{name}' (connection {self._prefix})", error, code_of(error)) from error
 
     async def aclose(self) -> None:
         await self._clients.aclose()

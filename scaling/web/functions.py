@@ -22,6 +22,7 @@ from foundation.log.process import keep_secrets_from_logs
 from foundation.log.tail import told_line
 from foundation.sanitize import raising_no_secrets
 from foundation.settings_reader import ConfigError
+from scaling.service import shell
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
 from scaling.web import api
@@ -133,6 +134,14 @@ async def scaler(message: func.QueueMessage) -> None:
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Compares requested with reached; sends lost actions again."""
     await _run(lambda scaler: scaler.verify(), actions)
+
+
+@blueprint.timer_trigger(
+    arg_name="timer", schedule="15,45 * * * * *", run_on_startup=False, use_monitor=False
+)
+async def send_notices(timer: func.TimerRequest) -> None:  # noqa: ARG001
+    """Sends what waits for the webhooks of `[notify]`, if there are any."""
+    await _run(lambda scaler: shell.send_notices(scaler.ports, scaler.clock()))
 
 
 @blueprint.route("scaling/status", methods=["GET"], auth_level=LEVEL)

@@ -21,6 +21,9 @@ class MemoryQueues:
     def __init__(self):
         self.poison = MemoryPoisonQueues(queues=("metrics", "actions"))
 
+    def poison_name(self, queue):
+        return queue
+
     async def put_poison(self, queue, *texts):
         self.poison.messages.setdefault(queue, []).extend((T0, text) for text in texts)
 
@@ -35,6 +38,9 @@ class StorageQueues:
         names = [f"{self.prefix}-metrics", f"{self.prefix}-actions"]
         self.poison = QueuePoisonQueues(settings, "Store", queues=names)
         self.service = QueueServiceClient.from_connection_string(connection)
+
+    def poison_name(self, queue):
+        return f"{self.prefix}-{queue}"
 
     async def put_poison(self, queue, *texts):
         client = self.service.get_queue_client(f"{self.prefix}-{queue}-poison")
@@ -143,3 +149,12 @@ async def test_a_fake_can_crash_before_a_call():
 
     with pytest.raises(RuntimeError, match=r"poison\.peek"):
         await MemoryPoisonQueues(before=crash).peek()
+
+
+async def test_what_is_put_there_is_found_there(queues):
+    for text in ("first", '{"second": "zw\u00f6lf"}'):
+        await queues.poison.put(queues.poison_name("metrics"), text)
+
+    count, messages = await queues.poison.peek()
+
+    assert (count, [message.body for message in messages]) == (2, ["first", '{"second": "zw\u00f6lf"}'])

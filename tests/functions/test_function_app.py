@@ -75,6 +75,7 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "scaling_logic": "queueTrigger",
         "scaling_recommendation": "httpTrigger",
         "scaling_status": "httpTrigger",
+        "send_notices": "timerTrigger",
         "verify_effects": "timerTrigger",
     }
     assert triggers["collect_metrics"]["schedule"] == "%COLLECT_SCHEDULE%"

@@ -1,0 +1,121 @@
+"""`[notify]` of tidemark.toml: whom to tell what; problems are noted on the way. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from foundation.durations import duration
+from foundation.settings_reader import Reader, as_text, one_of
+from scaling.notice import Notice, NoticeKind
+
+Format = Literal["cloudevents", "azure_autoscale"]
+
+CHOSEN = tuple(kind.value for kind in NoticeKind if kind not in {NoticeKind.SEVERAL, NoticeKind.TEST})
+"""Kinds that a filter may name."""
+
+HELD_AFTER = 1_800.0
+MISSING_AFTER = 900.0
+"""Three times the window most rules have: at a start windows fill up first."""
+
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OURS = {"content-type", "content-length", "host", "webhook-id", "webhook-timestamp", "webhook-signature"}
+
+
+class Webhook(Struct, frozen=True):
+    """One receiver. Its address, its key and the values of `headers` are in the app settings that are named here."""
+
+    name: str
+    url_setting: str
+    key_setting: str | None = None
+    headers: Mapping[str, str] = {}
+    format: Format = "cloudevents"
+    kinds: frozenset[str] = frozenset(CHOSEN)
+    targets: tuple[str, ...] = ("*",)
+
+    def wants(self, notice: Notice) -> bool:
+        """Whether the filters let a notice through. What is about the app has no target to be filtered by."""
+        if notice.kind in {NoticeKind.SEVERAL, NoticeKind.TEST}:
+            return True
+        named = not notice.target or any(fnmatchcase(notice.target, pattern) for pattern in self.targets)
+        return named and notice.kind.value in self.kinds
+
+    @property
+    def counts_floods(self) -> bool:
+        """The form of Azure Monitor autoscale is of one change of one resource, and has no way to count."""
+        return self.format == "cloudevents"
+
+
+class Notify(Struct, frozen=True):
+    """Who is told, by name, and after how many seconds of what lasts."""
+
+    webhooks: Mapping[str, Webhook] = {}
+    held_after: float = HELD_AFTER
+    missing_after: float = MISSING_AFTER
+
+    def lasting(self, kind: NoticeKind) -> float:
+        """Seconds after which what lasts is told; a budget that binds is told at once."""
+        return {NoticeKind.HELD: self.held_after, NoticeKind.METRICS_MISSING: self.missing_after}.get(
+            kind, 0.0
+        )
+
+
+def read_notify(reader: Reader | None) -> Notify:
+    if reader is None:
+        return Notify()
+    held = reader.take("held_after", HELD_AFTER, duration)
+    missing = reader.take("missing_after", MISSING_AFTER, duration)
+    named = reader.table("webhooks")
+    reader.finish()
+    found = {} if named is None else {name: named.table(name) for name in named.names()}
+    if not found:
+        reader.problem("webhooks", "nobody is told; add a table such as [notify.webhooks.operations]")
+    webhooks = {name: _webhook(name, table) for name, table in found.items() if table is not None}
+    return Notify(webhooks, held, missing)
+
+
+def _webhook(name: str, reader: Reader) -> Webhook:
+    form: Any = reader.take("format", "cloudevents", one_of(("cloudevents", "azure_autoscale")))
+    able = CHOSEN if form == "cloudevents" else (NoticeKind.SCALED.value,)
+    found = Webhook(
+        name=name,
+        url_setting=reader.require("url", "", _setting),
+        key_setting=reader.take("key", None, _setting),
+        headers=reader.take("headers", {}, _headers),
+        format=form,
+        kinds=frozenset(reader.take("kinds", able, lambda value: _some(value, able))),
+        targets=tuple(reader.take("targets", ("*",), lambda value: _some(value, None))),
+    )
+    reader.finish()
+    return found
+
+
+def _setting(value: Any) -> str:
+    name = as_text(value)
+    if not _SETTING.fullmatch(name):
+        raise ValueError(f"found {value!r}; the name of an app setting is accepted, which holds the value")
+    return name
+
+
+def _headers(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"found {value!r}; accepted is a table of names of headers and of app settings")  # noqa: TRY004
+    for name in value:
+        if not _HEADER.fullmatch(name) or name.casefold() in _OURS:
+            raise ValueError(f"found the header {name!r}, which cannot be set here")
+    return {name: _setting(setting) for name, setting in value.items()}
+
+
+def _some(value: Any, accepted: tuple[str, ...] | None) -> tuple[str, ...]:
+    """A list of texts that is not empty, all of them among those `accepted`."""
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f"found {value!r}; a list of texts is accepted")
+    for each in value:
+        if accepted is not None and each not in accepted:
+            raise ValueError(f"found '{each}'; accepted are {', '.join(accepted)}")
+    return tuple(value)

@@ -1,0 +1,218 @@
+"""Sends what waits in the outbox, webhook by webhook: saved as tried, sent, saved as done.
+
+Whatever dies in between, the message is sent again with the same id. A webhook that does not answer is left for this round
+at its first message, and holds up no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct, structs
+
+from foundation.errors import TidemarkError
+from foundation.http.callers import SITE
+from foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
+from foundation.sanitize import one_line, told
+from foundation.settings_reader import Problem
+from foundation.wording import count_text
+from scaling.config.notify_table import Notify, Webhook
+from scaling.config.policy import Policy
+from scaling.notice import Letter, Notice, NoticeKind
+from scaling.notices.letters import MAX_TRIES, due, folded, tried
+from scaling.notices.payloads import Sender, key_bytes, message_of, signed
+from scaling.ports import Outbox, PoisonQueues
+
+QUEUE = "notices"
+"""Its poison queue takes what was given up. There is no queue of that name."""
+
+AT_ONCE = 10
+"""Messages that one webhook gets in a round."""
+
+ROUND_SECONDS = 45.0
+"""Of one webhook in a round, which begins anew half a minute or more later."""
+
+KEPT_SECONDS = 86_400.0
+"""How long it is remembered what arrived. Nobody hands in a notice again after so long."""
+
+
+def sender_of(policies: Mapping[str, Policy], settings: Mapping[str, str]) -> Sender:
+    """As the messages name it. A resource id is an option of most scalers."""
+    ids = {name: policy.spec.scaler_options.get("resource_id") for name, policy in policies.items()}
+    resources = {name: found for name, found in ids.items() if isinstance(found, str)}
+    return Sender(settings.get(SITE, "").strip() or "local", resources)
+
+
+def unusable(notify: Notify, settings: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with the app settings that webhooks name; none of their values is shown."""
+    trusted, found = trusted_hosts(settings), list[Problem]()
+    for webhook in notify.webhooks.values():
+        problems = list[str]()
+        named = {webhook.url_setting, webhook.key_setting, *webhook.headers.values()} - {None, ""}
+        missing = sorted(str(name) for name in named if not settings.get(str(name), "").strip())
+        problems += [f"app setting '{name}' is not set" for name in missing]
+        try:
+            if webhook.url_setting and webhook.url_setting not in missing:
+                check_address(
+                    settings[webhook.url_setting].strip(), f"app setting {webhook.url_setting}", trusted
+                )
+            if webhook.key_setting is not None and webhook.key_setting not in missing:
+                _key(webhook, settings[webhook.key_setting])
+        except AddressError as error:
+            problems.append(str(error))
+        found += [Problem(f"notify.webhooks.{webhook.name}", text) for text in problems]
+    return found
+
+
+class Delivered(Struct, frozen=True):
+    """What became of one try: `status` of the answer, if there was one; `problem`, in words, where it did not arrive."""
+
+    status: int | None = None
+    problem: str | None = None
+    retry_after: float | None = None
+    answered: bool = True
+
+
+class Announcer:
+    """One per process."""
+
+    def __init__(
+        self,
+        notify: Notify,
+        outbox: Outbox,
+        poison: PoisonQueues,
+        settings: Mapping[str, str],
+        sender: Sender,
+        *,
+        outward: Outward | None = None,
+    ) -> None:
+        self.notify = notify
+        self._outbox = outbox
+        self._poison = poison
+        self._settings = settings
+        self._sender = sender
+        self._outward = outward or Outward(settings)
+
+    async def aclose(self) -> None:
+        await self._outward.aclose()
+        await self._outbox.aclose()
+
+    async def put(self, notices: Sequence[Notice], *, now: float | None = None) -> None:
+        """Hands notices to the outboxes of those who want them. Raises StoreUnavailableError."""
+        for webhook in self.notify.webhooks.values():
+            wanted = [notice for notice in notices if webhook.wants(notice)]
+            if wanted:
+                newest = max(notice.at for notice in wanted)
+                await self._outbox.put(webhook.name, wanted, now=newest if now is None else now)
+
+    async def send(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Sends what is due. Returns lines and warnings; whatever goes wrong with one webhook is a warning."""
+        rounds = await asyncio.gather(
+            *(self._guarded(webhook, now) for webhook in self.notify.webhooks.values())
+        )
+        return tuple(line for lines, _ in rounds for line in lines), tuple(
+            w for _, found in rounds for w in found
+        )
+
+    async def _guarded(self, webhook: Webhook, now: float) -> tuple[list[str], list[str]]:
+        lines: list[str] = []
+        warnings: list[str] = []
+        try:
+            async with asyncio.timeout(ROUND_SECONDS):
+                await self._round(webhook, now, lines, warnings)
+        except TimeoutError:
+            warnings.append(f"notify {webhook.name}: no end of a round within {ROUND_SECONDS:g} s")
+        except Exception as error:  # noqa: BLE001 - one webhook's trouble is no other's
+            warnings.append(f"notify {webhook.name}: {told(error)}")
+        return lines, warnings
+
+    async def _round(self, webhook: Webhook, now: float, lines: list[str], warnings: list[str]) -> None:
+        letters = {each.notice.id: each for each in await self._outbox.waiting(webhook.name)}
+        while webhook.counts_floods and (rows := folded(letters.values())):
+            await self._outbox.save(webhook.name, rows)
+            letters.update((row.notice.id, row) for row in rows)
+        if not letters:
+            return
+        sent = 0
+        for letter in due(letters.values(), now, AT_ONCE):
+            begun = tried(letter, now)
+            await self._outbox.save(webhook.name, [begun])
+            found = await self.deliver(webhook, begun.notice, now)
+            if found.problem is None:
+                await self._outbox.save(webhook.name, [structs.replace(begun, done=True)])
+                sent += 1
+                continue
+            warnings.append(await self._failed(webhook, begun, found, now))
+            if not found.answered:
+                break
+        if sent:
+            lines.append(f"notify {webhook.name}: {count_text(sent, 'message')} delivered")
+        await self._outbox.forget(webhook.name, before=now - KEPT_SECONDS)
+
+    async def _failed(self, webhook: Webhook, letter: Letter, found: Delivered, now: float) -> str:
+        """Keeps what did not arrive for its next try, or for people to look at. Returns the warning."""
+        text = (
+            f"notify {webhook.name}: {letter.notice.id}: {found.problem} (try {letter.tries} of {MAX_TRIES})"
+        )
+        if letter.tries < MAX_TRIES:
+            if found.retry_after is not None:
+                await self._outbox.save(webhook.name, [tried(letter, now, found.retry_after)])
+            return text
+        if letter.notice.kind is not NoticeKind.POISON:  # or every letter would be the reason of another
+            body = {"webhook": webhook.name, "problem": found.problem, "notice": letter.notice}
+            await self._poison.put(QUEUE, msgspec.json.encode(body).decode())
+        await self._outbox.save(webhook.name, [structs.replace(letter, done=True)])
+        return f"{text}; it is given up"
+
+    async def deliver(self, webhook: Webhook, notice: Notice, now: float) -> Delivered:
+        """One request. Nothing is raised that a receiver or its settings can be the cause of."""
+        try:
+            message = message_of(webhook, notice, self._sender)
+            headers = message.headers | {
+                name: self._setting(webhook, setting) for name, setting in webhook.headers.items()
+            }
+            if webhook.key_setting is not None:
+                key = _key(webhook, self._setting(webhook, webhook.key_setting))
+                headers |= signed(message, notice.id, key, now)
+            answer = await self._outward.ask(
+                "POST",
+                self._setting(webhook, webhook.url_setting),
+                setting=f"app setting {webhook.url_setting}",
+                headers=headers,
+                body=message.body,
+                limit=0,
+            )
+        except TidemarkError as error:  # unreachable, or not to be called
+            return Delivered(problem=one_line(str(error)), answered=False)
+        return _read(answer)
+
+    def _setting(self, webhook: Webhook, name: str) -> str:
+        value = self._settings.get(name, "").strip()
+        if not value:
+            raise AddressError(f"app setting {name} of webhook '{webhook.name}' is not set")
+        return value
+
+
+def _key(webhook: Webhook, text: str) -> bytes:
+    try:
+        return key_bytes(text)
+    except ValueError as error:
+        raise AddressError(f"app setting {webhook.key_setting} {error}") from None
+
+
+def _read(answer: Answer) -> Delivered:
+    if 200 <= answer.status < 300:
+        return Delivered(answer.status)
+    from foundation.azure.connections import retry_after  # noqa: PLC0415 - only where something went wrong
+
+    elsewhere = "; redirects are not followed" if 300 <= answer.status < 400 else ""
+    busy = answer.status in {408, 429} or answer.status >= 500
+    wait = retry_after(answer.headers)
+    return Delivered(
+        answer.status,
+        f"answered {answer.status}{elsewhere}",
+        wait if wait and wait > 0 else None,
+        answered=not busy,
+    )

@@ -1,0 +1,214 @@
+"""Which notices a saved change of a target's state gives. Pure.
+
+They are read off the two states, before and after, and saved with the second: of writers that compete for a change one
+saves it, and with it what is told of it. Nothing is told that did not come to be, and nothing that did is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from foundation.wording import duration_text
+from scaling.config.notify_table import Notify
+from scaling.decision import explain
+from scaling.log_entry import decision_id
+from scaling.model import Reason, Recommendation, TargetState
+from scaling.notice import Notice, NoticeKind, Standing, Telling
+from scaling.notices.letters import one_for_all
+from scaling.ports import PoisonMessage
+
+KEPT = 20
+"""Notices in a state's row. There are more only while the outbox cannot be reached; one that counts takes their place."""
+
+_MISSING = frozenset(
+    {
+        Reason.INCOMPLETE_WINDOW,
+        Reason.STALE_METRIC,
+        Reason.COLLECT_FAILED,
+        Reason.INVALID_METRIC,
+        Reason.ENTITY_DISABLED,
+        Reason.CAPACITY_UNKNOWN,
+        Reason.RULE_FAILED,
+        Reason.FALLBACK,
+    }
+)
+_IN_THE_WAY = frozenset({Reason.ACTION_PENDING, Reason.FOREIGN_HAND, Reason.STATE_CORRUPT, Reason.REFUSED})
+"""Reasons for which the rules may not have been asked at all."""
+
+
+def announced(notify: Notify, target: str, before: TargetState, after: TargetState) -> TargetState:
+    """`after` with the notices that it gives, seen from `before`, besides those it has."""
+    known = after.telling or Telling()
+    ended, standing = _lasting(notify, target, known.standing, before.last, after.last)
+    found = (
+        *known.notices,
+        *_moved(target, before, after),
+        *_not_carried_out(target, before, after),
+        *_foreign(target, before, after),
+        *_budget(target, before, after),
+        *ended,
+    )
+    if len(found) > KEPT:
+        found = (one_for_all(found),)
+    telling = Telling(found, standing)
+    return structs.replace(after, telling=None if telling == Telling() else telling)
+
+
+def poison_notice(text: str, messages: Sequence[PoisonMessage], count: int, now: float) -> Notice:
+    """Of what lies in the poison queues: another one when there are more, or others."""
+    lying = "\n".join((str(count), *sorted(message.message_id for message in messages)))
+    digest = hashlib.sha256(lying.encode()).hexdigest()[:32]
+    return Notice(f"poison:{digest}", NoticeKind.POISON, "", now, text, counts={"poison": count})
+
+
+def test_notice(now: float) -> Notice:
+    """What `tidemark notify test` sends, once."""
+    text = "this is a test of a webhook; nothing happened"
+    return Notice(f"test:{decision_id('test', now)}", NoticeKind.TEST, "", now, text)
+
+
+def _moved(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    known = {effect.action_id for effect in before.effects}
+    for effect in after.effects:
+        if effect.action_id in known or not effect.action_id:
+            continue
+        pending = before.pending
+        asked = pending if pending is not None and pending.action_id == effect.action_id else None
+        start, end = effect.from_capacity, effect.to_capacity
+        way = f"{target} went {'out' if end > start else 'in'}, {start} -> {end}"
+        yield Notice(
+            id=f"scaled:{effect.action_id}",
+            kind=NoticeKind.SCALED,
+            target=target,
+            at=effect.at,
+            text=f"{way}: {asked.line}" if asked is not None and asked.line else way,
+            reason=asked.reason if asked is not None else "",
+            current=start,
+            desired=asked.to_capacity if asked is not None else end,
+            reached=end,
+            decision_id=effect.action_id,
+        )
+
+
+def _not_carried_out(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    """An action that is gone without an effect: refused by the platform, or given up. Not one that made way for an
+    override, nor one that a foreign hand was faster than, which is told as such.
+    """
+    action, instead = before.pending, after.pending
+    refused = after.refused if after.refused != before.refused else None
+    if action is None or (
+        instead is not None and (instead.action_id == action.action_id or instead.replaces)
+    ):
+        return
+    done = any(effect.action_id == action.action_id for effect in after.effects)
+    overridden = after.last is not None and after.last.reason is Reason.OVERRIDDEN
+    if (done or overridden or after.foreign is not None) and refused is None:
+        return
+    if action.to_capacity == after.expected and refused is None:  # found there already
+        return
+    kind = NoticeKind.FAILED if refused is None else NoticeKind.REFUSED
+    way = f"{action.from_capacity} -> {action.to_capacity}"
+    why = "was given up before it took effect" if refused is None else f"was refused: {refused.detail}"
+    yield Notice(
+        id=f"{kind}:{action.action_id}",
+        kind=kind,
+        target=target,
+        at=refused.at
+        if refused is not None
+        else max(action.decided_at, after.last.at if after.last else 0.0),
+        text=f"{target}: {way} {why}",
+        reason=action.reason,
+        current=action.from_capacity,
+        desired=action.to_capacity,
+        decision_id=action.action_id,
+    )
+
+
+def _foreign(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    found = after.foreign
+    if found is None or (before.foreign is not None and before.foreign.seen == found.seen):
+        return
+    yield Notice(
+        id=f"foreign_hand:{decision_id(target, found.at)}",
+        kind=NoticeKind.FOREIGN_HAND,
+        target=target,
+        at=found.at,
+        text=f"{target}: expected {found.expected}, found {found.seen}: somebody else changed it",
+        reason=Reason.FOREIGN_HAND,
+        current=found.expected,
+        reached=found.seen,
+    )
+
+
+def _budget(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    """The warning of a day. That the budget binds is told as what lasts."""
+    spent, known = after.spent, before.spent
+    if spent is None or not spent.warned or (known is not None and known.warned and known.day == spent.day):
+        return
+    yield Notice(
+        id=f"budget:{decision_id(target, spent.day)}",
+        kind=NoticeKind.BUDGET,
+        target=target,
+        at=spent.until,
+        text=f"{target}: the budget of the day will not last to its end, as it looks now",
+        reason=Reason.OVER_BUDGET,
+        current=spent.capacity,
+    )
+
+
+def _lasting(
+    notify: Notify,
+    target: str,
+    known: Standing | None,
+    before: Recommendation | None,
+    made: Recommendation | None,
+) -> tuple[tuple[Notice, ...], Standing | None]:
+    """Notices of what began to last too long, or is over, and what stands now."""
+    if made is None or (before is not None and before.decision_id == made.decision_id):
+        return (), known
+    kind = _kind_of(made)
+    told: list[Notice] = []
+    if known is not None and known.kind is not kind:
+        if known.told:
+            told.append(_of_standing(known, target, made, ended=True))
+        known = None
+    if kind is None:
+        return tuple(told), None
+    standing = known or Standing(kind, made.at)
+    if not standing.told and made.at - standing.since >= notify.lasting(kind):
+        told.append(_of_standing(standing, target, made, ended=False))
+        standing = structs.replace(standing, told=True)
+    return tuple(told), standing
+
+
+def _kind_of(made: Recommendation) -> NoticeKind | None:
+    """What keeps this decision from being what the rules want; None where nothing does."""
+    if made.reason in _MISSING:
+        return NoticeKind.METRICS_MISSING
+    if made.reason is Reason.OVER_BUDGET:
+        return NoticeKind.BUDGET
+    if made.acts or made.reason is Reason.DRY_RUN:
+        return None
+    wants_more = made.proposed is not None and made.current is not None and made.proposed > made.current
+    return NoticeKind.HELD if wants_more or made.reason in _IN_THE_WAY else None
+
+
+def _of_standing(standing: Standing, target: str, made: Recommendation, *, ended: bool) -> Notice:
+    identity = f"{standing.kind}:{decision_id(target, standing.since)}"
+    lasted = duration_text(max(made.at - standing.since, 0.0))
+    return Notice(
+        id=f"{identity}:ended" if ended else identity,
+        kind=standing.kind,
+        target=target,
+        at=made.at,
+        text=f"{target}: over after {lasted}" if ended else f"for {lasted}: {explain.line(made)}",
+        reason=made.reason,
+        current=made.current,
+        desired=made.desired if ended else made.proposed,
+        decision_id=made.decision_id,
+        since=standing.since,
+        ended=ended,
+    )

@@ -1,0 +1,123 @@
+"""A notice as a webhook gets it: CloudEvents 1.0, or the form of Azure Monitor autoscale; and its signature. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from foundation.sanitize import leaving
+from scaling.config.notify_table import Webhook
+from scaling.notice import Notice, NoticeKind
+
+TYPE = "tidemark.scaling"
+"""What the types of events begin with; the kind follows."""
+
+KEY_PREFIX = "whsec_"
+MIN_KEY, MAX_KEY = 24, 64
+"""Bytes of a key, as Standard Webhooks has them."""
+
+
+class Message(Struct, frozen=True):
+    """The body of a request and its headers."""
+
+    body: bytes
+    headers: dict[str, str]
+
+
+class Sender(Struct, frozen=True):
+    """Who tells: `app` is the name of the Functions app; `resources` the resource ids of targets, where they have one."""
+
+    app: str
+    resources: Mapping[str, str] = {}
+
+
+def message_of(webhook: Webhook, notice: Notice, sender: Sender) -> Message:
+    """The same bytes whenever it is sent again."""
+    if webhook.format == "azure_autoscale":
+        body, media_type = _autoscale(notice, sender), "application/json; charset=utf-8"
+    else:
+        body, media_type = _cloud_event(notice, sender), "application/cloudevents+json; charset=utf-8"
+    return Message(msgspec.json.encode(body), {"Content-Type": media_type})
+
+
+def key_bytes(text: str) -> bytes:
+    """The key in `whsec_` and base64. Raises ValueError, which does not show it."""
+    try:
+        key = base64.b64decode(text.strip().removeprefix(KEY_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not MIN_KEY <= len(key) <= MAX_KEY:
+        raise ValueError(
+            f"is no key of a webhook; accepted is {KEY_PREFIX} and {MIN_KEY} to {MAX_KEY} bytes in base64, such as"
+            f" `echo {KEY_PREFIX}$(openssl rand -base64 32)` prints"
+        )
+    return key
+
+
+def signed(message: Message, identity: str, key: bytes, now: float) -> dict[str, str]:
+    """The headers of Standard Webhooks: id, time and a signature of both and the body."""
+    stamp = str(int(now))
+    content = b".".join((identity.encode(), stamp.encode(), message.body))
+    signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+    return {"webhook-id": identity, "webhook-timestamp": stamp, "webhook-signature": f"v1,{signature}"}
+
+
+def _cloud_event(notice: Notice, sender: Sender) -> dict[str, Any]:
+    given = msgspec.to_builtins(notice)
+    data = {key: value for key, value in given.items() if key not in {"id", "kind"}}
+    data |= {"text": leaving(notice.text), "resource_id": sender.resources.get(notice.target)}
+    return {
+        "specversion": "1.0",
+        "id": notice.id,
+        "source": f"/tidemark/{sender.app}",
+        "type": f"{TYPE}.{notice.kind}",
+        **({"subject": notice.target} if notice.target else {}),
+        "time": _time(notice.at),
+        "datacontenttype": "application/json",
+        "data": {key: value for key, value in data.items() if value not in (None, "")},
+    }
+
+
+def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
+    """Capacities are texts there. What has no resource id leaves the parts of one empty."""
+    resource = sender.resources.get(notice.target, "")
+    parts = resource.strip("/").split("/")
+    named = dict(zip((part.casefold() for part in parts[::2]), parts[1::2], strict=False))
+    start, end = notice.current, notice.reached
+    detail = f"Autoscale successfully completed scale operation for resource '{parts[-1] or notice.target}'"
+    if notice.kind is NoticeKind.SCALED:
+        detail += f" from capacity '{start}' to capacity '{end}'"
+    return {
+        "version": "1.0",
+        "status": "Activated",
+        "operation": "Scale In" if (end or 0) < (start or 0) else "Scale Out",
+        "context": {
+            "timestamp": _time(notice.at),
+            "id": notice.id,
+            "name": notice.target,
+            "details": f"{detail}. {leaving(notice.text)}",
+            "subscriptionId": named.get("subscriptions", ""),
+            "resourceGroupName": named.get("resourcegroups", ""),
+            "resourceName": parts[-1] or notice.target,
+            "resourceType": "/".join([named["providers"], *parts[6::2]]).lower()
+            if "providers" in named
+            else "",
+            "resourceId": resource,
+            "portalLink": f"https://portal.azure.com/#resource{resource}" if resource else "",
+            "oldCapacity": "" if start is None else str(start),
+            "newCapacity": "" if end is None else str(end),
+        },
+        "properties": {"reason": notice.reason, "decision_id": notice.decision_id},
+    }
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

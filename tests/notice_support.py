@@ -1,0 +1,54 @@
+"""Webhooks that answer as they are told, and the announcer that sends to them."""
+
+import json
+
+from foundation.errors import UnavailableError
+from foundation.http.outward import Answer, check_address
+from scaling.config.notify_table import Notify, Webhook
+from scaling.notice import Notice, NoticeKind
+from scaling.notices.announcer import Announcer
+from scaling.notices.payloads import Sender
+from tests.fakes import Hooked, MemoryOutbox, MemoryPoisonQueues
+
+KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SETTINGS = {"OPS_URL": "https://ops.example/hook?token=c2VjcmV0", "OPS_KEY": KEY}
+OPS = Webhook("ops", "OPS_URL", "OPS_KEY")
+
+
+class Receiver(Hooked):
+    """Stands for the network: keeps each request, and answers by host; None for no answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+        self.answers = {}
+
+    async def ask(self, method, url, *, setting, headers, body, limit):
+        with self.call("webhook"):
+            host = check_address(url, setting)
+            self.requests.append((host, headers, body))
+            status, answered = self.answers.get(host, (200, {}))
+            if status is None:
+                raise UnavailableError(f"{host}: no answer within 10 s")
+            return Answer(status, answered)
+
+    def told(self, host="ops.example"):
+        return [json.loads(body) for to, _, body in self.requests if to == host]
+
+
+class People:
+    """An announcer over fakes."""
+
+    def __init__(self, *webhooks, settings=SETTINGS, **lasting):
+        self.notify = Notify({each.name: each for each in (webhooks or (OPS,))}, **lasting)
+        self.outbox, self.receiver = MemoryOutbox(), Receiver()
+        self.poison = MemoryPoisonQueues(queues=("metrics", "actions", "notices"))
+        self.announcer = Announcer(
+            self.notify, self.outbox, self.poison, settings, Sender("app"), outward=self.receiver
+        )
+
+
+def notice(name, at=1_800_000_000.0, kind=NoticeKind.SCALED, target="plan", **changes):
+    return Notice(
+        **{"id": f"{kind}:{name}", "kind": kind, "target": target, "at": at, "text": name} | changes
+    )

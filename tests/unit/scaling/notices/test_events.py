@@ -1,0 +1,210 @@
+"""Which notices come of what happens to a target, in the whole autoscaler over fakes."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from scaling.config.policy import Pace
+from scaling.model import Capacity, Controls, EffectRecord, Override, Refused, TargetState
+from scaling.notice import Telling
+from scaling.notices.events import KEPT, announced, poison_notice
+from scaling.ports import CollectError, PoisonMessage
+from scaling.spent import Spent
+from tests.notice_support import People, notice
+from tests.runner_support import MINUTE, NOW, World, metric, policy
+
+
+@dataclass
+class Scene:
+    people: People
+    world: World
+
+    async def minutes(self, count, backlog=None):
+        for _ in range(count):
+            if backlog is not None:
+                self.world.backlog = backlog
+            await self.world.minute()
+            await self.people.announcer.send(self.world.clock.now)
+
+    def told(self):
+        return [
+            (event["type"].rpartition(".")[2], event["data"]["text"]) for event in self.people.receiver.told()
+        ]
+
+    def data(self):
+        return [event["data"] for event in self.people.receiver.told()]
+
+
+def scene(**changes):
+    fields = {
+        "metrics": {"backlog": metric(span=120.0, min_samples=2)},
+        "inward": Pace(cooldown=600.0),
+    } | changes
+    people = People(held_after=600.0, missing_after=300.0)
+    return Scene(people, World(policy(**fields), announcer=people.announcer))
+
+
+async def test_a_change_is_told_with_the_line_of_its_decision():
+    happened = scene()
+
+    await happened.minutes(4, 900.0)
+
+    (kind, text), *_ = happened.told()
+    assert kind == "scaled"
+    assert text.startswith("plan went out, 2 -> 3: scaling plan out 2 -> 3: average backlog 900 > 500")
+    data = happened.data()[0]
+    assert (data["current"], data["desired"], data["reached"], data["reason"]) == (2, 3, 3, "scale_out")
+    assert data["decision_id"] == happened.people.receiver.told()[0]["id"].removeprefix("scaled:")
+
+
+async def test_more_is_wanted_than_there_may_be_for_long_and_then_no_more():
+    happened = scene(maximum=2)
+
+    await happened.minutes(20, 900.0)
+    await happened.minutes(5, 300.0)
+
+    held, over = happened.told()
+    assert held[1].startswith("for 10 min: scaling plan hold 2: at maximum (maximum 2): 3 wanted, 2 allowed")
+    assert over == ("held", "plan: over after 20 min")
+    begun, ended = happened.people.receiver.told()
+    assert ended["id"] == f"{begun['id']}:ended"
+    assert ended["data"]["ended"] is True
+    assert ended["data"]["since"] == begun["data"]["since"]
+
+
+async def test_metrics_that_are_missing_for_long_are_told_once():
+    happened = scene()
+    await happened.minutes(3, 300.0)
+
+    def fail():
+        raise CollectError("no answer")
+
+    happened.world.collector.read = fail
+    await happened.minutes(12)
+
+    assert [kind for kind, _ in happened.told()] == ["metrics_missing"]
+    assert happened.told()[0][1].startswith("for 5 min: ")
+
+
+async def test_a_short_hold_is_not_told():
+    happened = scene(maximum=2)
+
+    await happened.minutes(8, 900.0)
+    await happened.minutes(8, 300.0)
+    await happened.minutes(8, 900.0)
+
+    assert happened.told() == []
+
+
+async def test_a_foreign_hand_is_told_once_whoever_finds_it():
+    happened = scene(foreign_hold=900.0)
+    await happened.minutes(3, 300.0)
+
+    happened.world.platform.capacity = 7
+    await happened.world.verify()
+    await happened.minutes(3)
+    await happened.world.verify()
+    await happened.people.announcer.send(happened.world.clock.now)
+
+    assert happened.told() == [("foreign_hand", "plan: expected 2, found 7: somebody else changed it")]
+
+
+def before_and_after(*, before=None, after=None):
+    people = People()
+    base = {"expected": 2, "capacity": Capacity(2, NOW)}
+    changed = announced(
+        people.notify, "plan", TargetState(**base | (before or {})), TargetState(**base | (after or {}))
+    )
+    return [] if changed.telling is None else list(changed.telling.notices)
+
+
+async def pending_of_a_scale_out():
+    happened = scene()
+    happened.world.backlog = 900.0
+    for _ in range(3):
+        happened.world.clock.now += MINUTE
+        await happened.world.tick()
+        outcome = await happened.world.decide()
+        if outcome.messages:
+            break
+    return (await happened.world.state()).pending
+
+
+async def test_a_refusal_of_the_platform_and_an_action_without_effect():
+    pending = await pending_of_a_scale_out()
+    assert pending is not None
+    refused = Refused(2, 3, NOW, "no quota for this SKU")
+
+    (told,) = before_and_after(before={"pending": pending}, after={"refused": refused})
+    assert (told.kind, told.text) == ("refused", "plan: 2 -> 3 was refused: no quota for this SKU")
+    (told,) = before_and_after(before={"pending": pending})
+    assert (told.kind, told.text) == ("failed", "plan: 2 -> 3 was given up before it took effect")
+    assert before_and_after(before={"pending": pending}, after={"pending": pending}) == []
+    assert before_and_after(before={"pending": pending}, after={"expected": 3}) == []
+
+
+async def test_an_action_that_made_way_for_an_override_is_no_failure():
+    happened = scene()
+    happened.world.backlog = 900.0
+    for _ in range(2):
+        happened.world.clock.now += MINUTE
+        await happened.world.tick()
+        await happened.world.decide()
+    assert (await happened.world.state()).pending is not None
+
+    now = happened.world.clock.now
+    await happened.world.order(Controls(override=Override(6, "me", now, now + 3600.0)))
+    await happened.minutes(2)
+
+    assert [kind for kind, _ in happened.told()] == ["scaled"]
+    assert happened.data()[0]["reached"] == 6
+
+
+@pytest.mark.parametrize(("before", "count"), [(None, 1), (False, 1), (True, 0)])
+def test_a_budget_that_will_not_last_is_told_once_a_day(before, count):
+    spent = Spent(NOW, NOW, NOW + 60.0, 5.0, 2, 2.0, warned=True)
+    known = None if before is None else Spent(NOW, NOW, NOW, 5.0, 2, 2.0, warned=before)
+
+    told = before_and_after(before={"spent": known}, after={"spent": spent})
+
+    assert [each.kind for each in told] == ["budget"] * count
+
+
+def test_effects_that_were_known_are_not_told_again():
+    effects = (EffectRecord(NOW, 2, 3, None, "plan@1"), EffectRecord(NOW, 3, 4, None, ""))
+
+    assert before_and_after(before={"effects": effects}, after={"effects": effects}) == []
+
+
+def test_a_state_holds_a_bounded_number_of_notices():
+    many = Telling(tuple(notice(f"n{i}") for i in range(KEPT)))
+    effects = (EffectRecord(NOW, 2, 3, None, "plan@1"),)
+
+    (told,) = before_and_after(after={"telling": many, "effects": effects})
+
+    assert told.counts == {"scaled": KEPT + 1}
+
+
+def test_poison_is_told_anew_when_it_is_others():
+    messages = [
+        PoisonMessage("metrics-poison", "a", None, "?"),
+        PoisonMessage("metrics-poison", "b", None, "?"),
+    ]
+
+    first = poison_notice("x", messages, 2, NOW)
+
+    assert poison_notice("x", messages[::-1], 2, NOW + 60.0).id == first.id
+    assert poison_notice("x", messages[:1], 2, NOW).id != first.id
+    assert poison_notice("x", messages, 3, NOW).id != first.id
+
+
+async def test_what_lies_in_the_poison_queues_is_told_by_the_checks():
+    happened = scene()
+    happened.world.poison.queues = ("metrics",)
+    happened.world.poison.messages["metrics"] = [(NOW, "broken")]
+
+    for _ in range(3):
+        await happened.world.verify()
+        await happened.people.announcer.send(happened.world.clock.now)
+
+    assert happened.told() == [("poison", "poison queues: 1 message in metrics-poison")]
