@@ -32,7 +32,7 @@ def notify_app(run: Run) -> typer.Typer:
 
     @notify.command("test")
     def test(
-        webhook: Annotated[str | None, typer.Argument(help="Only this one of [notify.webhooks].")] = None,
+        webhook: Annotated[str | None, typer.Argument(help="Only this one; else all.")] = None,
         root: Root = ROOT,
     ) -> None:
         """Sends a notice of kind `test` to the webhooks, from here, and shows their answers. Exit status 1 if one failed."""
