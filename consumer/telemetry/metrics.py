@@ -1,4 +1,4 @@
-"""The consumer's OpenTelemetry metrics. `python -m consumer.telemetry.metrics` prints docs/metrics.md, made of INSTRUMENTS.
+"""The consumer's OpenTelemetry metrics. `python -m consumer.telemetry.metrics` prints their part of docs/metrics.md.
 
 Without an exporter only the API is used: nothing is sent, unless the host process has set up a meter provider.
 """
@@ -19,13 +19,11 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, g
 from consumer.core.statistics import PipelineStatistics
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
-from foundation.errors import SettingsError
+from foundation.azure.exporting import azure_monitor_provider
 
 log = logging.getLogger("tidemark.consumer")
 
 METER = "tidemark.consumer"
-EXPORT_TIMEOUT_MS = 10_000.0
-CONNECTION = "APPLICATIONINSIGHTS_CONNECTION_STRING"
 
 
 class Instrument(Struct, frozen=True):
@@ -159,42 +157,20 @@ class ConsumerMetrics:
 
 
 def azure_monitor_metrics(identity: Identity, settings: Mapping[str, str]) -> ConsumerMetrics:
-    """Metrics that go to Application Insights every minute.
+    """Metrics that go to Application Insights every minute; `aclose` sends the last, with a deadline.
 
     Raises SettingsError without APPLICATIONINSIGHTS_CONNECTION_STRING, or without the extra `azure-monitor`.
     """
-    text = settings.get(CONNECTION, "").strip()
-    if not text:
-        raise SettingsError(
-            f"{CONNECTION} is not set; CONSUMER_METRICS_EXPORTER=azure_monitor needs it:"
-            " InstrumentationKey=...;IngestionEndpoint=..."
-        )
-    try:
-        from azure.monitor.opentelemetry.exporter import AzureMonitorMetricExporter  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider as Provider  # noqa: PLC0415
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
-    except ImportError as error:
-        raise SettingsError(
-            f"CONSUMER_METRICS_EXPORTER is 'azure_monitor', but {error.name} is not installed:"
-            " `pip install tidemark[azure-monitor]`"
-        ) from error
-    try:
-        exporter = AzureMonitorMetricExporter(connection_string=text)
-    except ValueError as error:
-        raise SettingsError(f"{CONNECTION} cannot be used: {error}") from error
-    reader = PeriodicExportingMetricReader(exporter, export_timeout_millis=EXPORT_TIMEOUT_MS)
-    provider = Provider(
-        metric_readers=[reader],
-        resource=Resource.create({SERVICE_NAME: METER}),
-        shutdown_on_exit=False,  # `aclose` does it, with a deadline
-    )
+    provider = azure_monitor_provider("CONSUMER_METRICS_EXPORTER", METER, settings)
     return ConsumerMetrics(identity, provider, shutdown=provider.shutdown)
 
 
-HEAD = f"""# Metrics of the consumer
+HEAD = f"""# Metrics
 
-Made from the table in `consumer/telemetry/metrics.py`: after a change, run `python -m consumer.telemetry.metrics > docs/metrics.md`.
+Made from the tables in `consumer/telemetry/metrics.py` and `scaling/service/metrics.py`. After a change, run
+`python -m consumer.telemetry.metrics > docs/metrics.md; python -m scaling.service.metrics >> docs/metrics.md`.
+
+## The consumer
 
 All instruments belong to the meter `{METER}` and are fed every `CONSUMER_TELEMETRY_EVERY`. Their attributes are
 `consumer`, `instance`, `hub` and `consumer_group`; those of a partition also carry `partition`. How they are exported
@@ -206,7 +182,7 @@ stands in [consuming](consuming.md#the-consumers-telemetry).
 
 
 def document() -> str:
-    """docs/metrics.md."""
+    """The first part of docs/metrics.md."""
     lines = (
         f"| `{each.name}` | {each.kind} | `{each.unit}` | {each.description} |\n" for each in INSTRUMENTS
     )

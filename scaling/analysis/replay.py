@@ -76,7 +76,13 @@ def encode_inputs(
     metrics = {name: replace(spec, options={}) for name, spec in policy.spec.metrics.items()}
     spec = replace(policy.spec, scaler_options={}, metrics=metrics, shadow=None)
     inputs = Inputs(
-        spec, dict(windows), replace(state, last=None, shadow=b""), controls, now, decision_id, VERSION
+        spec,
+        dict(windows),
+        replace(state, last=None, shadow=b"", telling=None),
+        controls,
+        now,
+        decision_id,
+        VERSION,
     )
     return _encoded(inputs)
 

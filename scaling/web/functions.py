@@ -20,12 +20,15 @@ from foundation.http.answers import Response, error_response
 from foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
 from foundation.log.process import keep_secrets_from_logs
 from foundation.log.tail import told_line
-from foundation.sanitize import raising_no_secrets
+from foundation.sanitize import raising_no_secrets, told
 from foundation.settings_reader import ConfigError
 from scaling.service import shell
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
 from scaling.web import api
+
+if typing.TYPE_CHECKING:
+    from scaling.service.metrics import AutoscalerMetrics
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 _log = logging.getLogger("tidemark.scaling")
@@ -39,6 +42,7 @@ the role of who is signed in. Never the master key, which opens everything there
 """
 
 _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
+_metrics: AutoscalerMetrics | None = None
 _examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
 _of_targets = asyncio.Lock()  # the same of named targets: not kept, and one at a time
 
@@ -62,8 +66,24 @@ async def _run(
         _tell(line)
     for line in outcome.warnings:
         _log.warning("%s", told_line(line))
+    _measure((*outcome.lines, *outcome.warnings))
     if output is not None and outcome.messages:
         output.set(list(outcome.messages))
+
+
+def _measure(lines: typing.Sequence[str]) -> None:
+    """Feeds the metrics, where a setting asks for them. Telemetry ends nothing."""
+    global _metrics  # noqa: PLW0603 - one process is one app
+    if os.environ.get("TIDEMARK_METRICS_EXPORTER", "none").strip() in {"", "none"}:
+        return
+    try:
+        if _metrics is None:
+            from scaling.service import assembly, metrics  # noqa: PLC0415 - OpenTelemetry, where it is asked for
+
+            _metrics = metrics.metrics_of(os.environ, assembly.clock)
+        _metrics.record(lines)
+    except Exception as error:  # noqa: BLE001 - also what an exporter raises
+        _log.warning("metrics: %s", told(error))
 
 
 def _tell(line: str) -> None:

@@ -23,7 +23,7 @@ from scaling.decision.lock_step import neighbours
 from scaling.model import Reason
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.resource.kinds import KINDS
-from scaling.service import registry
+from scaling.service import metrics, registry
 from scaling.service.registry import COLLECTORS, collector_class, scaler_class
 from tidemark.__main__ import command_line
 
@@ -164,7 +164,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     table = rows(section("settings.md", "## Settings of the app"))
     listed = set(re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in table)))
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
-    read |= {callers.SIGN_IN, outward.TRUSTED, log_query.ENDPOINT, metrics_reader.ENDPOINT}
+    read |= {callers.SIGN_IN, outward.TRUSTED, log_query.ENDPOINT, metrics_reader.ENDPOINT, metrics.EXPORTER}
     for source in (
         *(file for part in ("foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
         ROOT / "function_app.py",
