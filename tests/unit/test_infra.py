@@ -58,6 +58,7 @@ OPTIONAL = {
     "TIDEMARK_CONFIG",
     *("AZURE_LOGS_ENDPOINT", "AZURE_METRICS_ENDPOINT"),
     *("TIDEMARK_SDK_LOG_LEVEL", "TIDEMARK_SIGN_IN", "TIDEMARK_TRUSTED_HOSTS", "WEBSITE_TIME_ZONE"),
+    "TIDEMARK_METRICS_EXPORTER",
 }
 
 # Of local.settings.json, what belongs to the machine: identity endpoint, certificates, the runtime's name.
