@@ -143,12 +143,15 @@ class DecisionLog(Protocol):
         target: str | None = None,
         *,
         since: float | None = None,
+        until: float | None = None,
         limit: int = 100,
         continuation: str | None = None,
+        changes: bool = False,
+        inputs: bool = False,
     ) -> LogPage:
-        """Entries of one target (or all), newest first, not older than `since`.
+        """Entries of one target (or all), newest first, not older than `since` and not newer than `until`.
 
-        `inputs` are left out. Raises ValueError for a continuation it did not issue.
+        With `changes` decisions are left out; without `inputs` theirs are. Raises ValueError for a continuation it did not issue.
         """
         ...
 

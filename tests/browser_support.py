@@ -8,6 +8,7 @@ import asyncio
 import math
 import shutil
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from aiohttp import web
 from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
+from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
 from scaling.decision import explain
@@ -35,7 +37,9 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import LogPage, Snapshot
+from scaling.service.entries import effect_entry
 from scaling.shadow.beside import decided_beside, exchanged
+from scaling.web import past
 from scaling.web.dashboard import page
 from scaling.web.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
@@ -142,6 +146,7 @@ class SimulatedTarget:
         self.state, self.windows, self.controls = TargetState(), {}, Controls()
         self.entries = []
         self.corrupt = ()
+        self.keeps_inputs = False
 
     def tick(self, now):
         """One report, its decision, and at once its effect."""
@@ -179,11 +184,17 @@ class SimulatedTarget:
             current=decided.current,
             desired=decided.desired,
             recommendation=decided,
+            inputs=self.inputs_of(rules, state, now, decided) if self.keeps_inputs else None,
             metrics={} if arriving is None else {"backlog": float(round(self.waiting))},
             shadow=beside.said,
         )
         if action is not None:
             self._carry_out(action, now + 4)
+
+    def inputs_of(self, rules, state, now, decided):
+        return encode_inputs(
+            rules, self.windows, state, self.controls, now=now, decision_id=decided.decision_id
+        )
 
     def _carry_out(self, action, now):
         self.current = action.to_capacity
@@ -197,15 +208,7 @@ class SimulatedTarget:
             now,
         )
         self.state = record_effect(self.state, effect)
-        self.log(
-            LogKind.EFFECT,
-            now,
-            explain.effect_line(effect),
-            effect.outcome,
-            current=action.from_capacity,
-            desired=action.to_capacity,
-            effect=effect,
-        )
+        self.entries.append(effect_entry(effect))
 
     def log(self, kind, at, line, reason, **fields):
         key = f"{kind}-{len(self.entries)}"
@@ -259,6 +262,8 @@ class FakeApi:
         app.router.add_get("/api/scaling/status", self._status)
         app.router.add_get("/api/scaling/log", self._log)
         app.router.add_post("/api/scaling/{target}/{order}", self._order)
+        app.router.add_get("/api/scaling/{target}/history", self._past(past.history))
+        app.router.add_get("/api/scaling/{target}/trial", self._past(past.trial))
         app.router.add_get("/api/consumer/status", self._consumers)
         app.router.add_post("/api/consumer/{name}/rate", self._rate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -319,6 +324,21 @@ class FakeApi:
         part = rows[:limit]
         more = f"{part[-1].at!r}|{part[-1].key}" if len(rows) > limit else None
         return self._json(log_view(LogPage(tuple(part), more)))
+
+    def _past(self, answer):
+        """The product's own answer, of a log with what was simulated."""
+
+        async def handle(request):
+            refused = self._refused(request)
+            if refused is not None:
+                return refused
+            log, name = MemoryDecisionLog(), request.match_info["target"]
+            await log.append(self.targets[name].entries if name in self.targets else [])
+            config = Config({each: target.policy for each, target in self.targets.items()}, INTERVAL, 0.0)
+            app = SimpleNamespace(config=config, ports=SimpleNamespace(log=log), clock=time.time)
+            return self._translated(await answer(app, name, request.query))
+
+        return handle
 
     async def _order(self, request):
         body = await request.json()

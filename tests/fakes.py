@@ -134,8 +134,11 @@ class MemoryDecisionLog(Hooked):
         target: str | None = None,
         *,
         since: float | None = None,
+        until: float | None = None,
         limit: int = 100,
         continuation: str | None = None,
+        changes: bool = False,
+        inputs: bool = False,
     ) -> LogPage:
         with self.call("log.read"):
             check_limit(limit)
@@ -145,11 +148,15 @@ class MemoryDecisionLog(Hooked):
                 keys = [key for key in keys if key[0] == key_of(target)]
             if since is not None:
                 keys = [key for key in keys if key[1] < after(since)]
+            if until is not None:
+                keys = [key for key in keys if int(key[1][:18]) >= int(after(until)) - 1]
+            if changes:
+                keys = [key for key in keys if self.rows[key]["Kind"] != "decision"]
             if position is not None:
                 keys = [key for key in keys if _is_after(position, *key)]
             page = keys[:limit]
             more = encode_position(Position(target, *page[-1])) if len(keys) > limit else None
-            return LogPage(tuple(read_log_row(self.rows[key]) for key in page), more)
+            return LogPage(tuple(read_log_row(self.rows[key], inputs=inputs) for key in page), more)
 
     async def get(self, target: str, at: float, key: str) -> LogEntry | None:
         with self.call("log.get"):

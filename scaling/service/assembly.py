@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
 from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
-from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
-from scaling.config.policy_file import DEFAULT_RETENTION, Config, decoded, load_config
+from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
+from scaling.config.checks import Severity
+from scaling.config.policy import Policy
+from scaling.config.policy_file import DEFAULT_RETENTION, Config, build_config, decoded, load_config
 from scaling.notices.announcer import QUEUE as NOTICES
 from scaling.notices.announcer import Announcer, sender_of, unusable
 from scaling.ports import Collector, PoisonQueues, Scaler
@@ -42,6 +45,38 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
     return load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
+
+
+def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Path = ROOT) -> Policy:
+    """The policy of a target as configured, but with a table `shadow` of these keys, which are TOML.
+
+    Raises ConfigError, and ValueError naming what is wrong with the keys. Code of the user's own is not loaded for it: whoever
+    may look at a target may ask.
+    """
+    path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    try:
+        shadow = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ValueError(f"policy: not valid TOML: {told(error)}") from None
+    if ":" in repr([rule.get("type") for rule in _rules_in(shadow)]):
+        raise ValueError("policy: rules of code of your own (`module:Class`) are not tried here")
+    tree = tomllib.loads(decoded(path.read_bytes(), name=path.name))
+    tree["targets"].setdefault(target, {})["shadow"] = shadow
+    config = build_config(tree, Shared("policy", {}, settings), plug_ins=registry)
+    about = (finding for finding in config.findings if finding.kind == "shadow" and finding.target == target)
+    wrong = [finding.text for finding in about if finding.severity is Severity.ERROR]
+    if wrong or config.policies[target].shadow is None:
+        raise ValueError("; ".join(wrong) or "policy: has no rules")
+    return config.policies[target]
+
+
+def _rules_in(table: Any) -> list[dict[str, Any]]:
+    """Every table in a tree that has a type."""
+    if isinstance(table, list):
+        return [rule for each in table for rule in _rules_in(each)]
+    if not isinstance(table, dict):
+        return []
+    return [*([table] if "type" in table else []), *_rules_in(list(table.values()))]
 
 
 def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:

@@ -137,16 +137,24 @@ class TableDecisionLog(TableStore):
         target: str | None = None,
         *,
         since: float | None = None,
+        until: float | None = None,
         limit: int = 100,
         continuation: str | None = None,
+        changes: bool = False,
+        inputs: bool = False,
     ) -> LogPage:
         check_limit(limit)
         position = decode_position(continuation, target) if continuation else None
         partitions = [key_of(target)] if target is not None else await self._partitions()
-        last = after(since) if since is not None else None
+        first = None if until is None else f"{int(after(until)) - 1:018d}"  # `after` is one moment earlier
+        span = Span(first, None if since is None else after(since), changes)
         page = min(PAGE_MAX, max(limit // max(len(partitions), 1), PAGE_MIN) + 1)
         streams = [
-            self._table.stream(_query(partition, position, last), select=_COLUMNS, page=page)
+            self._table.stream(
+                _query(partition, position, span),
+                select=[*_COLUMNS, *layout.LOG_INPUTS] if inputs else _COLUMNS,
+                page=page,
+            )
             for partition in partitions
         ]
         try:
@@ -158,7 +166,7 @@ class TableDecisionLog(TableStore):
         if len(rows) > limit:
             newest = rows[limit - 1]
             more = encode_position(Position(target, newest["PartitionKey"], newest["RowKey"]))
-        return LogPage(tuple(layout.read_log_row(row) for row in rows[:limit]), more)
+        return LogPage(tuple(layout.read_log_row(row, inputs=inputs) for row in rows[:limit]), more)
 
     async def get(self, target: str, at: float, key: str) -> LogEntry | None:
         try:
@@ -207,13 +215,25 @@ class TableDecisionLog(TableStore):
         return [row["RowKey"] for row in rows]
 
 
-def _query(partition: str, position: Position | None, last: str | None) -> str:
+class Span(Struct, frozen=True):
+    """What a listing is narrowed to: keys from `first` to before `last`, and no decisions where it is of `changes`."""
+
+    first: str | None
+    last: str | None
+    changes: bool
+
+
+def _query(partition: str, position: Position | None, span: Span) -> str:
     clauses = [f"PartitionKey eq '{partition}'"]
     if position is not None:
         comparison, row = rows_after(position, partition)
         clauses.append(f"RowKey {comparison} '{row}'")
-    if last is not None:
-        clauses.append(f"RowKey lt '{last}'")
+    if span.first is not None:
+        clauses.append(f"RowKey ge '{span.first}'")
+    if span.last is not None:
+        clauses.append(f"RowKey lt '{span.last}'")
+    if span.changes:
+        clauses.append("Kind ne 'decision'")
     return " and ".join(clauses)
 
 

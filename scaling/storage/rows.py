@@ -174,6 +174,8 @@ LOG_COLUMNS = ("PartitionKey", "RowKey", "Schema", "Target", "Key", "Kind", "Rea
 
 LOG_DATA = tuple(f"Data{index:02d}" for index in range(ENTITY_BYTES // (2 * STRING_CHARS) + 1))
 
+LOG_INPUTS = tuple(f"Blob{index:02d}" for index in range(ENTITY_BYTES // BINARY_BYTES + 1))
+
 
 def log_row(entry: LogEntry) -> Properties:
     """The row of a log entry: columns for people, the whole entry as JSON, its inputs as binary.

@@ -135,10 +135,13 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
     if unknown:
         return error_response(400, f"{unknown[0]}: accepted are target, since, limit, continuation")
     target = parameters.get("target") or None
-    if target is not None and not await _known(autoscaler, target):
-        return error_response(404, _unknown_target(autoscaler, target))
+    if target is not None and not await known(autoscaler, target):
+        return error_response(404, unknown_target(autoscaler, target))
     try:
-        since, limit = _since(parameters.get("since"), autoscaler.clock()), _limit(parameters.get("limit"))
+        since, limit = (
+            moment("since", parameters.get("since"), autoscaler.clock()),
+            _limit(parameters.get("limit")),
+        )
         page_ = await autoscaler.ports.log.read(
             target, since=since, limit=limit, continuation=parameters.get("continuation") or None
         )
@@ -147,23 +150,24 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
     return json_response(views.log_view(page_))
 
 
-async def _known(autoscaler: Autoscaler, target: str) -> bool:
+async def known(autoscaler: Autoscaler, target: str) -> bool:
     """Configured, or once was: its entries stay. Orders for consumers are logged as `consumer NAME`."""
     configured = target in autoscaler.config.policies
     return configured or bool((await autoscaler.ports.log.read(target, limit=1)).entries)
 
 
-def _since(text: str | None, now: float) -> float | None:
+def moment(name: str, text: str | None, now: float) -> float | None:
+    """Epoch seconds, or a duration back from now; None where nothing is said. Raises ValueError."""
     if not text:
         return None
     with suppress(ValueError):
-        if isfinite(since := float(text)):
-            return since
+        if isfinite(at := float(text)):
+            return at
     try:
         return now - parse_duration(text)
     except ValueError:
         raise ValueError(
-            f"since: found '{text}'; accepted are epoch seconds or a duration back from now, such as '2h'"
+            f"{name}: found '{text}'; accepted are epoch seconds or a duration back from now, such as '2h'"
         ) from None
 
 
@@ -203,7 +207,7 @@ async def control(
     """
     policy = autoscaler.config.policies.get(order.target)
     if policy is None:
-        return error_response(404, _unknown_target(autoscaler, order.target))
+        return error_response(404, unknown_target(autoscaler, order.target))
     if order.name not in ORDERS:
         return error_response(404, f"order: found '{order.name}'; accepted are {', '.join(ORDERS)}")
     try:
@@ -255,6 +259,6 @@ async def carry_out(
     return text
 
 
-def _unknown_target(autoscaler: Autoscaler, target: str) -> str:
+def unknown_target(autoscaler: Autoscaler, target: str) -> str:
     known = ", ".join(list(autoscaler.config.policies)[:20])
     return f"target: found '{one_line(target)[:200]}'; configured are {known}"

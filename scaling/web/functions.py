@@ -25,7 +25,7 @@ from foundation.settings_reader import ConfigError
 from scaling.service import shell
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
-from scaling.web import api
+from scaling.web import api, past
 
 if typing.TYPE_CHECKING:
     from scaling.service.metrics import AutoscalerMetrics
@@ -181,6 +181,18 @@ async def scaling_recommendation(req: func.HttpRequest) -> func.HttpResponse:
 async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
     """The decision log, newest first, page by page."""
     return await _respond(req, lambda scaler, _: api.log(scaler, req.params))
+
+
+@blueprint.route("scaling/{target}/history", methods=["GET"], auth_level=LEVEL)
+async def scaling_history(req: func.HttpRequest) -> func.HttpResponse:
+    """The past of one target, as much of it as a chart shows."""
+    return await _respond(req, lambda scaler, _: past.history(scaler, req.route_params["target"], req.params))
+
+
+@blueprint.route("scaling/{target}/trial", methods=["GET"], auth_level=LEVEL)
+async def scaling_trial(req: func.HttpRequest) -> func.HttpResponse:
+    """What other rules would have done with the last day of one target."""
+    return await _respond(req, lambda scaler, _: past.trial(scaler, req.route_params["target"], req.params))
 
 
 @blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)

@@ -324,6 +324,7 @@ class EvidenceView(Evidence, frozen=True):
 
 class EffectView(Struct, frozen=True):
     outcome: str
+    from_capacity: int
     reached: int | None
     detail: str
 

@@ -392,3 +392,19 @@ def test_every_position_survives_its_continuation(scope, partition, key):
     position = Position(scope, partition, f"{10**17}-{key}")
 
     assert decode_position(encode_position(position), scope) == position
+
+
+async def test_a_listing_ends_at_a_moment_leaves_decisions_out_and_has_inputs_where_they_are_asked_for(log):
+    times = [T0 + 60.0 * index for index in range(5)]
+    entries = [entry(at, inputs=b"in") for at in times]
+    entries += [entry(times[2] + 4.0, "effect-applied", kind=LogKind.EFFECT), entry(T0, target="other")]
+    await log.append(entries)
+
+    between = (await log.read("plan", since=times[1], until=times[3])).entries
+    changes = (await log.read("plan", until=times[4], changes=True)).entries
+    newest = (await log.read("plan", since=times[0], until=times[2], limit=1, inputs=True)).entries
+
+    assert [each.at for each in between] == [times[3], times[2] + 4.0, times[2], times[1]]
+    assert [each.kind for each in changes] == [LogKind.EFFECT]
+    assert [(each.at, each.inputs) for each in newest] == [(times[2], b"in")]
+    assert between[0].inputs is None

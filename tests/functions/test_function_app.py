@@ -71,10 +71,12 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "scaler": "queueTrigger",
         "scaling_control": "httpTrigger",
         "scaling_doctor": "httpTrigger",
+        "scaling_history": "httpTrigger",
         "scaling_log": "httpTrigger",
         "scaling_logic": "queueTrigger",
         "scaling_recommendation": "httpTrigger",
         "scaling_status": "httpTrigger",
+        "scaling_trial": "httpTrigger",
         "send_notices": "timerTrigger",
         "verify_effects": "timerTrigger",
     }

@@ -2,6 +2,7 @@
 // in, the browser adds the cookie of the sign-in, and there is no key.
 
 const REQUEST_TIMEOUT = 10_000; // ms; a poll that takes longer counts as a failed one
+const SLOW_TIMEOUT = 60_000; // of what is worked out once, for one question
 const READ_KEY = "tidemark.key"; // one that was typed in; it may open reading only
 const ORDER_KEY = "tidemark.order-key";
 const FUNCTION_KEY = new URLSearchParams(location.search).get("code"); // the page's own; passed on to reads
@@ -33,13 +34,13 @@ const keepReadKey = (key) => sessionStorage.setItem(READ_KEY, key);
 const orderKey = () => sessionStorage.getItem(ORDER_KEY) ?? readKey();
 const keepOrderKey = (key) => sessionStorage.setItem(ORDER_KEY, key);
 
-function readApi(path, parameters = {}) {
+function readApi(path, parameters = {}, timeout = REQUEST_TIMEOUT) {
   const url = new URL(path, location.href);
   url.search = "";
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
-  return request(url, { method: "GET" }, readKey());
+  return request(url, { method: "GET" }, readKey(), timeout);
 }
 
 function orderApi(path, body) {
@@ -48,19 +49,19 @@ function orderApi(path, body) {
   return request(url, { method: "POST", body: JSON.stringify(body) }, orderKey());
 }
 
-async function request(url, options, key) {
+async function request(url, options, key, timeout = REQUEST_TIMEOUT) {
   const headers = { Accept: "application/json" };
   if (options.body) headers["Content-Type"] = "application/json";
   if (key) headers["x-functions-key"] = key;
   let response, text;
   try {
-    response = await fetch(url, { ...options, headers, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+    response = await fetch(url, { ...options, headers, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(timeout) });
     if (response.type === "opaqueredirect") throw new ApiError("sign in again", 401, true); // to where people sign in
     text = await response.text();
   } catch (error) {
     if (error instanceof ApiError) throw error;
     const timedOut = error.name === "TimeoutError";
-    throw new ApiError(timedOut ? `no answer within ${REQUEST_TIMEOUT / 1000} s` : "the server cannot be reached", 0);
+    throw new ApiError(timedOut ? `no answer within ${timeout / 1000} s` : "the server cannot be reached", 0);
   }
   let answer = null;
   try {

@@ -73,8 +73,9 @@ class Card {
     this.numbers = h("span");
     this.reason = h("span");
     this.chips = h("span", { className: "chips" });
+    this.spark = h("span", { className: "spark" });
     this.button = h("button", { type: "button", className: "summary", "aria-expanded": "false", "aria-controls": id, onclick: () => this.toggle() },
-      h("span", { className: "chevron", "aria-hidden": "true" }), h("span", { className: "name" }, view.target), this.numbers, this.reason, this.chips);
+      h("span", { className: "chevron", "aria-hidden": "true" }), h("span", { className: "name" }, view.target), this.spark, this.numbers, this.reason, this.chips);
     this.detail = h("div", { className: "detail", id, hidden: true });
     this.element = h("article", { className: "card", "aria-label": view.target }, h("h3", {}, this.button), this.detail);
   }
@@ -91,6 +92,7 @@ class Card {
     rebuild(this.reason, view.reason, () => (view.reason ? badge(view.reason, view.reason_text) : chip("no decision yet", "warn")));
     const chips = chipsOf(view, now, this.app.interval);
     rebuild(this.chips, chips, () => chips.map(([text, tone, title]) => chip(text, tone, title)));
+    rebuild(this.spark, view.metrics.map((metric) => metric.samples.at(-1)), () => sparkOf(view));
     if (changed) this.flash();
     if (this.open) this.updateDetail();
   }
@@ -122,6 +124,7 @@ class Card {
     const order = (name, text) => orderButton(`${text.replace("…", "")} ${this.view.target}`, text, () => askOrder(name, this.view, (view) => this.app.accept(view)));
     const actions = h("div", { className: "actions", role: "group", "aria-label": `Orders for ${this.view.target}` },
       order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"), this.view.shadow ? order("promote", "Shadow…") : null,
+      h("a", { href: historyHash(this.view.target, "1d"), "aria-label": `History of ${this.view.target}` }, "History"),
       h("button", { type: "button", className: "plain", "aria-label": `Decisions of ${this.view.target}`, onclick: () => this.app.showDecisions(this.view.target) }, "Decisions ↓"));
     this.detail.replaceChildren(h("div", { className: "why" }, this.told, actions), this.plots.element);
   }

@@ -1,7 +1,7 @@
 // Geometry and drawing of one plot over time. No state, no requests.
 
 const MARGIN = { left: 44, right: 12, top: 8, bottom: 20 };
-const TIME_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
+const TIME_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 
 /** Round ticks from 0 to at least `highest`; whole numbers only when `whole`. */
 function valueTicks(highest, count, whole) {
@@ -15,7 +15,7 @@ function valueTicks(highest, count, whole) {
 /** Ticks at round times of the viewer's zone. */
 function timeTicks(from, to, width) {
   const wanted = Math.max(2, Math.floor(width / 90));
-  const step = TIME_STEPS.find((size) => (to - from) / size <= wanted) ?? 43200;
+  const step = TIME_STEPS.find((size) => (to - from) / size <= wanted) ?? 2592000;
   const shift = new Date(from * 1000).getTimezoneOffset() * 60;
   const first = Math.ceil((from - shift) / step) * step + shift;
   return Array.from({ length: Math.max(0, Math.floor((to - first) / step) + 1) }, (_, index) => first + index * step);
@@ -94,6 +94,12 @@ function atOrBefore(points, at) {
   return low ? points[low - 1] : null;
 }
 
+/** Times of day; days where whole days are shown. */
+function tickText(at, length) {
+  if (length <= 36 * 3600) return shortText(at);
+  return length <= 4 * 86400 ? `${DAY.format(at * 1000)} ${shortText(at)}` : DAY.format(at * 1000);
+}
+
 /** Axes and grid. */
 function frame(scale, from, to, ticks) {
   const group = svg("g");
@@ -107,7 +113,7 @@ function frame(scale, from, to, ticks) {
   for (const at of timeTicks(from, to, scale.right - scale.left)) {
     const x = scale.x(at);
     if (x > scale.right - 4 || x < scale.left + 4) continue;
-    group.append(svg("text", { className: "axis-text", x, y: scale.bottom + 15, "text-anchor": "middle" }, shortText(at)));
+    group.append(svg("text", { className: "axis-text", x, y: scale.bottom + 15, "text-anchor": "middle" }, tickText(at, to - from)));
   }
   return group;
 }

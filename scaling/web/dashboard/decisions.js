@@ -120,9 +120,9 @@ class Decisions {
 
   change(entry) {
     if (entry.kind === "control") return h("span", { className: "change hold" }, "order");
-    const reached = entry.effect ? entry.effect.reached : entry.desired;
-    const changes = entry.current !== null && reached !== null && reached !== entry.current;
-    const text = changes ? `${entry.current} → ${reached}` : entry.current === null ? "–" : `stays ${entry.current}`;
+    const [start, reached] = entry.effect ? [entry.effect.from_capacity, entry.effect.reached] : [entry.current, entry.desired];
+    const changes = start !== null && reached !== null && reached !== start;
+    const text = changes ? `${start} → ${reached}` : entry.current === null ? "–" : `stays ${entry.current}`;
     return h("span", { className: changes ? "change" : "change hold" }, text);
   }
 

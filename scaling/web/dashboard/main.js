@@ -17,6 +17,7 @@ class App {
     this.targets = new Targets(this);
     this.decisions = new Decisions(this);
     this.consumers = new Consumers(this);
+    this.past = new Past(this);
     segments(byId("ranges"), "range", RANGES, String(this.range), (value) => { this.range = Number(value); this.targets.reload(); });
     byId("banner-key").onclick = () => (this.failure?.wantsSignIn ? location.reload() : askKey(() => this.poll()));
     const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -25,6 +26,7 @@ class App {
     setInterval(() => this.tick(), 1000);
     this.tick();
     this.poll();
+    this.past.route();
   }
 
   /** The server's time, as far as the last answer told it. */

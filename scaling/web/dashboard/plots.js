@@ -51,8 +51,11 @@ function levelSteps(level, capacity) {
 }
 
 class Plots {
-  constructor(name) {
+  /** `select(from, to)`, if given, gets a time that was chosen by dragging. */
+  constructor(name, select = null) {
     this.name = name;
+    this.select = select;
+    this.dragged = null; // where a drag began, s
     this.at = null; // the moment under the crosshair
     this.followsEnd = false; // the crosshair stays on the newest point as time goes on
     this.body = h("div");
@@ -61,7 +64,7 @@ class Plots {
       role: "slider", tabindex: "0", "aria-label": `Moment in the charts of ${name}`, "aria-valuemin": 0, "aria-valuemax": 0,
       "aria-valuenow": 0, "aria-valuetext": "no data", className: "plots",
       onkeydown: (event) => this.key(event), onfocus: () => this.focus(), onblur: () => this.leave(),
-      onpointermove: (event) => this.hover(event), onpointerdown: (event) => this.hover(event),
+      onpointermove: (event) => this.hover(event), onpointerdown: (event) => this.press(event), onpointerup: (event) => this.release(event),
       onpointerleave: () => { if (document.activeElement !== this.pointer) this.leave(); },
     }, this.body, this.readout);
     this.toggle = h("button", { type: "button", className: "plain", "aria-expanded": "false", "aria-label": `Table of the charts of ${name}`, onclick: () => this.toggleTable() }, "Show table");
@@ -150,6 +153,11 @@ class Plots {
       legend.push(this.legendEntry("paper-line", "on paper"));
       said += `, on paper ${numberText(paper.at(-1)[1])}`;
     }
+    for (const entry of this.series.marks ?? []) {
+      const moved = entry.effect?.reached === null ? 0 : (entry.effect?.reached ?? 0) - (entry.effect?.from_capacity ?? 0);
+      const { sign, tone } = look(moved > 0 ? "scale_out" : moved < 0 ? "scale_in" : entry.reason);
+      drawing.push(svg("text", { className: `mark-text mark-${tone}`, x: scale.x(entry.at), y: scale.top + 9, "text-anchor": "middle" }, svg("title", {}, entry.line), sign));
+    }
     return this.plot(unit, legend, drawing, scale, CAPACITY_HEIGHT, said, capacity, capacity.length ? null : "no decisions in this time");
   }
 
@@ -167,6 +175,28 @@ class Plots {
     const element = h("div", { className: "plot" }, h("div", { className: "plot-head" }, h("h4", {}, title), h("div", { className: "legend" }, legend)), canvas);
     this.scale ??= scale;
     return { element, cross, scale, points, height };
+  }
+
+  // Dragging: the stretch between press and release.
+
+  moment(event) {
+    const box = this.body.getBoundingClientRect();
+    return this.scale.time(((event.clientX - box.left) / box.width) * this.width);
+  }
+
+  press(event) {
+    this.hover(event);
+    if (!this.select || !this.scale || event.button) return;
+    this.dragged = this.moment(event);
+    this.pointer.setPointerCapture(event.pointerId);
+  }
+
+  release(event) {
+    const [from, to] = [this.dragged, this.dragged === null ? null : this.moment(event)].sort((a, b) => a - b);
+    this.dragged = null;
+    if (from === null || !this.select) return;
+    if (this.scale.x(to) - this.scale.x(from) > 8) this.select(from, to);
+    else this.cross();
   }
 
   // The crosshair: pointer, keyboard, readout.
@@ -227,6 +257,10 @@ class Plots {
   crossParts({ scale, points }) {
     const x = scale.x(this.at);
     const found = atOrBefore(points, this.at);
+    if (this.dragged !== null) {
+      const [low, high] = [scale.x(this.dragged), x].sort((a, b) => a - b);
+      return [svg("rect", { className: "band", x: low, width: high - low, y: scale.top, height: scale.bottom - scale.top })];
+    }
     const line = svg("line", { className: "cross", x1: x, x2: x, y1: scale.top, y2: scale.bottom });
     return found && this.at - found[0] <= this.gap ? [line, svg("circle", { className: "spot", cx: x, cy: scale.y(found[1]), r: 3.5 })] : [line];
   }

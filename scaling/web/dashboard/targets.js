@@ -2,6 +2,7 @@
 
 const SHOWN_AT_ONCE = 50;
 const OPEN_AT_FIRST = 3; // with no more targets than this all are open, else only the first
+const MANY = 20; // with more than so many all are closed, and their rows are lower
 
 const STATES = {
   all: ["All states", () => true],
@@ -28,10 +29,28 @@ class Targets {
     this.views = views;
     setText(byId("target-count"), String(views.length));
     this.arrange();
-    if (first) {
-      const open = views.length <= OPEN_AT_FIRST ? views : views.slice(0, 1);
+    this.countStates();
+    if (this.wanted) this.open(this.wanted);
+    else if (first) {
+      const open = views.length <= OPEN_AT_FIRST ? views : views.slice(0, views.length <= MANY ? 1 : 0);
       for (const view of open) this.cards.get(view.target)?.toggle(true);
     }
+  }
+
+  /** A target that the address names: found whatever was searched for, opened, and brought into sight. */
+  open(name) {
+    const view = this.views.find((each) => each.target === name);
+    this.wanted = view ? null : name; // as soon as it is known
+    if (!view) return;
+    if (!this.cards.has(name)) {
+      byId("search").value = name;
+      byId("state").value = "all";
+      this.arrange();
+    }
+    const card = this.cards.get(name);
+    if (!card.open) card.toggle(true);
+    card.element.scrollIntoView();
+    card.button.focus({ preventScroll: true });
   }
 
   /** One target as an order's answer shows it. */
@@ -50,6 +69,14 @@ class Targets {
     announce(changes.length > 3 ? `${told.join("; ")}; and ${changes.length - 3} more` : told.join("; "));
   }
 
+  /** How many targets are in each state, beside its name. */
+  countStates() {
+    for (const option of byId("state").options) {
+      const [text, matches] = STATES[option.value];
+      setText(option, `${text} (${this.views.filter((view) => matches(view, this.app)).length})`);
+    }
+  }
+
   /** Puts the cards that match into the page, in order; those that do not are closed and taken out. */
   arrange() {
     const wanted = byId("search").value.trim().toLowerCase();
@@ -64,6 +91,7 @@ class Targets {
       this.cards.delete(name);
     }
     const box = byId("cards");
+    box.classList.toggle("many", this.views.length > MANY);
     visible.forEach((view, index) => {
       let card = this.cards.get(view.target);
       if (!card) this.cards.set(view.target, card = new Card(view, this.app));

@@ -32,3 +32,8 @@ def test_only_the_pages_own_script_and_style_may_run():
         assert f"{directive} 'sha256-{digest}'" in policy.split("; ")
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy
+
+
+def test_the_page_stays_small():
+    """A chart library of 50 KB would not fit."""
+    assert len(dashboard_page().encode()) < 150_000

@@ -1,0 +1,116 @@
+"""Rules tried on what was logged: beside each decision of the past, from the inputs that are kept with it. Pure.
+
+What they would have decided is worked out as for a shadow, with the same imagined capacity and queue: see
+`scaling.shadow.beside`. The windows are those of the past, so rules can be tried on metrics the target had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct, structs
+
+from scaling.analysis.replay import Inputs, decode_inputs
+from scaling.config.policy import Policy
+from scaling.log_entry import LogEntry, ShadowSaid
+from scaling.model import NO_CONTROLS, Recommendation, TargetState
+from scaling.shadow.beside import decided_beside
+from scaling.shadow.comparison import ShadowView, shadow_view
+
+TOLD = 100
+"""Decisions that differ and are listed; all are counted."""
+
+
+class Difference(Struct, frozen=True):
+    """A decision that was to `desired` and on paper to `paper`, from a capacity of `current` and on paper of `imagined`."""
+
+    at: float
+    current: int | None
+    desired: int | None
+    imagined: int
+    paper: int | None
+    line: str
+
+
+class Trial(Struct, frozen=True):
+    """What rules on paper would have done with the past: `paper` are (time, capacity) where it changes. Of the `differing`
+    decisions, in capacity or in what was wanted, `differences` are the first that were a change on either side. `skipped`
+    are those whose inputs are not there or of another release. `view` compares both sides, None where there was nothing to
+    decide.
+    """
+
+    decisions: int
+    skipped: int
+    differing: int
+    changes: int
+    paper_changes: int
+    paper: tuple[tuple[float, int], ...]
+    differences: tuple[Difference, ...]
+    warnings: tuple[str, ...]
+    view: ShadowView | None
+
+
+class _Sums(Struct):
+    """A trial in the making; `shadow` is what the rules on paper remember."""
+
+    shadow: bytes = b""
+    decisions: int = 0
+    skipped: int = 0
+    differing: int = 0
+    changes: int = 0
+    paper_changes: int = 0
+    paper: list[tuple[float, int]] = []
+    differences: list[Difference] = []
+    warnings: dict[str, None] = {}
+
+
+def tried(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
+    """`policy` with the rules to try as its shadow; `entries` are decisions with their inputs, oldest first."""
+    sums = _Sums()
+    for entry in entries:
+        made, inputs = entry.recommendation, _inputs_of(entry)
+        if made is None or inputs is None:
+            sums.skipped += 1
+            continue
+        controls = structs.replace(inputs.controls, promoted=None)
+        state = structs.replace(inputs.state, shadow=sums.shadow)
+        beside = decided_beside(policy, inputs.windows, state, made, controls=controls)
+        sums.shadow = beside.shadow
+        sums.warnings.update(dict.fromkeys(beside.warnings))
+        sums.decisions += 1
+        sums.changes += made.acts
+        if beside.said is not None:
+            _compare(sums, made, beside.said)
+    view = shadow_view(policy, TargetState(shadow=sums.shadow), NO_CONTROLS) if sums.decisions else None
+    return Trial(
+        decisions=sums.decisions,
+        skipped=sums.skipped,
+        differing=sums.differing,
+        changes=sums.changes,
+        paper_changes=sums.paper_changes,
+        paper=tuple(sums.paper),
+        differences=tuple(sums.differences[:TOLD]),
+        warnings=tuple(sums.warnings),
+        view=view,
+    )
+
+
+def _inputs_of(entry: LogEntry) -> Inputs | None:
+    """None where there are none, or those of another release."""
+    try:
+        return None if entry.inputs is None else decode_inputs(entry.inputs)
+    except ValueError:
+        return None
+
+
+def _compare(sums: _Sums, made: Recommendation, said: ShadowSaid) -> None:
+    moves = said.desired not in {None, said.current}
+    sums.paper_changes += moves
+    if not sums.paper or sums.paper[-1][1] != said.current:
+        sums.paper.append((made.at, said.current))
+    if (said.desired, said.current) == (made.desired, made.current):
+        return
+    sums.differing += 1
+    if moves or made.acts:
+        told = Difference(made.at, made.current, made.desired, said.current, said.desired, said.line)
+        sums.differences.append(told)

@@ -1,0 +1,144 @@
+"""The past of one target over HTTP: as much of the log as a chart can show, and rules tried on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from foundation.gathering import gather
+from foundation.http.answers import Response, error_response, json_response
+from foundation.settings_reader import ConfigError
+from scaling.log_entry import LogEntry, LogKind
+from scaling.ports import LogPage
+from scaling.service.autoscaler import Autoscaler
+from scaling.shadow.trial import tried
+from scaling.web import api, views
+
+STRETCHES = 480
+"""Decisions shown of a longer time, one of each stretch: a chart is not much wider. Each costs a small read."""
+
+ALL_OF_A_DAY = 3_000
+"""Entries of up to a day, which is shown whole: half a minute between decisions."""
+
+AT_ONCE = 32
+MAX_CHANGES = 1_000
+MAX_SPAN = 90 * 86_400.0
+DAY = 86_400.0
+
+TRIED_AT_MOST = 3_000
+"""Decisions: a day at intervals of half a minute. A thousand take about two seconds of a processor."""
+
+MAX_POLICY = 4_000
+"""Characters of rules to try: an address holds 8,192."""
+
+_trying = asyncio.Lock()
+
+
+class HistoryView(Struct, frozen=True):
+    """Entries of one target, newest first: of every `every` seconds one decision (all of them where it is 0), and
+    everything that is no decision, unless `complete` is false.
+    """
+
+    target: str
+    since: float
+    until: float
+    every: float
+    complete: bool
+    entries: tuple[views.EntryView, ...]
+
+
+async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, str]) -> Response:
+    """`since` and `until`: epoch seconds, or durations back from now; a day without them."""
+    try:
+        await _check(autoscaler, target, parameters, ("since", "until"))
+        since, until = _span(autoscaler, parameters)
+    except ValueError as error:
+        return error_response(400, str(error))
+    log, seconds = autoscaler.ports.log, until - since
+    if seconds <= 1.1 * DAY:
+        entries, complete = await _all(autoscaler, target, since, until, limit=ALL_OF_A_DAY)
+        found, every = tuple(entries), 0.0
+    else:
+        every = seconds / STRETCHES
+        page = await log.read(target, since=since, until=until, limit=MAX_CHANGES, changes=True)
+        complete = page.continuation is None
+
+        async def newest(index: int) -> tuple[LogEntry, ...]:
+            start = since + index * every
+            return (await log.read(target, since=start, until=start + every, limit=1)).entries
+
+        samples = await gather(newest, range(STRETCHES), at_once=AT_ONCE)
+        known = {
+            (each.at, each.key): each for each in (*page.entries, *(e for some in samples for e in some))
+        }
+        found = tuple(sorted(known.values(), key=lambda each: (-each.at, each.key)))
+    shown = views.log_view(LogPage(found)).entries
+    return json_response(HistoryView(target, since, until, every, complete, shown))
+
+
+async def trial(autoscaler: Autoscaler, target: str, parameters: Mapping[str, str]) -> Response:
+    """`policy`: the keys of a target's table `shadow`, as TOML; what they would have done in the day up to `until`."""
+    from scaling.service import assembly  # noqa: PLC0415 - reads the file anew, for one question of a person's
+
+    try:
+        await _check(autoscaler, target, parameters, ("policy", "since", "until"))
+        since, until = _span(autoscaler, parameters)
+        text = parameters.get("policy", "")
+        if len(text) > MAX_POLICY:
+            raise ValueError(f"policy: found {len(text)} characters; at most {MAX_POLICY} are accepted")
+        policy = assembly.with_shadow(os.environ, target, text)
+    except (ValueError, ConfigError) as error:
+        return error_response(400, str(error))
+    if _trying.locked():
+        return error_response(429, "rules are being tried already; ask again in some seconds")
+    async with _trying:
+        since = max(since, until - DAY)
+        entries, _ = await _all(autoscaler, target, since, until, limit=TRIED_AT_MOST, inputs=True)
+        decisions = [entry for entry in reversed(entries) if entry.kind is LogKind.DECISION]
+        return json_response(await asyncio.to_thread(tried, policy, decisions))
+
+
+async def _all(
+    autoscaler: Autoscaler, target: str, since: float, until: float, *, limit: int, inputs: bool = False
+) -> tuple[list[LogEntry], bool]:
+    """Entries, newest first, and whether these are all of them."""
+    found: list[LogEntry] = []
+    continuation = None
+    while len(found) < limit:
+        page = await autoscaler.ports.log.read(
+            target,
+            since=since,
+            until=until,
+            limit=api.MAX_LIMIT,
+            continuation=continuation,
+            inputs=inputs,
+        )
+        found += page.entries
+        continuation = page.continuation
+        if continuation is None:
+            return found, True
+    return found, False
+
+
+async def _check(
+    autoscaler: Autoscaler, target: str, parameters: Mapping[str, str], accepted: tuple[str, ...]
+) -> None:
+    unknown = [name for name in parameters if name not in {*accepted, "code"}]
+    if unknown:
+        raise ValueError(f"{unknown[0]}: accepted are {', '.join(accepted)}")
+    if not await api.known(autoscaler, target):
+        raise ValueError(api.unknown_target(autoscaler, target))
+
+
+def _span(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> tuple[float, float]:
+    now = autoscaler.clock()
+    until = api.moment("until", parameters.get("until"), now)
+    until = now if until is None else min(until, now)
+    since = api.moment("since", parameters.get("since"), now)
+    since = until - DAY if since is None else since
+    if not 0.0 < until - since <= MAX_SPAN:
+        raise ValueError("since: is not before until, or by more than 90 days")
+    return since, until
