@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
 
 QUEUES = ("metrics", "actions")
+
+_SETTING = re.compile(r"%[A-Za-z_][A-Za-z0-9_]*%")
 
 clock: Callable[[], float] = time.time
 """Seconds since the epoch, for all that is decided in this process. A host that replays a day sets a faster one."""
@@ -58,8 +61,11 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
         shadow = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"policy: not valid TOML: {told(error)}") from None
-    if ":" in repr([rule.get("type") for rule in _rules_in(shadow)]):
-        raise ValueError("policy: rules of code of your own (`module:Class`) are not tried here")
+    for key, value in _texts_in(shadow):
+        if key == "type" and ":" in value:
+            raise ValueError("policy: rules of code of your own (`module:Class`) are not tried here")
+        if _SETTING.search(value):  # the answer would show it
+            raise ValueError(f"policy: {key}: app settings (%NAME%) are not looked up here")
     tree = tomllib.loads(decoded(path.read_bytes(), name=path.name))
     tree["targets"].setdefault(target, {})["shadow"] = shadow
     config = build_config(tree, Shared("policy", {}, settings), plug_ins=registry)
@@ -70,13 +76,17 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
     return config.policies[target]
 
 
-def _rules_in(table: Any) -> list[dict[str, Any]]:
-    """Every table in a tree that has a type."""
-    if isinstance(table, list):
-        return [rule for each in table for rule in _rules_in(each)]
-    if not isinstance(table, dict):
-        return []
-    return [*([table] if "type" in table else []), *_rules_in(list(table.values()))]
+def _texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in a tree, and every key, with the key it stands under."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts_in(each, key)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield name, name
+            yield from _texts_in(each, name)
 
 
 def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:

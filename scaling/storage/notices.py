@@ -32,7 +32,8 @@ class TableOutbox(TableStore):
 
     async def waiting(self, webhook: str) -> Sequence[Letter]:
         query = f"PartitionKey eq '{key_of(webhook)}' and Done eq false"
-        return [_letter(row) for row in await self._table.rows(query, limit=READ_AT_ONCE)]
+        found = map(_letter, await self._table.rows(query, limit=READ_AT_ONCE))
+        return [letter for letter in found if letter is not None]
 
     async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
         await self._table.put([_row(webhook, letter) for letter in letters])
@@ -57,5 +58,9 @@ def _row(webhook: str, letter: Letter) -> dict[str, Any]:
     }
 
 
-def _letter(row: TableEntity) -> Letter:
-    return msgspec.json.decode("".join(of_columns(row, "Data")), type=Letter)
+def _letter(row: TableEntity) -> Letter | None:
+    """None for a row of a later release, or a damaged one: it stays, and holds up no other."""
+    try:
+        return msgspec.json.decode("".join(of_columns(row, "Data")), type=Letter)
+    except (msgspec.DecodeError, TypeError):
+        return None

@@ -57,3 +57,13 @@ async def test_a_hundred_letters_are_saved_at_once(outbox):
     )
 
     assert await outbox.waiting("ops") == []
+
+
+async def test_a_row_that_cannot_be_read_holds_up_no_other(outbox):
+    if isinstance(outbox, MemoryOutbox):
+        pytest.skip("it keeps letters as they are")
+    await outbox.put("ops", [notice("a"), notice("b")], now=T0)
+    row = await outbox._table.get("ops", "scaled:a")
+    await outbox._table.put([{**row, "Data00": '{"notice": {"kind": "of a later release"}}'}])
+
+    assert [letter.notice.id for letter in await outbox.waiting("ops")] == ["scaled:b"]

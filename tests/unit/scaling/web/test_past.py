@@ -170,7 +170,9 @@ async def test_the_same_rules_decide_the_same(configured):
         ),
         ('[[rules]]\ntype = "composite"\n[[rules.rules]]\ntype = "a:b"', "rules of code of your own"),
         ("#" * 4_001, "policy: found 4001 characters; at most 4000"),
-        ('[[rules]]\ntype = "threshold"\nmetric = "%PATH%"', "rules"),
+        (RULES + 'name = "%PATH%"', "policy: name: app settings (%NAME%) are not looked up here"),
+        (RULES + 'name = "\\u0025PATH\\u0025"', "app settings (%NAME%) are not looked up here"),
+        (RULES + '"%PATH%" = 1', "app settings (%NAME%) are not looked up here"),
     ],
 )
 async def test_rules_that_cannot_be_tried_are_refused_with_the_reason(configured, policy, words):
