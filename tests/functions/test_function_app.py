@@ -91,9 +91,11 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "health": "ANONYMOUS",
         "scaling_control": "FUNCTION",
         "scaling_doctor": "FUNCTION",
+        "scaling_history": "FUNCTION",
         "scaling_log": "FUNCTION",
         "scaling_recommendation": "FUNCTION",
         "scaling_status": "FUNCTION",
+        "scaling_trial": "FUNCTION",
     }
 
 
