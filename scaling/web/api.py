@@ -118,7 +118,7 @@ async def recommendation(autoscaler: Autoscaler, target: str) -> Response:
     """What a target should be set to; 503 while there is nothing to go by, so that nobody reads a number out of it."""
     policy = autoscaler.config.policies.get(target)
     if policy is None:
-        return error_response(404, _unknown_target(autoscaler, target))
+        return error_response(404, unknown_target(autoscaler, target))
     snapshot = await autoscaler.ports.states.load(target)
     interval, now = policy.spec.interval or autoscaler.config.interval, autoscaler.clock()
     try:
