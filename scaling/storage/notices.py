@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from azure.data.tables import TableEntity
 
+from foundation.azure.table_requests import Entity
 from foundation.azure.tables import TableStore
 from foundation.errors import ConflictError
 from foundation.keys import in_columns, key_of, of_columns
@@ -58,7 +58,7 @@ def _row(webhook: str, letter: Letter) -> dict[str, Any]:
     }
 
 
-def _letter(row: TableEntity) -> Letter | None:
+def _letter(row: Entity) -> Letter | None:
     """None for a row of a later release, or a damaged one: it stays, and holds up no other."""
     try:
         return msgspec.json.decode("".join(of_columns(row, "Data")), type=Letter)
