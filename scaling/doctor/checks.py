@@ -16,6 +16,7 @@ from foundation.azure.trials import blobs_absent, table_absent
 from foundation.checkup import Check, Finding, Needs, failed, ok, storage
 from foundation.http.callers import door_of, is_deployed
 from foundation.settings_reader import parse_params
+from foundation.wording import count_text
 from scaling.config.policy import PolicySpec
 from scaling.doctor import calls, sign_in, verdicts
 from scaling.doctor.trouble import story_of
@@ -87,7 +88,13 @@ def checks_of(case: Case) -> list[Check]:
 def _configuration(problems: str, targets: int = 0) -> Check:
     async def call() -> list[Finding]:
         if not problems:
-            return [ok("configuration", "tidemark.toml", f"{targets} targets, with every setting they name")]
+            return [
+                ok(
+                    "configuration",
+                    "tidemark.toml",
+                    f"{count_text(targets, 'target')}, with every setting named",
+                )
+            ]
         remedy = "correct what is named; tidemark lint checks again before you deploy"
         return [failed("configuration", "tidemark.toml", problems, remedy)]
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from consumer.doctor import checks as consumer
 from foundation.app_settings import ROOT
-from foundation.checkup import Checkup, Finding, Verdict
+from foundation.checkup import Check, Checkup, Finding, Needs, Verdict, warning
 from foundation.http.answers import Response, error_response, json_response
 from foundation.http.deployed_app import DeployedApp
 from scaling.doctor import sign_in
@@ -22,11 +21,34 @@ PATIENCE = 230.0
 """Seconds for an app's answer: all of its checks, and a cold start. The platform cuts an answer then."""
 
 
+CONSUMED = "EVENTHUB_NAME"
+"""A setting of the consumer's, without which there is none."""
+
+
 async def examine(case: Case) -> Checkup:
     """Makes all checks: those of the consumer too, unless targets are named. Raises ValueError for a target that is not
     configured.
     """
-    return await run([*checks_of(case), *([] if case.only else consumer.checks_of(case.settings, case.root))])
+    return await run([*checks_of(case), *([] if case.only else _of_consumer(case))])
+
+
+def _of_consumer(case: Case) -> Sequence[Check]:
+    """Its packages are an extra of their own, and many; a command of the autoscaler's must do without."""
+    try:
+        from consumer.doctor import checks as consumer  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if not case.settings.get(CONSUMED, "").strip():
+            return []
+        missing = str(error.name)
+
+        async def call() -> list[Finding]:
+            remedy = "pip install 'tidemark[consumer]', or ask the app itself: tidemark doctor --app"
+            return [
+                warning("configuration", "consumer", f"is not examined: '{missing}' is not installed", remedy)
+            ]
+
+        return [Check("configuration", "consumer", Needs("nothing", "this machine"), call)]
+    return consumer.checks_of(case.settings, case.root)
 
 
 class _Document(Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -40,6 +42,15 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
     monkeypatch.setattr(importlib, "import_module", without)
 
     assert f"Without the {extra}: 'mmh3' is missing. pip install 'tidemark[{extra}]'" in help_text()
+
+
+def test_the_autoscalers_commands_load_nothing_of_a_part_whose_packages_may_be_missing():
+    code = "import scaling.cli, sys; print(*{m.partition('.')[0] for m in sys.modules})"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert not {"consumer", "publisher", "spark_jobs", "mmh3", "opentelemetry"} & set(answer.stdout.split())
 
 
 def test_a_module_of_ours_that_is_missing_is_an_error(monkeypatch):

@@ -1,7 +1,9 @@
 """The doctor's checks side by side: one that hangs, breaks or blocks costs its own answer, and nobody else's."""
 
 import asyncio
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -277,6 +279,17 @@ def test_of_a_package_that_is_there_twice_the_first_counts(monkeypatch, tmp_path
 
     assert calls.runtime({}, tmp_path).installed == {"azure-functions": "1.26.0"}
     assert calls.runtime({}, tmp_path).pinned is None
+
+
+@pytest.mark.parametrize(("settings", "told"), [({}, []), ({"EVENTHUB_NAME": "flights"}, ["consumer"])])
+async def test_without_the_consumers_packages_the_rest_is_examined(monkeypatch, settings, told):
+    monkeypatch.setitem(sys.modules, "consumer.doctor.checks", None)
+    monkeypatch.delattr("consumer.doctor.checks", raising=False)
+    monkeypatch.setattr(examination, "checks_of", lambda _: [])
+
+    found = (await examination.examine(checks.Case(settings, Path(), lambda: 0.0))).findings
+
+    assert [each.subject for each in found if each.verdict is Verdict.WARNING] == told
 
 
 async def test_examinations_of_named_targets_are_made_one_at_a_time(monkeypatch):
