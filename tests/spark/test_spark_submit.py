@@ -47,6 +47,7 @@ def environment(home: Path) -> dict[str, str]:
 def cluster(home: Path, workers: int) -> Iterator[str]:
     """Spark's own cluster on this machine, a master and workers with a core each; gives the master's URL."""
     running: list[subprocess.Popen[str]] = []
+    readers: list[threading.Thread] = []
 
     def started(kind: str, *arguments: str, said: str) -> str:
         process = subprocess.Popen(
@@ -80,8 +81,12 @@ def cluster(home: Path, workers: int) -> Iterator[str]:
     finally:
         for process in reversed(running):
             process.terminate()
+        for reader in readers:
+            reader.join()
         for process in running:
             process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
 
 
 @pytest.mark.timeout(400)
@@ -92,7 +97,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # six Javas start for it
 def test_a_job_runs_on_a_cluster_of_two_workers(spark_home, tmp_path) -> None:
     with cluster(spark_home, 2) as master:
         submit(spark_home, tmp_path, master)
