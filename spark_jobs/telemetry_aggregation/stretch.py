@@ -173,7 +173,8 @@ def _ready(
     stretch: Stretch, read: Iterator[Read], invalid: list[int]
 ) -> Iterator[tuple[list[Samples], Span]]:
     """Samples of minutes that no later row group has any of: of whole hours, where those are not too many."""
-    begins = [*(group.times.begin for group in stretch.groups[1:]), stretch.own.end]
+    begins = [group.times.begin for group in stretch.groups[1:]]
+    begins += [stretch.own.end] * bool(stretch.groups)
     begin, left = stretch.own.begin, list[Samples]()
     for (samples, bad), following in zip(read, begins, strict=True):
         invalid.append(bad)

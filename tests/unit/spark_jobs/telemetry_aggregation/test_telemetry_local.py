@@ -64,6 +64,30 @@ def test_a_file_without_statistics_is_read_and_the_time_is_bounded(tmp_path):
     assert [(row["window"], row["first_at"]) for row in rows] == [("1h", START + timedelta(seconds=60))]
 
 
+def test_names_that_are_all_missing_are_counted_as_invalid_beside_others(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0, 1])
+    table = pq.read_table(tmp_path / "in" / "a.parquet")
+    nameless = table.set_column(0, "target", pa.nulls(2, pa.string()))
+    pq.write_table(nameless, tmp_path / "in" / "b.parquet")
+
+    counts = local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(days=1))
+
+    assert counts == local.Counts(read=4, invalid=2)
+
+
+def test_a_time_in_which_there_is_nothing_is_refused(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0])
+
+    with pytest.raises(InputError, match="no valid record in the time asked for"):
+        local.run(
+            tmp_path / "in",
+            tmp_path / "out",
+            since=START + timedelta(days=2),
+            latest=START + timedelta(days=9),
+        )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_run_that_fails_leaves_the_tables_of_the_one_before(tmp_path):
     write(tmp_path / "in" / "a.parquet", [0])
     local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(days=1))
