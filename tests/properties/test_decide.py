@@ -1,5 +1,7 @@
 """What holds for any windows, state, orders and feeds, however strange."""
 
+import os
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -166,7 +168,7 @@ def policies(draw):
 pairs = st.fixed_dictionaries({"backlog": windows(), "ru": windows()})
 
 
-@settings(max_examples=500)
+@settings(max_examples=1000 if os.environ.get("TORTURE") == "1" else 250)
 @given(policies(), pairs, states(), controls)
 def test_whatever_is_decided_is_bounded_consistent_and_replays_byte_for_byte(
     made, given_windows, state, orders
