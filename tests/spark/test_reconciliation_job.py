@@ -224,7 +224,7 @@ def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(s
 
 def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place):
     place.capture_files()
-    with pytest.raises(InputError, match="EVENTHUB_NAME is 'others', the events are of 'flights'"):
+    with pytest.raises(InputError, match=r"of the hub 'flights', none is of 'others' \(EVENTHUB_NAME\)"):
         run(
             Settings(
                 consumer={**place.settings, "EVENTHUB_NAME": "others"},
