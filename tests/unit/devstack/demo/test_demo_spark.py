@@ -136,7 +136,7 @@ def test_each_jobs_status_and_words_are_kept(jobs, tmp_path, capsys):
 
 async def test_a_process_of_jobs_that_ends_by_itself_is_told_with_its_last_words():
     with pytest.raises(ProcessError, match=r"ended by itself:\n[^$]*KeyError: 'no-such-job'"):
-        await run_jobs([JobCall("no-such-job", ())], {}, within=60.0)
+        await run_jobs([JobCall("no-such-job", ())], {}, within=200.0)
 
 
 def test_only_pages_and_pictures_are_copied_to_the_demos_reports(tmp_path):
