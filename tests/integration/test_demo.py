@@ -21,7 +21,7 @@ from foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def left_behind(folder):
 def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_path):
     demo = start(tmp_path, "--seconds", "20", "--records", "3000")
 
-    output, _ = demo.communicate(timeout=380)
+    output, _ = demo.communicate(timeout=900)
 
     assert demo.returncode == 0, output
     assert "passed: nothing lost, scaled out and in" in output
@@ -119,7 +119,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(start, tmp_path, number, p
     assert left_behind(tmp_path)
 
     demo.send_signal(number)
-    output, _ = demo.communicate(timeout=60)
+    output, _ = demo.communicate(timeout=120)
 
     assert demo.returncode == 130, output
     deadline = time.monotonic() + 5
@@ -148,7 +148,7 @@ def test_a_demo_whose_servers_are_killed_says_so_and_fails(start, tmp_path, part
     )
 
     os.kill(victim, signal.SIGKILL)
-    output, _ = demo.communicate(timeout=60)
+    output, _ = demo.communicate(timeout=120)
 
     assert demo.returncode == 1, output
     assert f"error: {message}" in output
@@ -191,7 +191,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_run(start, tmp_pa
     (tmp_path / "file").touch()
     demo = start(tmp_path / "file" / "report")
 
-    output, _ = demo.communicate(timeout=60)
+    output, _ = demo.communicate(timeout=120)
 
     assert demo.returncode == 2, output
     assert "the report cannot be written there" in output
@@ -211,7 +211,7 @@ def test_a_second_local_stack_names_the_port_that_is_in_use():
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
 
