@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -17,6 +17,7 @@ from msgspec import Struct
 from foundation.app_settings import own_settings
 from foundation.azure.connections import IdentityCredential, network_story, tls_context
 from foundation.errors import SettingsError, TidemarkError
+from foundation.http.session import HoldsSession
 from foundation.sanitize import leaving, without_secrets
 from foundation.version import VERSION
 
@@ -107,7 +108,7 @@ def _address(text: str) -> str:
     return f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}"
 
 
-class DeployedApp:
+class DeployedApp(HoldsSession):
     """The API of one app. An async context manager; everything raises AppError."""
 
     def __init__(
@@ -116,18 +117,6 @@ class DeployedApp:
         self._access = access
         self._settings = settings
         self._credential = credential or IdentityCredential()
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     @property
     def access(self) -> Access:

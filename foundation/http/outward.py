@@ -15,12 +15,13 @@ import ipaddress
 import re
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from foundation.errors import SettingsError, UnavailableError
+from foundation.http.session import HoldsSession
 from foundation.sanitize import leaving
 from foundation.version import VERSION
 
@@ -100,24 +101,12 @@ def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     return reserved or address in _PLATFORM
 
 
-class Outward:
+class Outward(HoldsSession):
     """Asks configured addresses. An async context manager, or closed with `aclose`."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self._trusted = trusted_hosts(settings)
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
 
     async def ask(
         self,
