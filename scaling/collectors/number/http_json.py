@@ -23,7 +23,7 @@ OPTION = "the option 'url' of an http_json metric"
 
 
 class HttpJsonCollector(NumberCollector):
-    """What a GET answers, one request a read. Redirects are not followed, and answers of more than a megabyte refused."""
+    """What a GET answers, one request a read. Redirects are not followed, and answers of more than 4 MB refused."""
 
     ROLE = "the right header, which an app setting holds"
 
