@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pycep import BicepParser
-
 from tests.bicep_language import Deployment, Placed, expand, read
 from tests.bicep_language.functions import typed
 
@@ -17,9 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 INFRA = ROOT / "infra"
 FILES = sorted(INFRA.rglob("*.bicep"))
 TEXTS = {path.relative_to(INFRA).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
-TREES = {name: BicepParser().parse(text=text) for name, text in TEXTS.items()}
 TEMPLATES = {name: read(text) for name, text in TEXTS.items()}
-MAIN = TREES["main.bicep"]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 DEPLOYING = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
 PARAMETERS: dict[str, dict[str, Any]] = json.loads(

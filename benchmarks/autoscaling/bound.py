@@ -6,8 +6,6 @@ last slot within the wait.
 """
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
 
 from scaling.advice.world import Model
 
@@ -17,6 +15,9 @@ LONG = 3000
 
 def instance_hours(arrivals: np.ndarray, model: Model) -> float:
     """Raises RuntimeError where the program has no solution: more load than the most instances serve."""
+    from scipy import sparse  # noqa: PLC0415 - a second of imports, which every worker that collects tests would pay
+    from scipy.optimize import linprog  # noqa: PLC0415
+
     slot = min(60, model.wait)
     count = -(-len(arrivals) // slot)
     padded = np.concatenate([arrivals, np.zeros(count * slot - len(arrivals))])

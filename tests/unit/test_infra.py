@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from pycep import BicepParser
 
 from consumer.config import read_slice
 from foundation.azure import connections
@@ -76,6 +77,12 @@ def expressions(template: Template) -> Iterator[Expression]:
             yield parameter.default
     yield from template.variables.values()
     yield from (output.value for output in template.outputs.values())
+
+
+def test_the_second_grammar_reads_every_file() -> None:
+    grammar = BicepParser()
+
+    assert [name for name, text in TEXTS.items() if not grammar.parse(text=text)] == []
 
 
 @every_file
