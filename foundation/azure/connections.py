@@ -23,7 +23,7 @@ from urllib.request import getproxies
 from msgspec import Struct
 
 from foundation.errors import SettingsError
-from foundation.sanitize import told
+from foundation.sanitize import leaving, told, words_of
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -122,6 +122,21 @@ class IdentityCredential:
 def network_story(error: Exception) -> str:
     """A network error in words, without the TLS object the HTTP client puts into its own."""
     return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
+
+
+_TRIED = re.compile(
+    r"\n\t(\w+?)(?:Credential)?: (?:\w+ authentication unavailable\. )?(.*?)\.?(?:\. .*)?(?=\n|$)"
+)
+"""One credential of a chain, and the first sentence of its own."""
+
+
+def identity_story(error: Exception) -> str:
+    """What an error of a credential says, on one line; of a chain of them each by its first words, without advice."""
+    words = words_of(error)
+    tried = _TRIED.findall(words)
+    if not tried:
+        return leaving(words)
+    return leaving("no credential gave a token: " + "; ".join(f"{name}: {why}" for name, why in tried))
 
 
 def code_of(error: Exception) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+)
 from azure.data.tables import UpdateMode
 
 from foundation.azure.connections import (
@@ -13,6 +18,7 @@ from foundation.azure.connections import (
     Settings,
     code_of,
     http_transport,
+    identity_story,
     network_story,
     table_service,
 )
@@ -168,6 +174,8 @@ class TableStore:
 
 def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:
     """What the failure of a call to a storage service means; `code` is the service's word, where it answered."""
+    if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
+        return StoreUnavailableError(f"{where}: {identity_story(error)}; sign in with `az login`")
     if isinstance(error, HttpResponseError):
         return StoreUnavailableError(f"{where} answered {error.status_code} {code or error.reason}")
     if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys

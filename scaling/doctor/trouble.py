@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
+from foundation.azure.connections import identity_story
 from foundation.checkup import TriedError, Trouble
 from foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
 from foundation.sanitize import told, words_of
@@ -42,6 +43,8 @@ def trouble_of(error: Exception) -> Trouble:
 
 def story_of(error: Exception) -> str:
     """In words; the error of an adapter of ours is a sentence, of another one its kind belongs to it."""
+    if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
+        return identity_story(error)
     words = (
         words_of(error)
         if isinstance(error, (*_OURS, ConfigError, SettingsError, TriedError))

@@ -19,6 +19,7 @@ from typing import Any
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from msgspec import Struct
 
+from foundation.azure.connections import identity_story
 from foundation.sanitize import told
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
@@ -74,7 +75,7 @@ def classify(error: Exception) -> Failure:
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
-        return Failure(Kind.NO_IDENTITY, _one_line(error.message))
+        return Failure(Kind.NO_IDENTITY, identity_story(error))
     if response is None or not isinstance(error, AzureError):
         return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
     text = _text(response)

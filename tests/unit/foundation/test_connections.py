@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from azure.core.credentials import AccessToken
+from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import aio
 
 from foundation.azure.connections import (
@@ -12,6 +13,7 @@ from foundation.azure.connections import (
     credential,
     event_hub_client,
     identity_setting,
+    identity_story,
     network_story,
     queue_client,
     retry_after,
@@ -20,6 +22,7 @@ from foundation.azure.connections import (
     table_service,
     transport_options,
 )
+from foundation.azure.tables import unavailable
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 STORAGE = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};EndpointSuffix=core.windows.net"
@@ -293,3 +296,30 @@ def test_an_event_hubs_connection_that_cannot_work_is_refused_by_name(settings, 
         event_hub_client(settings, "Hubs", "orders", "$Default")
 
     assert "secret" not in str(raised.value)
+
+
+NO_TOKEN = """DefaultAzureCredential failed to retrieve a token from the included credentials.
+Attempted credentials:
+\tEnvironmentCredential: EnvironmentCredential authentication unavailable. Environment variables are not fully configured.
+Visit https://aka.ms/identity/troubleshoot to troubleshoot this issue.
+\tManagedIdentityCredential: ManagedIdentityCredential authentication unavailable, no response from the IMDS endpoint.
+\tAzureCliCredential: Azure CLI not found on path
+\tAzureDeveloperCliCredential: Azure Developer CLI could not be found. Please visit https://aka.ms/azure-dev.
+To mitigate this issue, please refer to the guidelines at https://aka.ms/identity/troubleshoot."""
+
+
+def test_of_a_chain_of_credentials_each_says_why_it_has_no_token_and_no_more():
+    assert identity_story(ClientAuthenticationError(NO_TOKEN)) == (
+        "no credential gave a token: Environment: Environment variables are not fully configured; "
+        "ManagedIdentity: ManagedIdentityCredential authentication unavailable, no response from the IMDS endpoint; "
+        "AzureCli: Azure CLI not found on path; AzureDeveloperCli: Azure Developer CLI could not be found"
+    )
+    assert identity_story(ClientAuthenticationError("one line\nand more")) == "one line and more"
+
+
+def test_a_store_that_nobody_may_sign_in_to_says_how():
+    refused = ClientAuthenticationError("nobody is signed in")
+
+    assert str(unavailable("table 'ScalingLog'", refused, "")) == (
+        "table 'ScalingLog': nobody is signed in; sign in with `az login`"
+    )

@@ -77,7 +77,11 @@ def test_targets_are_passed_on(monkeypatch, tmp_path):
     assert asked.case.root == tmp_path
 
 
-def test_a_target_that_is_not_configured_is_refused():
+def test_a_target_that_is_not_configured_is_refused(monkeypatch):
+    monkeypatch.setenv(
+        "TIDEMARK_CA_BUNDLE", ""
+    )  # the file named in local.settings.json is made by a first start
+
     answer = CliRunner().invoke(command_line(), ["doctor", "--target", "nobody"])
 
     assert answer.exit_code == 2
