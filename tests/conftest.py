@@ -13,6 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
+from scaling.calls.gate import forget
 from tests.postgres_support import running_server
 from tests.virtual_time import virtual_time
 
@@ -71,6 +72,12 @@ def pytest_collection_finish():
     """What collecting thousands of tests leaves lives to the end: no garbage collection is to look through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _a_ledger_of_its_own():
+    """No test finds calls counted that another made, or a service at the same address that asked to wait."""
+    forget()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from foundation.azure.connections import retry_after
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -29,6 +30,10 @@ _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
 # A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
 # a deadline could. Broken connections are worth two more tries.
 _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
+
+
+def _asked(response: Any) -> float | None:
+    return retry_after(response.headers)
 
 
 class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
@@ -49,11 +54,12 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             ServiceBusAdministrationClient,
         )
 
-        from foundation.azure.connections import service_bus_endpoint, transport_options  # noqa: PLC0415 - as above
+        from foundation.azure.connections import service_bus_endpoint  # noqa: PLC0415 - as above
+        from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - as above
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
-        options = {**_RETRIES, **transport_options(self._settings)}
-        return endpoint.client(ServiceBusAdministrationClient, **options)
+        transport = GatedTransport(self._settings, retry_after=_asked, api="service_bus")
+        return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
 
     def _require_receiving(self, status: Any, entity: str) -> None:
         """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing."""

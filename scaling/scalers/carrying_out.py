@@ -10,6 +10,7 @@ from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from foundation.sanitize import told
+from scaling.calls.gate import CallRefusedError
 from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
@@ -124,6 +125,8 @@ async def reading(
         if failure.kind in {Kind.NOT_FOUND, Kind.FORBIDDEN}:
             raise TargetRefusedError(text) from error
         raise ScalerError(text, retry_after=failure.retry_after) from error
+    except CallRefusedError as error:
+        raise ScalerError(f"{label}: {error.message}", retry_after=error.retry_after) from error
     except ValueError as error:  # a setting at fault, or an answer that does not tell what is needed
         raise ScalerError(f"{label}: {error}") from error
     except Exception as error:  # whatever else an SDK or its transport raises

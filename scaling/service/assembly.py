@@ -12,9 +12,11 @@ from typing import Any
 
 from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
+from foundation.errors import SettingsError
 from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
+from scaling.calls.budgets import budgets_of
 from scaling.config.checks import Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import DEFAULT_RETENTION, Config, build_config, decoded, load_config
@@ -99,10 +101,11 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
     for check in (
         transport_options,  # clients look at it when they connect; a missing file is told here, once
         read_log_level,
+        budgets_of,
     ):
         try:
             check(settings)
-        except ValueError as error:
+        except (ValueError, SettingsError) as error:
             problems.append(Problem("app settings", str(error)))
     collectors, sources = _collectors(config, settings, problems)
     scalers = _scalers(config, settings, problems)

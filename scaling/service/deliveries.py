@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
+from scaling.calls.gate import urgent
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import pending_action
@@ -89,7 +90,8 @@ class Deliveries(Struct, frozen=True):
                 await save(self.ports, loaded, begun)
             except ConflictError:
                 continue
-            done = await self._carry_out(scaler, action, until)
+            with urgent():
+                done = await self._carry_out(scaler, action, until)
             effect = pending_action.as_ours(begun, done.effect)
             return await self._finished(
                 structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
@@ -118,7 +120,8 @@ class Deliveries(Struct, frozen=True):
         for name in {neighbour.target for neighbour in neighbours(policy).values()}:
             state = (await load(self.ports, name)).state
             scaler = self.ports.scalers.get(name)
-            seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
+            with urgent():
+                seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
             others[name] = as_seen(state, seen)
         rules = deciding(policy, controls_of(loaded, now))
         text = objection(rules, loaded.windows, action, others, now=now)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer
 from devstack.servers.faults import Fault
+from scaling.calls.gate import gate_of
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
@@ -30,6 +32,8 @@ class World:
         self.on_sleep = lambda: None
         self.pace = 0.0
         self._scalers: list[AppServicePlanScaler] = []
+        # What is slept here has passed for the ledger, too.
+        gate_of({})._clock = lambda: time.monotonic() + sum(self.slept)
 
     def settings(self, **more: str) -> dict[str, str]:
         return arm_settings(self.server, **more)
@@ -570,7 +574,7 @@ async def test_the_calls_limit_of_the_subscription_is_respected(tmp_path_factory
     async with resource_manager(tmp_path_factory, monkeypatch, reads=BucketSize(2, 0.01)) as server:
         world = World(server)
         _, scaler = world.plan()
-        with pytest.raises(ScalerError, match="429") as raised:
+        with pytest.raises(ScalerError, match=r"429|asked to wait") as raised:
             for _ in range(3):
                 await scaler.current("plan", now=NOW)
         await world.aclose()

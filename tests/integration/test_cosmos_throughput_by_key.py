@@ -15,7 +15,6 @@ from scaling.ports import ScalerError
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos import planes as cosmos_planes
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
-from scaling.scalers.cosmos.throughput import UpdateBudget
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.virtual_time import Clock
 
@@ -58,7 +57,6 @@ class World:
             sleep=self._sleep,
             monotonic=lambda: sum(self.slept),
         )
-        scaler._budget = UpdateBudget()  # servers of other tests may have had the same address
         self.scalers.append(scaler)
         return scaler
 

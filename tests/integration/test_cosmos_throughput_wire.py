@@ -49,7 +49,7 @@ class World:
         self.scalers: list[CosmosThroughputScaler] = []
 
     def settings(self) -> dict[str, str]:
-        return arm_settings(self.server)
+        return arm_settings(self.server, TIDEMARK_CALL_BUDGETS="management_reads=9999/1")
 
     def scaler(self, path: str = "demo/containers/flights", **options) -> CosmosThroughputScaler:
         params = {
@@ -326,7 +326,9 @@ async def test_the_scalers_of_an_account_together_keep_to_25_updates_in_5_minute
         await scalers[index % 2].apply(action(here, there), now=NOW)
     await scalers[0].apply(action(1000, 2000), now=NOW)
 
-    with pytest.raises(ScalerError, match="25 throughput updates in 5 minutes") as raised:
+    with pytest.raises(
+        ScalerError, match=r"budget of cosmos_updates for \w+ \(25 calls in 300 s\) is used up"
+    ) as raised:
         await scalers[1].apply(action(1000, 2000), now=NOW)
 
     assert raised.value.retry_after == 300

@@ -15,6 +15,7 @@ from foundation.azure import connections
 from foundation.http import callers, outward
 from foundation.wording import duration_text
 from scaling.analysis.lint import lint
+from scaling.calls import budgets
 from scaling.collectors.number import log_query, metrics_reader
 from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
@@ -165,6 +166,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     listed = set(re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in table)))
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
     read |= {callers.SIGN_IN, outward.TRUSTED, log_query.ENDPOINT, metrics_reader.ENDPOINT, metrics.EXPORTER}
+    read |= {budgets.BUDGETS, budgets.SHARE}
     for source in (
         *(file for part in ("foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
         ROOT / "function_app.py",

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.connections import credential
+from foundation.azure.connections import credential, retry_after
 from foundation.errors import UnavailableError
 from foundation.http.outward import (
     TIMEOUT,
@@ -31,6 +31,7 @@ from foundation.http.outward import (
     trusted_hosts,
 )
 from foundation.sanitize import leaving
+from scaling.calls.gate import gate_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
 from scaling.scalers.arm.clients import CONNECTION, endpoint
@@ -76,6 +77,7 @@ class Asking:
         settings = {**settings, TRUSTED: ",".join(trusted)}
         self._settings = settings
         self._outward = Outward(settings)
+        self._gate = gate_of(settings)
         self._tokens: dict[str, AccessToken] = {}
         self._fetching = asyncio.Lock()
 
@@ -109,10 +111,12 @@ class Asking:
         if body is not None:
             sent["Content-Type"], data = "application/json", json.dumps(body).encode()
         for attempt in range(1, attempts + 1):
+            call = await self._gate.enter(method, url)
             try:
                 answer = await self._outward.ask(
                     method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
                 )
+                self._gate.heard(call, answer.status, retry_after(answer.headers))
                 break
             except UnavailableError:
                 if attempt == attempts:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from foundation.sanitize import told
+from scaling.calls.gate import CallRefusedError
 from scaling.collectors.number.asking import Asking, RefusedError, cloud_of
 from scaling.collectors.number.metric_answers import Series, region_of
 from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
@@ -133,8 +134,10 @@ class MetricsReader:
             if self._forming.get(kind) is batch:
                 del self._forming[kind]
             answers = await self._together(kind, batch.resources, now)
-        except RefusedError as error:
-            if error.status == 429:  # single reads would be more of what is too much
+        except (RefusedError, CallRefusedError) as error:
+            if (
+                isinstance(error, CallRefusedError) or error.status == 429
+            ):  # single reads would be more of what is too much
                 batch.answers.set_exception(error)
                 batch.answers.exception()  # looked at, should nobody wait for it any more
                 return

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from scaling.calls.gate import PATIENCE
+
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.mgmt.monitor.aio import MonitorManagementClient
@@ -33,6 +35,9 @@ PUBLIC_CLOUD = "https://management.azure.com"
 _CLOUDS = frozenset(
     {PUBLIC_CLOUD, "https://management.chinacloudapi.cn", "https://management.usgovcloudapi.net"}
 )
+
+LONG_PATIENCE = 600.0
+"""Seconds a call of a command waits for its turn, where nobody waits for it in turn."""
 
 # Refusals (409, 429, 5xx) are answers the scaler decides about; only connections are tried again here.
 _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
@@ -96,20 +101,24 @@ def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> Arm
     """A client of resources of any type; as `open_clients`. A `patient` one waits out throttling: for many lists in a row."""
     from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
 
-    identity, options = _identity(settings)
+    identity, options = _identity(settings, patience=LONG_PATIENCE if patient else PATIENCE)
     retries = {name: options.pop(name) for name in _RETRIES}
     if patient:
         retries = {"retry_total": 8, "retry_status": 8}
     return ArmResources(identity, retries=retries, **options)
 
 
-def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:
+def _identity(
+    settings: Mapping[str, str], *, patience: float = PATIENCE
+) -> tuple[AsyncTokenCredential, dict[str, Any]]:
     """The credential, and what every client of Resource Manager is opened with."""
-    from foundation.azure.connections import credential, transport_options  # noqa: PLC0415 - see above
+    from foundation.azure.connections import credential  # noqa: PLC0415 - see above
+    from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - see above
+    from scaling.scalers.arm.errors import asked_of_all  # noqa: PLC0415 - see above
 
     return credential(settings, CONNECTION), {
         "base_url": endpoint(settings),
         "credential_scopes": [scope(settings)],
+        "transport": GatedTransport(settings, retry_after=asked_of_all, patience=patience),
         **_RETRIES,
-        **transport_options(settings),
     }

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from foundation.azure.connections import identity_story
 from foundation.sanitize import told
+from scaling.calls.gate import CallRefusedError
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
 _LOCKS = frozenset({"ScopeLocked", "CannotOverwriteLockedResource"})
@@ -72,6 +73,8 @@ class Failure(Struct, frozen=True):
 
 def classify(error: Exception) -> Failure:
     """The failure behind an error of an SDK, or any other around a call: then nothing is known of its outcome."""
+    if isinstance(error, CallRefusedError):
+        return Failure(Kind.THROTTLED, error.message, error.retry_after)
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
@@ -96,6 +99,7 @@ _WORDINGS = (
     ("03002", "workers exceeds the maximum", Kind.OVER_MAXIMUM),
     ("", "not enough available reserved instance servers", Kind.NO_SERVERS),
     ("", "maximum amount of scale changes", Kind.TOO_MANY_CHANGES),
+    ("", "anotheroperation", Kind.BUSY),  # codes of other providers, also with 429
     ("", "exceeding approved", Kind.INVALID),  # a quota of cores, told with 409 as what waiting mends
 )
 """The provider's own code where it has one, its words, and what they mean."""
@@ -148,6 +152,18 @@ def retry_after_of(response: Any) -> float | None:
     except ValueError:
         seconds = _seconds_until(text, str(response.headers.get("Date") or ""))
     return max(0.0, seconds) if isfinite(seconds) else None
+
+
+def asked_of_all(response: Any) -> float | None:
+    """Seconds that an answer asks all callers to wait; None where it is about one resource, or does not say.
+
+    Providers answer 429 for much that is of one resource, a change most of all: of those only Resource Manager's own counts.
+    """
+    text = _text(response)
+    if response.status_code != 429 or _by_text(text) is not None:
+        return None
+    reading = response.request.method in {"GET", "HEAD"}
+    return retry_after_of(response) if reading or "RequestsThrottled" in text else None
 
 
 def _seconds_until(date: str, sent: str) -> float:

@@ -15,7 +15,7 @@ from azure.core.pipeline.policies import (
     RequestIdPolicy,
     UserAgentPolicy,
 )
-from azure.core.pipeline.transport import AioHttpTransport
+from azure.core.pipeline.transport import AsyncHttpTransport
 from azure.core.polling import AsyncLROPoller
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
@@ -40,18 +40,16 @@ class ArmRequests:
         base_url: str,
         credential_scopes: list[str],
         retries: Mapping[str, Any],
-        **transport: Any,
+        transport: AsyncHttpTransport[HttpRequest, AsyncHttpResponse],
     ) -> None:
-        """`retries` are those of azure-core's retry policy; `transport` goes to its HTTP client."""
+        """`retries` are those of azure-core's retry policy."""
         policies: list[Any] = [
             RequestIdPolicy(),  # the polling repeats it
             UserAgentPolicy(f"tidemark/{VERSION}"),
             AsyncRetryPolicy(**retries),
             AsyncBearerTokenCredentialPolicy(identity, *credential_scopes),
         ]
-        self._pipeline: AsyncPipeline[HttpRequest, AsyncHttpResponse] = AsyncPipeline(
-            AioHttpTransport(**transport), policies
-        )
+        self._pipeline: AsyncPipeline[HttpRequest, AsyncHttpResponse] = AsyncPipeline(transport, policies)
         self._client: AsyncPipelineClient[HttpRequest, AsyncHttpResponse] = AsyncPipelineClient(
             base_url, pipeline=self._pipeline
         )

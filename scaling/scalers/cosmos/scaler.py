@@ -25,12 +25,13 @@ from typing import Annotated, Any
 import msgspec
 
 from foundation.azure.cosmos_account import account_key, account_name
+from scaling.calls.gate import gate_of
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading, reading_back
 from scaling.scalers.cosmos.errors import Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
-from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
+from scaling.scalers.cosmos.throughput import Throughput, ThroughputId
 from scaling.target_facts import TargetFacts
 
 
@@ -87,7 +88,7 @@ class CosmosThroughputScaler:
             self._plane = DataPlane(params.connection, params.database, params.container or None, settings)
         self.deadline = params.deadline_seconds
         self.endpoint = f"Cosmos DB account {self._plane.account}"
-        self._budget = budget_of(self._plane.account)
+        self._gate = gate_of(settings)
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -142,9 +143,9 @@ class CosmosThroughputScaler:
         settled = self._settle(order, seen)
         if isinstance(settled, Effect):
             return settled
-        wait = self._budget.take(self._monotonic())
+        wait, why = self._gate.take("cosmos_updates", self._plane.account.casefold(), self._monotonic())
         if wait:
-            return Wait(wait, f"the account allows 25 throughput updates in 5 minutes; next in {wait:.0f} s")
+            return Wait(wait, f"{why}; next in {wait:.0f} s")
         return await self._update(order, seen, settled)
 
     def _settle(self, order: _Order, seen: Throughput) -> Effect | int:

@@ -1,9 +1,8 @@
-"""What is known of Cosmos DB throughput without asking: ids, steps, limits, and the update budget."""
+"""What is known of Cosmos DB throughput without asking: ids, steps and limits."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from math import ceil
 from urllib.parse import quote
 
@@ -11,10 +10,6 @@ from msgspec import Struct
 
 PARTITION_MAXIMUM = 10_000
 """RU/s one physical partition carries; up to that many times partitions, an increase is instant."""
-
-UPDATES = 25
-UPDATE_SPAN = 300.0
-"""Throughput updates of one account within 5 minutes (published limit)."""
 
 _ID = re.compile(
     r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)"
@@ -115,27 +110,3 @@ def absolute_minimum(*, autoscale: bool) -> int:
 def instant_at_least(value: int) -> int:
     """What is instant for sure where the partitions are not known: `value` needs that many already."""
     return max(ceil(value / PARTITION_MAXIMUM), 1) * PARTITION_MAXIMUM
-
-
-class UpdateBudget:
-    """The updates of one account within the limit's span, as far as this process made them."""
-
-    def __init__(self) -> None:
-        self._at: deque[float] = deque()
-
-    def take(self, now: float) -> float:
-        """Takes one update and returns 0, or takes none and returns the seconds until there is one."""
-        while self._at and self._at[0] <= now - UPDATE_SPAN:
-            self._at.popleft()
-        if len(self._at) >= UPDATES:
-            return self._at[0] + UPDATE_SPAN - now
-        self._at.append(now)
-        return 0.0
-
-
-_budgets: dict[str, UpdateBudget] = {}
-
-
-def budget_of(account: str) -> UpdateBudget:
-    """The budget that all scalers of this process share for one account."""
-    return _budgets.setdefault(account.casefold(), UpdateBudget())

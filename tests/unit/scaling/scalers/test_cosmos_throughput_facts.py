@@ -3,7 +3,7 @@
 import pytest
 
 from scaling.scalers.cosmos.errors import Range, accepted_range
-from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, UpdateBudget, instant_at_least
+from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, instant_at_least
 
 ACCOUNT = (
     "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/"
@@ -33,15 +33,6 @@ def test_what_is_there_needs_its_partitions(value, instant):
 def test_ids_are_read_whatever_their_case():
     assert ThroughputId.parse(f"{ACCOUNT.upper()}/CONTAINERS/flights").container == "flights"
     assert ThroughputId.parse(ACCOUNT).container is None
-
-
-def test_the_budget_gives_25_updates_in_any_5_minutes():
-    budget = UpdateBudget()
-
-    assert [budget.take(float(second)) for second in range(25)] == [0.0] * 25
-    assert budget.take(100.0) == 200.0
-    assert budget.take(300.0) == 0.0
-    assert budget.take(300.0) == 1.0
 
 
 @pytest.mark.parametrize(

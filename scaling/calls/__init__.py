@@ -1,0 +1,1 @@
+"""How often each service may be called, and who goes when: budgets that all targets of a process share."""

@@ -1,0 +1,158 @@
+"""What each service allows, which calls count for what, and how much of it one process takes. Pure.
+
+The published limits, and where they stand (learn.microsoft.com, read in November 2026; marked † where they are from memory):
+
+management_reads, management_writes
+    Azure Resource Manager: a token bucket for each subscription and caller, of 250 reads filled by 25 a second, and of 200
+    writes filled by 10 a second ("Understand how Azure Resource Manager throttles requests").
+metric_reads
+    Azure Monitor by Resource Manager: 12,000 reads an hour and subscription†.
+metric_batches
+    Azure Monitor's own endpoints: 360,000 requests an hour and subscription†.
+log_queries
+    Log Analytics: 200 requests in 30 s for each caller ("Azure Monitor service limits"), here counted for each address.
+service_bus
+    Administration of Service Bus has no limit of its own. In the Standard tier a namespace has 1,000 credits a second, of which
+    a message takes one and an operation of administration ten ("Throttling operations on Azure Service Bus"): what is
+    taken here is a tenth of them.
+cosmos_reads, cosmos_updates
+    Cosmos DB: 500 reads and 25 changes of throughput in 5 minutes and account ("Azure Cosmos DB service quotas").
+
+A budget is a fifth below what is published: the service counts when a request arrives, and others call as the same
+identity. Not so cosmos_updates, for they are few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from foundation.errors import SettingsError
+from foundation.wording import count_text
+
+SHARE = "TIDEMARK_CALL_SHARE"
+BUDGETS = "TIDEMARK_CALL_BUDGETS"
+WORKERS = "FUNCTIONS_WORKER_PROCESS_COUNT"
+
+OTHER = "other"
+"""What is called without a budget: it is counted, and an answer that asks to wait is heeded."""
+
+
+class Budget(Struct, frozen=True):
+    """At most `calls` in any `seconds`."""
+
+    calls: int
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        return f"{count_text(self.calls, 'call')} in {self.seconds:g} s"
+
+
+PUBLISHED: Mapping[str, Budget] = {
+    "cosmos_reads": Budget(400, 300.0),
+    "cosmos_updates": Budget(25, 300.0),
+    "log_queries": Budget(160, 30.0),
+    "management_reads": Budget(100, 5.0),
+    "management_writes": Budget(40, 5.0),
+    "metric_batches": Budget(400, 5.0),
+    "metric_reads": Budget(9600, 3600.0),
+    "service_bus": Budget(50, 5.0),
+}
+"""By API; short spans spread the calls of a moment, so that a bucket is never emptied."""
+
+_ENTRY = re.compile(
+    r"\s*(?P<api>[a-z_]+)\s*=\s*(?P<calls>\d{1,6})\s*/\s*(?P<seconds>\d{1,5}(\.\d+)?)\s*s?\s*"
+)
+
+
+def budgets_of(settings: Mapping[str, str]) -> dict[str, Budget]:
+    """The budgets of one process. Raises SettingsError naming the setting that is wrong, and what is accepted."""
+    share = _share(settings)
+    found = dict(PUBLISHED)
+    for entry in filter(str.strip, settings.get(BUDGETS, "").split(",")):
+        match = _ENTRY.fullmatch(entry)
+        if (
+            match is None
+            or match["api"] not in PUBLISHED
+            or not int(match["calls"])
+            or not float(match["seconds"])
+        ):
+            raise SettingsError(
+                f"{BUDGETS}: found '{entry.strip()[:60]}'; accepted is API=CALLS/SECONDS, comma-separated, such as "
+                f"management_reads=50/5, of {', '.join(PUBLISHED)}"
+            )
+        found[match["api"]] = Budget(int(match["calls"]), float(match["seconds"]))
+    return {api: Budget(max(int(each.calls * share), 1), each.seconds) for api, each in found.items()}
+
+
+def _share(settings: Mapping[str, str]) -> float:
+    """What one process takes of each budget."""
+    text = settings.get(SHARE, "").strip()
+    workers = settings.get(WORKERS, "").strip()
+    if not text:
+        return 1.0 / max(int(workers), 1) if workers.isdecimal() and workers.isascii() else 1.0
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not isfinite(share) or not 0.0 < share <= 1.0:
+        raise SettingsError(
+            f"{SHARE} is '{text[:40]}'; accepted is a number above 0, and up to 1, such as 0.25"
+        )
+    return share
+
+
+class Call(Struct, frozen=True):
+    """One call: whom it asks (`place`, which may ask everybody to wait), what it counts for, and which call it is (`who`)."""
+
+    place: str
+    charges: tuple[tuple[str, str], ...]
+    who: str
+
+
+_SUBSCRIPTION = re.compile(r"/subscriptions/([^/]+)(/|$)", re.IGNORECASE)
+_ACCOUNT = re.compile(
+    r"/microsoft\.documentdb/databaseaccounts/([^/]+)/.*/throughputsettings/", re.IGNORECASE
+)
+_LOG_QUERY = re.compile(r"/v1/(workspaces|subscriptions)/.*/query", re.IGNORECASE)
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def call_of(method: str, url: str, api: str = "") -> Call:
+    """What a request counts for: for `api` where its sender says so, else by its path, for hosts have other names behind
+    private links. Resource Manager throttles reads and writes of each subscription by themselves, so they are places of their own.
+    """
+    parts = urlsplit(url)
+    host, path = parts.netloc.rpartition("@")[2].casefold(), parts.path.casefold()
+    subscription = _SUBSCRIPTION.match(path)
+    place = f"{host}/{subscription[1]}" if subscription else host
+    charges = (
+        ((api, place),)
+        if api
+        else tuple(_charges(method.upper(), host, path, place, subscription is not None))
+    )
+    if any(name == "management_writes" for name, _ in charges):
+        place = f"{place} (writes)"
+    return Call(place, charges, f"{method.upper()} {host}{path}")
+
+
+def _charges(method: str, host: str, path: str, place: str, of_subscription: bool) -> list[tuple[str, str]]:  # noqa: FBT001
+    if _LOG_QUERY.fullmatch(path):
+        return [("log_queries", host)]
+    if not of_subscription:
+        return [(OTHER, host)]
+    if path.endswith("/metrics:getbatch"):
+        return [("metric_batches", place)]
+    if method not in _READS:
+        return [("management_writes", place)]
+    found = [("management_reads", place)]
+    if path.endswith("/providers/microsoft.insights/metrics"):
+        found.append(("metric_reads", place))
+    if (account := _ACCOUNT.search(path)) is not None:
+        found.append(("cosmos_reads", account[1]))
+    return found

@@ -1,0 +1,158 @@
+"""The ledger and its gate: waiting, being refused, and services that ask everybody to wait. In time that is made up."""
+
+import pytest
+
+from scaling.calls.budgets import Budget, call_of
+from scaling.calls.gate import CallRefusedError, Gate, urgent
+from scaling.calls.ledger import Ledger
+from tests.virtual_time import Clock
+
+ORDERS, OTHERS = "https://orders.servicebus.windows.net/queue", "https://others.servicebus.windows.net/queue"
+
+
+class World:
+    def __init__(self, calls: int = 10, seconds: float = 5.0) -> None:
+        self.clock = Clock(1000.0)
+        self.ledger = Ledger({"service_bus": Budget(calls, seconds)})
+        self.gate = Gate(self.ledger, clock=self.clock, sleep=self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    async def enter(self, url: str = ORDERS):
+        return await self.gate.enter("GET", url, "service_bus")
+
+    def used(self, scope: str = "orders.servicebus.windows.net"):
+        return {each.scope: each for each in self.gate.usage()}[scope]
+
+
+async def test_a_call_waits_a_moment_for_its_turn():
+    world = World()
+    for _ in range(8):
+        await world.enter()
+
+    await world.enter()
+
+    assert world.clock.now == 1005.0
+
+
+async def test_a_call_that_would_have_to_wait_long_is_refused_at_once_with_the_time_to_wait():
+    world = World(seconds=60.0)
+    for _ in range(8):
+        await world.enter()
+    world.clock.now += 20.0
+
+    with pytest.raises(CallRefusedError) as raised:
+        await world.enter()
+
+    assert str(raised.value) == (
+        "not asked: the budget of service_bus for orders.servicebus.windows.net (10 calls in 60 s) is used up; again in 40 s"
+    )
+    assert (raised.value.retry_after, world.clock.now) == (40.0, 1020.0)
+
+
+async def test_a_part_of_each_budget_is_for_urgent_calls_alone():
+    world = World(seconds=60.0)
+    for _ in range(8):
+        await world.enter()
+    with pytest.raises(CallRefusedError):
+        await world.enter()
+
+    with urgent():
+        await world.enter()
+        await world.enter()
+        with pytest.raises(CallRefusedError):
+            await world.enter()
+    with pytest.raises(CallRefusedError):
+        await world.enter()
+
+
+async def test_a_service_that_asks_to_wait_quiets_all_its_callers_and_nobody_else():
+    world = World()
+    world.gate.heard(await world.enter(), 429, 30.0)
+
+    for path in ("queue", "topic/subscriptions/a", "$Resources/queues"):
+        with pytest.raises(CallRefusedError, match=r"orders\.\S+ asked to wait; again in 30 s"):
+            await world.enter(f"https://orders.servicebus.windows.net/{path}")
+    with urgent(), pytest.raises(CallRefusedError):
+        await world.enter()
+    await world.enter(OTHERS)
+    world.clock.now += 26.0
+    await world.enter()
+    assert world.clock.now == 1030.0
+
+
+async def test_a_shorter_wait_does_not_end_a_longer_one_and_other_answers_ask_nothing():
+    world = World()
+    call = await world.enter()
+    world.gate.heard(call, 503, 30.0)
+    world.gate.heard(call, 429, 1.0)
+    world.gate.heard(call_of("GET", OTHERS, "service_bus"), 409, 30.0)
+    world.gate.heard(call_of("GET", OTHERS, "service_bus"), 429, None)
+
+    await world.enter(OTHERS)
+    with pytest.raises(CallRefusedError, match="again in 30 s"):
+        await world.enter()
+
+
+async def test_nobody_can_be_asked_to_wait_for_ever():
+    world = World()
+    world.gate.heard(await world.enter(), 429, 1e12)
+
+    world.clock.now += 3600.0
+    await world.enter()
+
+
+async def test_a_call_that_counts_for_two_budgets_takes_of_both_or_of_neither():
+    ledger = Ledger({"management_reads": Budget(5, 60.0), "metric_reads": Budget(1, 60.0)})
+    metrics = (
+        "https://m/subscriptions/s/resourceGroups/g/providers/a/b/c/providers/microsoft.insights/metrics"
+    )
+
+    assert ledger.ask(call_of("GET", metrics), 0.0) is None
+    refusal = ledger.ask(call_of("GET", metrics), 1.0)
+    assert refusal is not None
+    assert (refusal.seconds, refusal.why) == (
+        59.0,
+        "the budget of metric_reads for m/s (1 call in 60 s) is used up",
+    )
+    assert {each.api: (each.last_minute, each.refused_minute) for each in ledger.usage(1.0)} == {
+        "management_reads": (1, 0),
+        "metric_reads": (1, 1),
+    }
+
+
+async def test_usage_tells_what_was_called_refused_and_throttled_within_a_minute_and_an_hour():
+    world = World(seconds=60.0)
+    for _ in range(8):
+        await world.enter()
+    with pytest.raises(CallRefusedError):
+        await world.enter()
+    world.clock.now += 120.0
+    world.gate.heard(await world.enter(), 429, 45.0)
+
+    used = world.used()
+    assert (used.last_minute, used.last_hour, used.refused_minute, used.refused_hour) == (1, 9, 0, 1)
+    assert (used.throttled_hour, used.waits, used.budget) == (1, 45.0, Budget(10, 60.0))
+    world.clock.now += 2 * 3600.0
+    assert world.gate.usage() == []
+
+
+async def test_what_has_no_budget_is_counted_and_heeded():
+    world = World()
+    call = await world.gate.enter("GET", "https://prometheus.example/api/v1/query")
+    world.gate.heard(call, 429, 20.0)
+
+    with pytest.raises(CallRefusedError):
+        await world.gate.enter("GET", "https://prometheus.example/other")
+    assert (world.used("prometheus.example").budget, world.used("prometheus.example").last_hour) == (None, 1)
+
+
+def test_one_call_can_be_taken_by_the_clock_of_whoever_takes_it():
+    gate = Gate(Ledger({"cosmos_updates": Budget(25, 300.0)}), clock=lambda: 0.0)
+
+    assert [gate.take("cosmos_updates", "acc", float(second))[0] for second in range(25)] == [0.0] * 25
+    assert gate.take("cosmos_updates", "acc", 100.0)[0] == 200.0
+    assert gate.take("cosmos_updates", "other", 100.0)[0] == 0.0
+    assert gate.take("cosmos_updates", "acc", 300.0)[0] == 0.0
+    assert gate.take("cosmos_updates", "acc", 300.0)[0] == 1.0
