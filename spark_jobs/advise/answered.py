@@ -103,6 +103,32 @@ def saved(found: Answer) -> str:
     return f"{told}, {share:.0%} {'less' if less >= 0 else 'more'} than {TODAY}"
 
 
+GATES = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
+"""What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
+which something else than today's policy is to be taken, `late` those whose policy of today breaks the objective.
+"""
+
+
+def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
+    """What the gate goes by, but for `quarantined`. Where a target has no policy of today, nobody knows how good it is."""
+    questions = [found.question for found in answers]
+    bins = [round(each.whole * 3600 / each.recorded.width) for each in questions]
+    known = [round(each.hours * 3600 / each.recorded.width) for each in questions]
+    late = [
+        found.today.late > found.question.target.late if found.today is not None else None
+        for found in answers
+    ]
+    better = [found.choice.taken != TODAY for found in answers]
+    whole = None not in late
+    return {
+        "targets": len(answers),
+        "bins": sum(bins),
+        "unknown": sum(bins) - sum(known),
+        "better": sum(better) if whole else None,
+        "late": sum(map(bool, late)) if whole else None,
+    }
+
+
 FLAT = ("policy", "instance_hours", "late", "longest", "slow", "actions_per_hour", "flaps_per_hour", "score")
 
 

@@ -15,7 +15,7 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.advise import local, page
-from spark_jobs.advise.answered import Answer, answer, flat
+from spark_jobs.advise.answered import GATES, Answer, answer, counts, flat
 from spark_jobs.advise.question import Options
 from spark_jobs.advise.schemas import ADVICE, TAKEN
 from spark_jobs.advise.tasks import Done, Task, done_of, encoded, outcomes
@@ -25,6 +25,7 @@ from spark_jobs.backtest.job import extract, small_batches, workers_of
 from spark_jobs.backtest.schemas import PLANS
 from spark_jobs.backtest.transforms import histories, replayed, targets_of
 from spark_jobs.option_values import moment
+from spark_jobs.platform.gates import Limits, check, closed_by, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -54,10 +55,14 @@ class Settings:
     until: datetime | None = None
     app_settings: Mapping[str, str] | None = field(default=None, repr=False)
     """What the configuration and the scaling log's table refer to; None: the environment."""
+    allow: Limits = field(default_factory=dict)
+    """Of GATES."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError."""
+    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    was found than is allowed.
+    """
     check_format(settings.fmt)
     targets = local.read_targets(settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
@@ -137,13 +142,18 @@ def load(spark: SparkSession, results: Results, settings: Settings, answers: Seq
     results.write("advice", spark.createDataFrame(rows, ADVICE))
     taken = [(a.question.target.name, a.choice.taken, a.choice.why, a.toml) for a in answers]
     results.write("taken", spark.createDataFrame(taken, TAKEN))
+    told = {**counts(answers), "quarantined": set_aside(spark, settings.quarantine)}
+    closed = closed_by(settings.allow, told, GATES)
     results.tell(
         inputs={"arrivals": settings.arrivals, "log": settings.log},
-        counts={"targets": len(answers), "quarantined": set_aside(spark, settings.quarantine)},
+        counts=told,
         settings={"from": settings.since, "to": settings.until, "config": settings.config},
+        closed=closed,
     )
     results.publish()
-    return write_report(spark, page.report_of(answers), settings.output)
+    path = write_report(spark, page.report_of(answers), settings.output)
+    check(closed, path)
+    return path
 
 
 def command(
@@ -170,6 +180,7 @@ def command(
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
+    allow: cli.Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -192,8 +203,9 @@ def command(
     )
     folder, fmt = output or cli.default_output(NAME), check_format(format_)
     bounds = moment("--from", since), moment("--to", until)
+    limits = read_limits(allow or (), GATES)
     settings = Settings(
-        config, options, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root)
+        config, options, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

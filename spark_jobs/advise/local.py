@@ -27,13 +27,14 @@ from scaling.advice.load import Load
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from spark_jobs import cli
-from spark_jobs.advise.answered import Answer, answer, flat, headers, lines, saved
+from spark_jobs.advise.answered import GATES, Answer, answer, counts, flat, headers, lines, saved
 from spark_jobs.advise.question import Options, Question, prepare, queue_of
 from spark_jobs.backtest.candidates.grid import Targets
 from spark_jobs.backtest.local import write_rows
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.errors import InputError
+from spark_jobs.platform.gates import check, closed_by, read_limits
 
 console = Console()
 errors = Console(stderr=True)
@@ -267,11 +268,13 @@ def command(
     processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
     config: Config = CONFIG,
     root: cli.Root = Path(),
+    allow: cli.Allow = None,
 ) -> None:
     """What today's policy, Azure Monitor autoscale, KEDA and service_level would have made of recorded load.
 
     Instance-hours, money, late messages, and the policy to take, as TOML to paste. Writes one page with plots.
     """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
     options = options_of(
         service_rate=service_rate,
         concurrency=concurrency,
@@ -302,6 +305,7 @@ def command(
     page = report_of([found]).write(output)
     show(found)
     console.print(f"page: {page}", markup=False, soft_wrap=True)
+    check(closed_by(limits, counts([found]), GATES), str(page))
 
 
 if __name__ == "__main__":

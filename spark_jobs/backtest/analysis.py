@@ -11,7 +11,7 @@ from msgspec import Struct
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
-from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose_for_all, judge, judge_all
+from spark_jobs.backtest.candidates.recommend import Choice, Judged, Verdict, choose_for_all, judge, judge_all
 from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings, decisions
@@ -169,6 +169,25 @@ def evaluations(job: Job, comparison: Comparison) -> int:
         decisions(comparison.begin, comparison.end, spec, metric)
         for _, spec in job.policies(comparison.target)
     )
+
+
+GATES = {"unknown": "bins", "quarantined": "bins", "better": "targets", "undecided": "targets"}
+"""What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
+which the held-out part prefers another candidate to the running policy, `undecided` those for which it is too short to tell.
+"""
+
+
+def counts(found: Analysis) -> dict[str, float]:
+    """What the gate goes by, but for `quarantined`."""
+    verdicts = [judged.verdict for judged in found.judged.values()]
+    return {
+        "targets": len(found.choices),
+        "decisions": found.evaluations,
+        "bins": sum(each.bins for each in found.comparisons.values()),
+        "unknown": sum(each.unknown for each in found.comparisons.values()),
+        "better": verdicts.count(Verdict.BETTER),
+        "undecided": verdicts.count(Verdict.TOO_SHORT),
+    }
 
 
 class Advice(Struct, frozen=True):

@@ -21,10 +21,12 @@ from typer import Argument, Option
 from spark_jobs import cli
 from spark_jobs.backtest.analysis import (
     EVERYWHERE,
+    GATES,
     Analysis,
     Job,
     advice,
     analyse,
+    counts,
     plan_job,
     plotted,
     refused,
@@ -48,6 +50,7 @@ from spark_jobs.backtest.transforms import (
 from spark_jobs.backtest.work import Comparing
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment
+from spark_jobs.platform import gates
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
@@ -98,10 +101,14 @@ class Settings:
     until: datetime | None = None
     app_settings: Mapping[str, str] | None = field(default=None, repr=False)
     """What the configuration and the scaling log's table refer to; None: the environment."""
+    allow: gates.Limits = field(default_factory=dict)
+    """Of GATES."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError."""
+    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    was found than is allowed.
+    """
     check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
@@ -281,17 +288,18 @@ def load(spark: SparkSession, results: Results, settings: Settings, found: Analy
     """Writes recommendations and the report beside the scores; returns the report's path."""
     advised = [msgspec.structs.asdict(line) for line in advice(found)]
     results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
+    told = {**counts(found), "quarantined": set_aside(spark, settings.quarantine)}
+    closed = gates.closed_by(settings.allow, told, GATES)
     results.tell(
         inputs={"arrivals": settings.arrivals, "log": settings.log},
-        counts={
-            "targets": len(found.choices),
-            "decisions": found.evaluations,
-            "quarantined": set_aside(spark, settings.quarantine),
-        },
+        counts=told,
         settings={"from": settings.since, "to": settings.until, "config": settings.config},
+        closed=closed,
     )
     results.publish()
-    return write_report(spark, report_of(found), settings.output)
+    path = write_report(spark, report_of(found), settings.output)
+    gates.check(closed, path)
+    return path
 
 
 def command(
@@ -311,6 +319,7 @@ def command(
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
+    allow: cli.Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -321,7 +330,10 @@ def command(
     """
     folder, fmt = output or cli.default_output(NAME), check_format(format_)
     bounds = moment("--from", since), moment("--to", until)
-    settings = Settings(grid, config, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root))
+    limits = gates.read_limits(allow or (), GATES)
+    settings = Settings(
+        grid, config, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
+    )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
 

@@ -18,12 +18,15 @@ from typer import Argument, Option
 
 from foundation.settings_reader import ConfigError
 from scaling.service import registry
+from spark_jobs import cli
 from spark_jobs.backtest import work
 from spark_jobs.backtest.analysis import (
+    GATES,
     Analysis,
     Job,
     advice,
     analyse,
+    counts,
     evaluations,
     for_all,
     plan_job,
@@ -36,6 +39,7 @@ from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row, flat
 from spark_jobs.backtest.work import Prepared, Replayer
 from spark_jobs.errors import InputError
+from spark_jobs.platform.gates import check, closed_by, read_limits
 
 console = Console()
 errors = Console(stderr=True)
@@ -105,14 +109,14 @@ def _pool(processes: int) -> Iterator[Any]:
         yield run
 
 
-def write_rows(rows: Iterable[Any], path: Path) -> None:
-    """Rows as one Parquet file, complete or absent."""
+def write_rows(rows: Iterable[Any], path: Path, schema: Any = None) -> None:
+    """Rows as one Parquet file, complete or absent. Without a schema the rows tell it."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
     from pyarrow import parquet  # noqa: PLC0415
 
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_suffix(".part")
-    parquet.write_table(pa.Table.from_pylist(list(rows)), half)
+    parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)
     half.replace(path)
 
 
@@ -131,12 +135,14 @@ def command(
     config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
+    allow: cli.Allow = None,
 ) -> None:
     """Replays recorded load against a grid of rules: late messages, cost, actions, and what to set.
 
     The decisions are made by the product's own code; a queueing model answers them. The last part of the history is
     held out: what is recommended is judged there against the running policy.
     """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
     plan, targets = read_settings(grid, config, os.environ)
     readings = _read(arrivals, log, plan)
     found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
@@ -147,6 +153,7 @@ def command(
     page = report_of(found).write(output)
     show(found)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
+    check(closed_by(limits, counts(found), GATES), str(page))
 
 
 def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 
 import msgspec
 import numpy as np
@@ -149,7 +150,9 @@ class Series(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """The baseline and the recommended candidate of one target, side by side. `series` only where asked for."""
+    """The baseline and the recommended candidate of one target, side by side. `series` only where asked for; `unknown` of the
+    history's `bins` have no count.
+    """
 
     target: str
     begin: float
@@ -160,6 +163,8 @@ class Comparison(Struct, frozen=True):
     split: float
     series: tuple[Series, Series] | None = None
     notes: tuple[str, ...] = ()
+    bins: int = 0
+    unknown: int = 0
 
 
 class Scoring(Struct, frozen=True, tag="scoring"):
@@ -190,7 +195,8 @@ def compare(replayer: Replayer, work: Comparing) -> Comparison:
     series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if work.plot else None
     drawn = (series[0], series[1]) if series else None
     target, begin, end, rate = history.target, history.start, history.end, replayer.model.service_rate
-    return Comparison(target, begin, end, rate, theirs, ours, replayer.split, drawn, history.notes)
+    bins = len(history.arrivals), sum(map(isnan, history.arrivals))
+    return Comparison(target, begin, end, rate, theirs, ours, replayer.split, drawn, history.notes, *bins)
 
 
 def _blocks(replayer: Replayer, spec: PolicySpec, run: Trajectory, block: float) -> Blocks:

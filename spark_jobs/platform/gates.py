@@ -21,7 +21,7 @@ class Limit(Struct, frozen=True):
     share: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.count:,}" if self.share is None else f"{self.share:.4g}".rstrip("0") + " of all"
+        return f"{self.count:,}" if self.share is None else f"{self.share:.4g} of all"
 
 
 Limits = Mapping[str, Limit]
@@ -49,6 +49,15 @@ def _limit(text: str) -> Limit | None:
         return Limit(share=share(text))
     except ValueError:
         return None
+
+
+def closed_by(limits: Limits, counts: Mapping[str, float | None], gates: Mapping[str, str]) -> list[str]:
+    """As `exceeded`, where `gates` tells by name which of the counts the shares are of."""
+    return [
+        told
+        for name, limit in sorted(limits.items())
+        for told in exceeded({name: limit}, counts, counts[gates[name]] or 0.0)
+    ]
 
 
 def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -> list[str]:

@@ -1,6 +1,7 @@
 """The advice over many targets: the figures of `tidemark advise` for each of them, and problems of all told at once."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from spark_jobs.advise import local, page
 from spark_jobs.advise.answered import flat
 from spark_jobs.advise.job import Settings, run
 from spark_jobs.advise.question import Options, prepare
-from spark_jobs.errors import InputError
+from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.gates import Limit
 from tests.spark.result_files import read
 from tests.unit.spark_jobs.advise.test_advise_question import CONFIG, MONDAY
 
@@ -37,7 +39,9 @@ def test_spark_tells_the_figures_of_one_machine(spark, folder, monkeypatch, draw
     settings = Settings(
         folder / "tidemark.toml", OPTIONS, str(folder / "history.csv"), output=str(folder / "out")
     )
-    report = run(spark, settings)
+    with pytest.raises(GateClosedError, match="gate closed: unknown 4, allowed 3; report: ") as told:
+        run(spark, replace(settings, allow={"unknown": Limit(count=3)}))
+    report = str(told.value).rpartition(" ")[2]
     rows = read(settings.output, "advice").to_pylist()
 
     targets = local.read_targets(settings.config, {})

@@ -21,7 +21,8 @@ from spark_jobs.backtest.reading import merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.transforms import arrivals_as_readings
-from spark_jobs.errors import InputError
+from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
 
@@ -132,7 +133,11 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
         result_table(spark, str(given / "out"), "scores")
 
     batches = spark.conf.get(job_module.BATCH_SETTING)
-    page = run(spark, settings(given))
+    with pytest.raises(
+        GateClosedError, match="gate closed: unknown 23 of 2,499, allowed 0 of all; report: "
+    ) as told:
+        run(spark, replace(settings(given), allow={"unknown": Limit(share=0.0)}))
+    page = str(told.value).rpartition(" ")[2]
     assert spark.conf.get(job_module.BATCH_SETTING) == batches
 
     plan = read_grid(GRID, name="grid.toml")

@@ -99,9 +99,15 @@ def test_the_command_answers_for_a_plain_csv(folder):
         "EUR",
         "--processes",
         "1",
+        "--allow",
+        "unknown=0.1%",
     )
 
-    assert found.exit_code == 0, found.output
+    assert found.exit_code == 3, found.output
+    assert (
+        "gate closed: unknown 2 of 240, allowed 0.001 of all; report: advise-output/advice.html"
+        in found.output
+    )
     assert "today's policy" in found.output
     assert "0.83 % of the time is missing (2 min in 1 gap)" in found.output
     assert "less than a day" in found.output

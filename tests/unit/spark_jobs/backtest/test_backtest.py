@@ -14,8 +14,10 @@ from scaling.config.policy import Budget, Pace, RuleSpec
 from scaling.model import Reason
 from scaling.service import registry
 from spark_jobs.backtest import local
+from spark_jobs.backtest.analysis import counts
 from spark_jobs.backtest.candidates.grid import BASELINE, Targets, metric_of, read_grid
 from spark_jobs.backtest.candidates.recommend import (
+    Judged,
     Verdict,
     bootstrap,
     choose,
@@ -656,6 +658,21 @@ def test_the_two_parts_are_all_of_the_history(folder):
     assert sum(baseline) == pytest.approx(1800 / 60)
 
 
+def test_the_gate_counts_bins_without_arrivals_and_what_the_held_out_part_says(folder):
+    path = folder / "arrivals" / "north.csv"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:300], f"{lines[300].partition(',')[0]},", *lines[303:]]))
+    found, _ = ours(folder)
+    verdicts = dict(zip(found.judged, (Verdict.BETTER, Verdict.TOO_SHORT), strict=True))
+    told = {name: Judged(verdict) for name, verdict in verdicts.items()}
+
+    counted = counts(msgspec.structs.replace(found, judged=told))
+
+    assert counted == {
+        "targets": 2, "decisions": found.evaluations, "bins": 3600, "unknown": 3, "better": 1, "undecided": 1,
+    }  # fmt: skip
+
+
 def invoke(*arguments):
     """The exit status of `tidemark backtest`."""
     with pytest.raises(SystemExit) as ended:
@@ -663,15 +680,20 @@ def invoke(*arguments):
     return ended.value.code
 
 
-def test_the_command_writes_scores_recommendations_and_a_report_with_pictures(folder):
+def test_the_command_writes_scores_recommendations_and_a_report_with_pictures_and_then_closes_its_gate(
+    folder, capsys
+):
     out = folder / "out"
+    with (folder / "arrivals" / "north.csv").open("a") as file:
+        file.write(f"\n{NOW + 60 * 1801:.0f},5")  # after a minute that nobody knows
 
     status = invoke(
         folder / "grid.toml", "--arrivals", folder / "arrivals", "--config", folder / "tidemark.toml", "--output", out,
-        "--processes", 1,
+        "--processes", 1, "--allow", "unknown=0", "--allow", "better=2",
     )  # fmt: skip
 
-    assert status == 0
+    assert status == 3
+    assert "gate closed: unknown 1, allowed 0; report: " in capsys.readouterr().err
     page = (out / "backtest.html").read_text()
     assert {p.name for p in out.iterdir()} >= {
         "scores.parquet",

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from spark_jobs import cli
 from spark_jobs.errors import GateClosedError, InputError, JobError
-from spark_jobs.platform.gates import Limit, check, exceeded, read_limits
+from spark_jobs.platform.gates import Limit, check, closed_by, exceeded, read_limits
 from spark_jobs.platform.manifest import Manifest, Part, Told
 from spark_jobs.reports import runs
 from tidemark.__main__ import command_line
@@ -26,6 +26,12 @@ def test_limits_are_numbers_or_shares_and_what_is_beyond_them_is_told():
     ]
     assert exceeded({}, {"late": 9, "invalid": 9, "lost": None}, 10) == []
     assert exceeded({"late": Limit(share=0.1)}, {"late": 0.0}, 0) == []
+    assert exceeded({"late": Limit(share=0.0)}, {"late": 1.0}, 9) == ["late 1 of 9, allowed 0 of all"]
+    limits = {"late": Limit(share=0.1), "unknown": Limit(share=0.1)}
+    told = {"late": 2, "unknown": 2, "bins": 30, "targets": 10}
+    assert closed_by(limits, told, {"late": "targets", "unknown": "bins"}) == [
+        "late 2 of 10, allowed 0.1 of all"
+    ]
 
 
 @pytest.mark.parametrize("text", ["late", "late=", "late=-1", "late=many", "late=200%", "lates=0", "=0"])
