@@ -19,13 +19,15 @@ SUMMARIES: dict[str, str] = {
     "reconciliation": "Which events of the hub are neither in Cosmos DB nor dead letters. Exit status 3 if any.",
     "backtest": "Recorded metrics against a grid of rules: SLO misses, cost, actions, and what to set.",
     "advise": "Recorded load under today's policy, Azure Monitor, KEDA and service_level: cost, waits, what to set.",
+    "cost": "What Azure billed, by target and change: against a static peak, the shadow, autoscale of RU/s.",
+    "seasons": "What targets need by the hour of the week, as a schedule to paste, with its error.",
     "backfill": "Capture files into Cosmos DB through the consumer's sink, at a global rate, resumable.",
 }
 
 JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 """Command to module. A module has `command`, a typer function whose docstring is the help."""
 
-HERE = ("advise", "backtest", "telemetry-aggregation")
+HERE = ("advise", "backtest", "cost", "seasons", "telemetry-aggregation")
 """What runs on one machine without Spark, too: in a module `local` beside `job`."""
 
 COMMANDS = {"spark", "runs", *HERE}

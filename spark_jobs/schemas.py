@@ -54,11 +54,11 @@ null. An interval is identified by (`consumer`, `instance`, `at`), a checkpoint 
 DECISIONS = row_schema("""
     target text, at time, kind text, key text, line text, reason text, current long, desired long,
     by text, metrics numbers, proposed long, minimum long, maximum long, recommendation text,
-    inputs bytes, outcome text, from_capacity long, to_capacity long, reached long, action_id text
+    inputs bytes, outcome text, from_capacity long, to_capacity long, reached long, action_id text, shadow long
 """)
 """The scaling log: `scaling.model.LogEntry` with its recommendation and effect laid open. `kind` is "decision",
 "effect", "control" or "verify"; (`target`, `at`, `kind`, `key`) identify an entry, and a later copy replaces an earlier.
-`recommendation` is JSON, `inputs` what `scaling.analysis.replay.decode_inputs` reads.
+`recommendation` is JSON, `shadow` the capacity that the rules on paper imagined, `inputs` what `scaling.analysis.replay.decode_inputs` reads.
 """
 
 METRICS = row_schema("target text, metric text, at time, value double")

@@ -141,13 +141,17 @@ def read_log(path: Path, metric: str | None) -> Readings:
     """Backlogs and capacities of a scaling log: a file or folder of JSON lines, or an array as `tidemark log --json`
     prints it. Raises InputError.
     """
-    entries: list[LogEntry] = []
-    for file in _files(path, (".json", ".jsonl", ".json.gz", ".jsonl.gz")):
-        entries += _entries(file)
+    entries = read_entries(path)
     found = from_entries(entries, metric)
     if not found:
         raise InputError(f"{path}: {len(entries)} entries, none of them a decision with metrics")
     return found
+
+
+def read_entries(path: Path) -> list[LogEntry]:
+    """All entries of a scaling log, as `read_log` accepts it. Raises InputError."""
+    files = _files(path, (".json", ".jsonl", ".json.gz", ".jsonl.gz"))
+    return [entry for file in files for entry in _entries(file)]
 
 
 def _entries(file: Path) -> list[LogEntry]:

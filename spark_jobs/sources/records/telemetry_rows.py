@@ -37,6 +37,10 @@ class _Effect(Struct):
     reached: int | None
 
 
+class _Shadow(Struct):
+    current: int
+
+
 class _Entry(Struct):
     """A `scaling.model.LogEntry` as JSON has it: NaN is null there."""
 
@@ -53,6 +57,7 @@ class _Entry(Struct):
     by: str | None = None
     metrics: dict[str, float | None] = {}
     inputs: bytes | None = None
+    shadow: _Shadow | None = None
 
 
 _entry = msgspec.json.Decoder(_Entry)
@@ -94,6 +99,7 @@ def decision_row(line: bytes) -> Row:
     metrics = {name: value for name, value in entry.metrics.items() if value is not None}
     row = {name: getattr(entry, name) for name in ("target", "kind", "key", "line", "reason", "by", "inputs")}
     row |= {"at": moment(entry.at), "current": entry.current, "desired": entry.desired}
+    row |= {"shadow": None if entry.shadow is None else entry.shadow.current}
     row |= {"metrics": list(metrics.items()), "recommendation": text}
     for part in (recommendation, entry.effect):
         if part is not None:

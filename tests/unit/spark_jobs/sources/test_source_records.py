@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord, PartitionRecord
-from scaling.log_entry import LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, EffectOutcome, Reason, Recommendation
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row, event_time
 from spark_jobs.sources.records.records import RejectedError, parsed, records, unpacked
@@ -161,7 +161,8 @@ def entry(**changes):
 
 
 def test_a_decision_is_laid_open():
-    row = decision_row(msgspec.json.encode(entry(inputs=b"\x01\xff")))
+    said = ShadowSaid(3, 4, 4, "scale_out", "")
+    row = decision_row(msgspec.json.encode(entry(inputs=b"\x01\xff", shadow=said)))
 
     assert msgspec.json.decode(row.pop("recommendation"), type=Recommendation) == recommendation()
     assert row == {
@@ -179,6 +180,7 @@ def test_a_decision_is_laid_open():
         "proposed": 5,
         "minimum": 1,
         "maximum": 10,
+        "shadow": 3,
     }
 
 

@@ -1,0 +1,152 @@
+"""Rows of Azure's cost exports as charges of a resource and a day: FOCUS 1.0, and actual or amortized costs of before. Pure.
+
+Columns by Microsoft's pages on the schemas of cost and usage details (FOCUS 1.0, EA, MCA, pay-as-you-go), in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from spark_jobs.errors import InputError
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "resource": ("resourceid", "instanceid", "instancename"),
+    "day": ("chargeperiodstart", "date", "usagedatetime"),
+    "amount": ("billedcost", "costinbillingcurrency", "pretaxcost", "cost"),
+    "quantity": ("consumedquantity", "quantity", "usagequantity"),
+    "currency": ("billingcurrency", "billingcurrencycode", "currency"),
+    "category": ("chargecategory", "chargetype"),
+    "meter": ("x_skumetername", "metername"),
+    "group": ("x_skumetersubcategory", "metersubcategory"),
+}
+"""What is read, by the names it has; the first one that is there counts."""
+
+NEEDED = ("resource", "day", "amount")
+
+_AMERICAN = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+_REQUEST_UNITS = re.compile(r"\bRUs?(/s)?\b", re.IGNORECASE)
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+class Charge(Struct, frozen=True):
+    """Of one resource (`resource` as `billed_id` gives it) on one day (UTC, since 1970). `quantity` is of whatever its meter
+    counts, None where the export does not say. `usage` tells charges for use from purchases, refunds and taxes.
+    """
+
+    resource: str
+    day: int
+    amount: float
+    quantity: float | None = None
+    currency: str = ""
+    usage: bool = True
+    request_units: bool = False
+    autoscale: bool = False
+
+
+def billed_id(resource_id: str) -> str:
+    """The resource that the bill names for it: of a Cosmos DB database or container its account. Ids have no case."""
+    return resource_id.strip().rstrip("/").lower().partition("/sqldatabases/")[0]
+
+
+def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str, str]:
+    """What is read, to the column as the file writes it. `amount` is asked for by name. Raises InputError."""
+    known = {name.strip().lower(): name for name in names}
+    accepted = COLUMNS if amount is None else {**COLUMNS, "amount": (amount.lower(),)}
+    found = {
+        what: known[each]
+        for what, columns in accepted.items()
+        for each in [next((name for name in columns if name in known), "")]
+        if each
+    }
+    if missing := [what for what in NEEDED if what not in found]:
+        told = "; ".join(f"{what}: {' or '.join(accepted[what])}" for what in missing)
+        raise InputError(
+            f"{where} is no cost export: it has the columns {', '.join(names)}; accepted: {told}"
+        )
+    return found
+
+
+def charges_of(
+    rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], wanted: Collection[str], where: str
+) -> Iterator[Charge]:
+    """The charges of resources that are `wanted`. Raises InputError naming row and column."""
+    for number, row in enumerate(rows, start=2):
+        if None in row:  # what the reader of CSV makes of cells beyond the header
+            raise InputError(f"{where}, row {number}: it has more cells than the file has columns")
+        resource = billed_id(str(row[columns["resource"]] or ""))
+        if resource in wanted:
+            yield _charge(resource, row, columns, f"{where}, row {number}")
+
+
+def _charge(resource: str, row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Charge:
+    def text(what: str) -> str:
+        return str(row.get(columns.get(what, "")) or "")
+
+    meter = f"{text('group')} {text('meter')}"
+    given = row.get(columns.get("quantity", ""))
+    return Charge(
+        resource,
+        _day(row[columns["day"]], f"{where}, column {columns['day']}"),
+        _number(row[columns["amount"]], f"{where}, column {columns['amount']}"),
+        None if given in (None, "") else _number(given, f"{where}, column {columns['quantity']}"),
+        text("currency").upper(),
+        text("category").lower() in ("", "usage"),
+        _REQUEST_UNITS.search(meter) is not None,
+        "autoscale" in meter.lower(),
+    )
+
+
+def _number(value: Any, where: str) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = float("nan")
+    if not isfinite(found):
+        raise InputError(f"{where}: found {value!r}; accepted is a number")
+    return found
+
+
+def _day(value: Any, where: str) -> int:
+    """Exports write 2026-11-21T00:00Z, 2026-11-21, or 11/21/2026: month first, whatever the country."""
+    try:
+        if isinstance(value, datetime):
+            moment = value if value.tzinfo is None else value.astimezone(UTC)
+            return moment.toordinal() - _EPOCH
+        if isinstance(value, date):
+            return value.toordinal() - _EPOCH
+        if american := _AMERICAN.match(str(value).strip()):
+            month, day, year = map(int, american.groups())
+            return date(year, month, day).toordinal() - _EPOCH
+        moment = datetime.fromisoformat(str(value).strip())
+        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).toordinal() - _EPOCH
+    except ValueError:
+        raise InputError(
+            f"{where}: found {value!r}; accepted are 2026-11-21, 2026-11-21T00:00Z and 11/21/2026"
+        ) from None
+
+
+# -- which files of an export count ------------------------------------------------------------------------
+
+_PERIOD = re.compile(r"^(?P<period>.*/\d{8}-\d{8})/(?P<run>[^/]+)/")
+
+
+def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
+    """Of files with their times, those that count. An export of the month to date writes all of the month again in each run,
+    in a folder of its own below that of the period (20261101-20261130): the newest run of a period has all of it.
+    """
+    found = sorted(files)
+    newest: dict[str, tuple[float, str]] = {}
+    for path, at in found:
+        if match := _PERIOD.match(path):
+            newest[match["period"]] = max(newest.get(match["period"], (0.0, "")), (at, match["run"]))
+    return [
+        path
+        for path, _ in found
+        if (match := _PERIOD.match(path)) is None or newest[match["period"]][1] == match["run"]
+    ]

@@ -1,0 +1,228 @@
+"""`tidemark spark cost`: the costs of many targets, with the figures of `tidemark cost`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType
+from typer import Option
+
+from spark_jobs import cli
+from spark_jobs.advise.local import CONFIG, read_targets
+from spark_jobs.backtest.job import small_batches
+from spark_jobs.cost import local, page, tables
+from spark_jobs.cost.account import Account, Billed, totals
+from spark_jobs.cost.charges import newest_runs
+from spark_jobs.cost.files import ENDINGS
+from spark_jobs.cost.local import GATES, one_currency
+from spark_jobs.cost.targets import Options, billed_targets
+from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, account_of, accounts_in, charges_in
+from spark_jobs.errors import InputError
+from spark_jobs.option_values import check_span, moment
+from spark_jobs.platform import gates
+from spark_jobs.platform.failures import input_errors
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import between, cached, collected
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.schemas import row_schema
+from spark_jobs.sources.files.spark_files import set_aside
+from spark_jobs.sources.records.telemetry import read_decisions
+from spark_jobs.sources.registration import spark_session
+
+NAME = "cost"
+
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Paths: `config` is read by the driver, `costs` and `log` by Spark."""
+
+    costs: str
+    log: str
+    options: Options
+    config: Path = CONFIG
+    output: str = cli.default_output(NAME)
+    fmt: str = "parquet"
+    quarantine: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """What the configuration and the scaling log's table refer to; None: the environment."""
+    allow: gates.Limits = field(default_factory=dict)
+    """Of GATES."""
+
+
+def run(spark: SparkSession, settings: Settings) -> str:
+    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    was found than is allowed.
+    """
+    check_format(settings.fmt)
+    check_span(settings.since, settings.until)
+    known = os.environ if settings.app_settings is None else settings.app_settings
+    billed = billed_targets(read_targets(settings.config, known), known, settings.options)
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
+    wanted = frozenset(each.resource for each in billed.values())
+    charges = read_charges(spark, settings.costs, wanted, settings.options.amount)
+    with input_errors(), small_batches(spark), cached(charges):
+        with watch(spark, "reading the exports"):
+            [told] = collected(charges.agg(F.max("day").alias("last"), F.collect_set("currency").alias("in")))
+        one_currency(told["in"])
+        together = _by_target(spark, read_log(spark, settings), charges, billed)
+        work = partial(accounts_in, billed=billed, options=settings.options, last_day=told["last"])
+        with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
+            return load(spark, results, settings, accounts)
+
+
+def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
+    """CHARGES of the files that count. Raises InputError where there are none."""
+    endings = ",".join(f"*{ending}" for ending in ENDINGS)
+    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    try:
+        files = reader.option("pathGlobFilter", f"{{{endings}}}").load(path)
+        known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
+    except AnalysisException as error:
+        raise InputError(f"--costs {path} cannot be read: {str(error).splitlines()[0]}") from error
+    if not known:
+        raise InputError(f"--costs {path} holds no files that end in {' or '.join(ENDINGS)}")
+    counts = set(newest_runs((row["path"], row["at"]) for row in known))
+    old = [row["path"] for row in known if row["path"] not in counts]
+    if old:
+        files = files.where(~F.col("path").isin(old))
+    work = partial(charges_in, wanted=wanted, amount=amount)
+    return files.select("path", "content").mapInArrow(work, row_schema(CHARGES))
+
+
+def read_log(spark: SparkSession, settings: Settings) -> DataFrame:
+    """The target, and SEEN, of the scaling log in the time asked for."""
+    entries = read_decisions(
+        spark,
+        settings.log,
+        quarantine=settings.quarantine,
+        settings=settings.app_settings,
+        since=settings.since,
+        until=settings.until,
+    )
+    used, wish = settings.options.used, F.col("desired") != F.col("current")
+    return between(entries, "at", settings.since, settings.until).select(
+        "target",
+        (F.unix_micros("at") / 1_000_000).alias("at"),
+        *("kind", "current", "desired", "outcome", "reached"),
+        F.when(wish, F.col("reason")).otherwise("").alias("reason"),
+        F.when(wish, F.col("line")).otherwise("").alias("line"),
+        "shadow",
+        (F.lit(None).cast("double") if used is None else F.col("metrics")[used]).alias("used"),
+    )
+
+
+def _by_target(
+    spark: SparkSession, log: DataFrame, charges: DataFrame, billed: Mapping[str, Billed]
+) -> DataFrame:
+    """Rows of a target and a day, with the day's log or charges; a target's rows are one task's."""
+    seen, charge = row_schema(SEEN), row_schema(CHARGES)
+    owners = [(name, each.resource) for name, each in billed.items() if each.resource]
+    owned = spark.createDataFrame(owners, "target string, resource string")
+    of_log = log.groupBy("target", F.floor(F.col("at") / DAY).alias("day")).agg(
+        F.collect_list(F.struct(*seen.fieldNames())).alias("seen"),
+        F.lit(None).cast(ArrayType(charge)).alias("charges"),
+    )
+    of_bill = (
+        charges.join(F.broadcast(owned), on="resource", how="inner")
+        .groupBy("target", "day")
+        .agg(
+            F.lit(None).cast(ArrayType(seen)).alias("seen"),
+            F.collect_list(F.struct(*charge.fieldNames())).alias("charges"),
+        )
+    )
+    both = of_log.unionByName(of_bill).select("target", "day", "seen", "charges")
+    return both.repartition("target").sortWithinPartitions("target", "day")
+
+
+def load(spark: SparkSession, results: Results, settings: Settings, frame: DataFrame) -> str:
+    """Writes the tables and the report; returns the report's path."""
+    with watch(spark, "joining bills and capacities"):
+        rows = collected(frame.select("target", "account").orderBy("target"))
+    if not rows:
+        raise InputError(
+            f"--log {settings.log} tells no capacity in the time asked for; a scaling log is accepted"
+        )
+    accounts = [account_of(bytes(row["account"])) for row in rows]
+    with watch(spark, f"writing {settings.output}"):
+        for name in tables.ALL:
+            results.write(name, frame.select(F.explode(name).alias("row")).select("row.*"))
+        drawn = frame.where(F.col("target").isin(page.most(accounts))).select("target", "whole")
+        whole = {row["target"]: account_of(bytes(row["whole"])) for row in collected(drawn)}
+    told = {**totals(accounts), "quarantined": set_aside(spark, settings.quarantine)}
+    closed = gates.closed_by(settings.allow, told, GATES)
+    results.tell(
+        inputs={"costs": settings.costs, "log": settings.log},
+        counts=told,
+        settings={"from": settings.since, "to": settings.until, "config": settings.config},
+        closed=closed,
+    )
+    results.publish()
+    path = write_report(spark, page.report_of(_drawn(accounts, whole)), settings.output)
+    gates.check(closed, path)
+    return path
+
+
+def _drawn(accounts: Sequence[Account], whole: Mapping[str, Account]) -> list[Account]:
+    return [whole.get(each.billed.target, each) for each in accounts]
+
+
+def command(
+    costs: Annotated[
+        str,
+        Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
+    ],
+    log: Annotated[str, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")],
+    since: cli.Since = None,
+    until: cli.Until = None,
+    config: local.Config = CONFIG,
+    resource: local.Resource = None,
+    price: local.Prices = None,
+    ru_target: local.RuTargets = None,
+    used: local.Used = None,
+    amount: local.Amount = None,
+    hold: local.Hold = local.HOLD,
+    root: cli.Root = Path(),
+    output: cli.Output = None,
+    format_: cli.Format = "parquet",
+    quarantine: cli.Quarantine = None,
+    allow: cli.Allow = None,
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
+) -> None:
+    """What Azure billed, joined with the scaling log: money by target and by change, against a static peak and the shadow.
+
+    For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
+    a report. For the log of one machine `tidemark cost` does the same without Spark.
+    """
+    options = local.options_of(
+        resource=resource, price=price, ru_target=ru_target, used=used, hold=hold, amount=amount
+    )
+    folder, fmt = output or cli.default_output(NAME), check_format(format_)
+    bounds = moment("--from", since), moment("--to", until)
+    limits = gates.read_limits(allow or (), GATES)
+    settings = Settings(
+        costs, log, options, config, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
+    )
+    spark = spark_session(NAME, cores=cores, memory=memory)
+    typer.echo(run(spark, settings))
+
+
+if __name__ == "__main__":
+    cli.run_command(command)

@@ -1,0 +1,194 @@
+"""`tidemark cost`: cost exports and the scaling log on one machine, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer import Option
+
+from foundation.sanitize import one_line
+from spark_jobs import cli
+from spark_jobs.advise.local import CONFIG, read_targets
+from spark_jobs.arrow_columns import arrow_columns
+from spark_jobs.backtest.local import write_rows
+from spark_jobs.backtest.reading import read_entries
+from spark_jobs.cost import tables
+from spark_jobs.cost.account import Account, Billed, account, totals
+from spark_jobs.cost.charges import Charge
+from spark_jobs.cost.files import export_files, read_export, seen_of
+from spark_jobs.cost.spans import Seen
+from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, unnamed
+from spark_jobs.errors import InputError
+from spark_jobs.option_values import check_span, moment, seconds
+from spark_jobs.platform.gates import check, closed_by, read_limits
+
+console = Console()
+
+GATES = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
+"""What --allow knows, and what its shares are of. `unknown` are hours of which the log tells no capacity."""
+
+# -- options, shared with the job on Spark ---------------------------------------------------------------
+
+Config = Annotated[Path, Option(help="The configuration, which says which resource a target is.")]
+Resource = Annotated[
+    list[str] | None,
+    Option(help="TARGET=RESOURCE_ID, where the configuration does not say it. Repeat per target."),
+]
+Prices = Annotated[
+    list[str] | None,
+    Option(
+        "--price",
+        help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. Otherwise the export tells it.",
+    ),
+]
+RuTargets = Annotated[
+    list[str] | None, Option("--ru-target", help="A target in RU/s, where the configuration does not say it.")
+]
+Used = Annotated[
+    str | None, Option(help="The metric of the log that counts the RU/s in use, for the advice on autoscale.")
+]
+Amount = Annotated[
+    str | None,
+    Option(
+        help="The column that is the money, such as EffectiveCost.", show_default="the export's actual cost"
+    ),
+]
+Hold = Annotated[str, Option(help="How long a capacity in the log holds where nothing follows.")]
+HOLD = "15m"
+
+
+def options_of(
+    *,
+    resource: list[str] | None,
+    price: list[str] | None,
+    ru_target: list[str] | None,
+    used: str | None,
+    hold: str,
+    amount: str | None,
+) -> Options:
+    """Raises InputError naming the option that cannot be read."""
+    return Options(
+        pairs("--resource", resource or ()),
+        prices_of(price or ()),
+        frozenset(ru_target or ()),
+        used,
+        seconds("--hold", hold),
+        amount,
+    )
+
+
+# -- one machine ------------------------------------------------------------------------------------------
+
+
+def accounts_of(
+    seen: Mapping[str, list[Seen]], charges: list[Charge], billed: Mapping[str, Billed], options: Options
+) -> list[Account]:
+    """Of all targets in the log, by name. Raises InputError for charges in several currencies."""
+    one_currency({each.currency for each in charges})
+    last = max((each.day for each in charges), default=None)
+    own: dict[str, list[Charge]] = {}
+    for each in charges:
+        own.setdefault(each.resource, []).append(each)
+    asked = {name: billed.get(name) or unnamed(name, options) for name in sorted(seen)}
+    return [account(asked[name], seen[name], own.get(asked[name].resource, ()), last) for name in asked]
+
+
+def one_currency(found: Collection[str]) -> None:
+    """Raises InputError where there are several."""
+    if len(found) > 1:
+        raise InputError(
+            f"--costs has charges in {', '.join(sorted(found))}; accepted: one currency; give the exports one at a time"
+        )
+
+
+def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[Seen]]:
+    """The log by target, of those whose capacity it tells. Raises InputError where it tells none of that time."""
+    first, end = -inf if since is None else since.timestamp(), inf if until is None else until.timestamp()
+    found: dict[str, list[Seen]] = {}
+    for entry in read_entries(log):
+        if first <= entry.at < end:
+            found.setdefault(entry.target, []).append(seen_of(entry))
+    known = {name: own for name, own in found.items() if any(each.capacity is not None for each in own)}
+    if not known:
+        raise InputError(f"--log {log} tells no capacity in the time asked for; a scaling log is accepted")
+    return known
+
+
+def show(accounts: list[Account]) -> None:
+    """The targets on the terminal."""
+    from spark_jobs.cost.page import HEADERS, line  # noqa: PLC0415 - matplotlib takes a second
+
+    table = Table(*HEADERS[:-1], box=SIMPLE, pad_edge=False)
+    for each in accounts:
+        cells = line(each)
+        table.add_row(
+            *(f"{cell:,.1f}" if isinstance(cell, float) else escape(str(cell or "-")) for cell in cells[:-1])
+        )
+    console.print(table)
+    for each in accounts:
+        for told in (each.advice, *each.notes):
+            if told:
+                console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
+
+
+def command(
+    costs: Annotated[
+        Path,
+        Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
+    ],
+    log: Annotated[Path, Option(help="Scaling log as JSON. See `tidemark log --json`.")],
+    since: cli.Since = None,
+    until: cli.Until = None,
+    config: Config = CONFIG,
+    resource: Resource = None,
+    price: Prices = None,
+    ru_target: RuTargets = None,
+    used: Used = None,
+    amount: Amount = None,
+    hold: Hold = HOLD,
+    output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("cost-output"),
+    root: cli.Root = Path(),
+    allow: cli.Allow = None,
+) -> None:
+    """What Azure billed, joined with the scaling log: money by target and by change, against a static peak and the shadow.
+
+    For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
+    one page with plots.
+    """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    options = options_of(
+        resource=resource, price=price, ru_target=ru_target, used=used, hold=hold, amount=amount
+    )
+    begin, end = moment("--from", since), moment("--to", until)
+    check_span(begin, end)
+    settings = cli.app_settings(root)
+    billed = billed_targets(read_targets(config, settings), settings, options)
+    seen = read_seen(log, begin, end)
+    wanted = frozenset(each.resource for each in billed.values())
+    charges = [
+        charge
+        for file in export_files(costs)
+        for charge in read_export(str(file), file.read_bytes(), wanted, options.amount)
+    ]
+    accounts = accounts_of(seen, charges, billed, options)
+    from spark_jobs.cost.page import report_of  # noqa: PLC0415 - as above
+
+    for name, columns in tables.ALL.items():
+        rows = (row for each in accounts for row in tables.rows_of(each)[name])
+        write_rows(rows, output / f"{name}.parquet", arrow_columns(columns))
+    page = report_of(accounts).write(output)
+    show(accounts)
+    console.print(f"page: {page}", markup=False, soft_wrap=True)
+    check(closed_by(limits, totals(accounts), GATES), str(page))
+
+
+if __name__ == "__main__":
+    cli.run_command(command)

@@ -1,0 +1,90 @@
+"""What Spark's workers do: files of exports to charges; one target's log and charges to its account. No Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import structs
+
+from spark_jobs.arrow_columns import arrow_columns
+from spark_jobs.cost import tables
+from spark_jobs.cost.account import Account, Billed, account
+from spark_jobs.cost.charges import Charge
+from spark_jobs.cost.files import read_export
+from spark_jobs.cost.spans import Seen
+from spark_jobs.cost.targets import Options, unnamed
+
+CHARGES = """
+    resource text, day long, amount double, quantity double, currency text, usage flag, request_units flag, autoscale flag
+"""
+"""As `charges.Charge`."""
+
+SEEN = """
+    at double, kind text, current long, desired long, outcome text, reached long, reason text, line text, shadow long, used double
+"""
+"""As `spans.Seen`; `used` is the metric of that name."""
+
+ROWS = {name: pa.struct(list(arrow_columns(text))) for name, text in tables.ALL.items()}
+
+ACCOUNTS = pa.schema(
+    [
+        ("target", pa.string()),
+        ("account", pa.binary()),
+        ("whole", pa.binary()),
+        *((name, pa.list_(row)) for name, row in ROWS.items()),
+    ]
+)
+"""An account without what goes on for days, the whole of it, and the rows of its tables."""
+
+account_of: Callable[[bytes], Account] = msgspec.msgpack.Decoder(Account).decode
+
+
+def charges_in(
+    batches: Iterable[pa.RecordBatch], wanted: frozenset[str], amount: str | None
+) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: path and content in, CHARGES out. Raises InputError for what is no export."""
+    schema = arrow_columns(CHARGES)
+    for batch in batches:
+        for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            data = memoryview(content.as_buffer()).cast("B")
+            rows = [structs.asdict(each) for each in read_export(path.as_py(), data, wanted, amount)]
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def accounts_in(
+    batches: Iterable[pa.RecordBatch], billed: Mapping[str, Billed], options: Options, last_day: int | None
+) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: rows by target, each a day of its log or of its charges, in; ACCOUNTS out. One target is held at a time;
+    one whose log tells no capacity has none.
+    """
+    days = (row for batch in batches for row in batch.to_pylist())
+    for target, own in groupby(days, key=itemgetter("target")):
+        seen: list[Seen] = []
+        charges: list[Charge] = []
+        for day in own:
+            seen += [_seen(row, options.used) for row in day["seen"] or ()]
+            charges += [Charge(**row) for row in day["charges"] or ()]
+        if all(each.capacity is None for each in seen):
+            continue
+        found = account(billed.get(target) or unnamed(target, options), seen, charges, last_day)
+        short = structs.replace(found, days=[], hours=[], changes=[])
+        row = {
+            "target": target,
+            "account": _encoded(short),
+            "whole": _encoded(found),
+            **tables.rows_of(found),
+        }
+        yield pa.RecordBatch.from_pylist([row], schema=ACCOUNTS)
+
+
+_encoded = msgspec.msgpack.Encoder().encode
+
+
+def _seen(row: dict[str, Any], used: str | None) -> Seen:
+    value = row.pop("used")
+    return Seen(**row, metrics={} if used is None or value is None else {used: value})

@@ -1,0 +1,81 @@
+"""The costs through Spark: the figures of one machine, of files in every shape, and a gate that closes after all is written."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scaling.log_entry import LogEntry, LogKind, ShadowSaid
+from spark_jobs.cost import tables
+from spark_jobs.cost.files import export_files, read_export
+from spark_jobs.cost.job import Settings, run
+from spark_jobs.cost.local import accounts_of, read_seen
+from spark_jobs.cost.targets import Options, billed_targets
+from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.gates import Limit
+from tests.spark.result_files import read
+from tests.unit.spark_jobs.cost.test_costs import CLASSIC, FOCUS, PLAN, START
+
+OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)
+"""The database's charges are nobody's: which resource it is, is not said."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    costs = tmp_path / "costs"
+    costs.mkdir()
+    (costs / "focus.csv").write_text(FOCUS)
+    (costs / "classic.csv").write_text(CLASSIC.replace("01/01/2026", "01/02/2026"))
+    entries = []
+    for n in range(20):
+        at, shadow = START + 3 * 3600.0 * n, ShadowSaid(1, 1, 1, "", "")
+        capacity = 2 + n // 9
+        entries.append(
+            LogEntry("orders", at, LogKind.DECISION, "d", f"line {n}", "why", capacity, 3, shadow=shadow)
+        )
+        entries.append(
+            LogEntry("db", at, LogKind.DECISION, "d", "", "", 1000 * capacity, metrics={"used": 150.0 * n})
+        )
+    entries.append(LogEntry("other", START, LogKind.CONTROL, "c", "", ""))
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "log.jsonl").write_bytes(msgspec.json.Encoder().encode_lines([*entries, entries[3]]))
+    return tmp_path
+
+
+def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, folder):
+    settings = Settings(
+        str(folder / "costs"), str(folder / "log"), OPTIONS, output=str(folder / "out"), app_settings={}
+    )
+    with pytest.raises(GateClosedError, match="gate closed: unpriced 1, allowed 0; report: ") as told:
+        run(spark, replace(settings, allow={"unpriced": Limit(count=0)}))
+    assert "orders" in Path(str(told.value).rpartition(" ")[2]).read_text()
+
+    billed = billed_targets(None, {}, OPTIONS)
+    wanted = frozenset(each.resource for each in billed.values())
+    charges = [
+        charge
+        for file in export_files(folder / "costs")
+        for charge in read_export(str(file), file.read_bytes(), wanted, None)
+    ]
+    seen = read_seen(folder / "log", None, None)
+    expected = [tables.rows_of(each) for each in accounts_of(seen, charges, billed, OPTIONS)]
+    assert len(expected) == 2  # nothing tells a capacity of the other
+    assert expected[1]["targets"][0]["money"] is not None
+    assert expected[0]["hours"][-1]["autoscale_unit_hours"] > 0
+    for name in tables.ALL:
+        ours = [row for each in expected for row in each[name]]
+        assert sorted(read(settings.output, name).to_pylist(), key=str) == sorted(ours, key=str)
+
+
+def test_what_is_no_export_is_told_by_its_file(spark, folder):
+    settings = Settings(
+        str(folder / "costs"), str(folder / "log"), OPTIONS, output=str(folder / "out"), app_settings={}
+    )
+    (folder / "costs" / "focus.csv").write_text(json.dumps({"a": 1}))
+
+    with pytest.raises(InputError, match=r"focus\.csv is no cost export"):
+        run(spark, settings)
+    with pytest.raises(InputError, match=r"--costs .*none cannot be read"):
+        run(spark, replace(settings, costs=str(folder / "none")))
