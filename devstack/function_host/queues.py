@@ -12,14 +12,17 @@ from typing import Any
 import azure.functions as func
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
 from azure.functions.queue import QueueMessage
-from azure.storage.queue import QueueMessage as StoredMessage
-from azure.storage.queue.aio import QueueClient, QueueServiceClient
+from azure.storage.queue.aio import QueueClient
 
 from devstack.function_host.settings import QueueOptions, connection_string
+from foundation.azure.queue_requests import QueueRequests, Taken
+from foundation.azure.storage_requests import StorageWire
 
 logger = logging.getLogger("devstack.function_host")
 
 POISON_SUFFIX = "-poison"
+
+_RETRIES = 2
 
 _DEFAULT_LEASE_S = 600.0  # the real host's, for every message
 _MINIMUM_POLLING_INTERVAL_S = 0.1  # the real host's
@@ -31,17 +34,18 @@ class StorageQueues:
     def __init__(self, settings: Mapping[str, str], options: QueueOptions) -> None:
         self._settings = settings
         self._options = options
-        self._services: dict[str, QueueServiceClient] = {}
+        self._wire = StorageWire({})
+        self._queues: dict[tuple[str, str], QueueRequests] = {}
 
-    def client(self, connection: str, queue_name: str, *, where: str) -> QueueClient:
+    def client(self, connection: str, queue_name: str, *, where: str) -> QueueRequests:
         """A client for a queue; contents are as on the wire. Raises HostError for an unknown connection."""
         text = connection_string(connection, self._settings, where=where)
-        if text not in self._services:
-            # The SDK's default is to wait 15 s before its first retry: far too slow to see a local server come up.
-            self._services[text] = QueueServiceClient.from_connection_string(
-                text, retry_total=2, initial_backoff=1, increment_base=2
-            )
-        return self._services[text].get_queue_client(queue_name)
+        if (text, queue_name) not in self._queues:
+            sdk = QueueClient.from_connection_string(
+                text, queue_name
+            )  # reads the connection string, sends nothing
+            self._queues[text, queue_name] = QueueRequests(sdk, self._wire, _RETRIES)
+        return self._queues[text, queue_name]
 
     async def send(self, binding: Mapping[str, Any], bodies: Sequence[str | bytes]) -> None:
         """Send to the queue of an output binding, in order; make the queue if there is none."""
@@ -63,19 +67,17 @@ class StorageQueues:
             raise ValueError(f"not base64, which host.json messageEncoding asks for: {error}") from error
 
     async def aclose(self) -> None:
-        for service in self._services.values():
-            await service.close()
-        self._services.clear()
+        await self._wire.aclose()
 
 
-async def send_raw(client: QueueClient, content: str) -> None:
+async def send_raw(client: QueueRequests, content: str) -> None:
     """Send content as it is to go over the wire; make the queue if there is none."""
     try:
-        await client.send_message(content)
+        await client.put(content)
     except ResourceNotFoundError:
         with contextlib.suppress(ResourceExistsError):  # somebody else was faster
-            await client.create_queue()
-        await client.send_message(content)
+            await client.create()
+        await client.put(content)
 
 
 class QueueListener:
@@ -84,8 +86,8 @@ class QueueListener:
     def __init__(
         self,
         queues: StorageQueues,
-        client: QueueClient,
-        poison: QueueClient | None,
+        client: QueueRequests,
+        poison: QueueRequests | None,
         options: QueueOptions,
         process: Callable[[func.QueueMessage], Awaitable[bool]],
     ) -> None:
@@ -113,56 +115,50 @@ class QueueListener:
     def _longer(self, pause_s: float) -> float:
         return min(max(2 * pause_s, _MINIMUM_POLLING_INTERVAL_S), self._options.max_polling_interval_s)
 
-    async def _receive(self) -> list[StoredMessage]:
-        pages = self._client.receive_messages(
-            messages_per_page=self._options.batch_size, visibility_timeout=_whole_seconds(self._lease_s)
-        ).by_page()
+    async def _receive(self) -> list[Taken]:
         try:
-            async for page in pages:
-                return [message async for message in page]
+            return await self._client.take(self._options.batch_size, hidden_s=_whole_seconds(self._lease_s))
         except ResourceNotFoundError:
-            logger.debug("queue %s does not exist yet", self._client.queue_name)
+            logger.debug("queue %s does not exist yet", self._client.name)
         except AzureError as error:
-            logger.warning("queue %s cannot be read: %s", self._client.queue_name, error)
+            logger.warning("queue %s cannot be read: %s", self._client.name, error)
         return []
 
-    async def _handle(self, message: StoredMessage) -> None:
+    async def _handle(self, message: Taken) -> None:
         """Process one message and settle it; an error in settling leaves it to come again."""
         try:
             if await self._succeeded(message):
-                await self._client.delete_message(message)
+                await self._client.delete(message)
             else:
                 await self._settle_failed(message)
         except AzureError as error:
-            logger.warning(
-                "message %s of queue %s was not settled: %s", message.id, self._client.queue_name, error
-            )
+            logger.warning("message %s of queue %s was not settled: %s", message.id, self._client.name, error)
 
-    async def _succeeded(self, message: StoredMessage) -> bool:
+    async def _succeeded(self, message: Taken) -> bool:
         if self._attempts(message) > self._options.max_dequeue_count:
             return False  # earlier attempts ended with their process, before they could settle it
         try:
             body = self._queues.decode(message.content)
         except ValueError as error:
-            logger.warning("message %s of queue %s: %s", message.id, self._client.queue_name, error)
+            logger.warning("message %s of queue %s: %s", message.id, self._client.name, error)
             message.dequeue_count = self._options.max_dequeue_count  # trying again will not help
             return False
         async with self._renewed(message):
             return await self._process(_trigger_message(message, body))
 
-    async def _settle_failed(self, message: StoredMessage) -> None:
+    async def _settle_failed(self, message: Taken) -> None:
         if self._poison is None:
             return  # stays where it is, hidden until its lease ends: no hot loop
         if self._attempts(message) < self._options.max_dequeue_count:
             hidden = _whole_seconds(self._options.visibility_timeout_s)
-            await self._client.update_message(message, visibility_timeout=hidden)
+            await self._client.hide(message, hidden)
             return
-        logger.warning("message %s moves to %s", message.id, self._poison.queue_name)
+        logger.warning("message %s moves to %s", message.id, self._poison.name)
         await send_raw(self._poison, message.content)
-        await self._client.delete_message(message)
+        await self._client.delete(message)
 
     @contextlib.asynccontextmanager
-    async def _renewed(self, message: StoredMessage) -> AsyncIterator[None]:
+    async def _renewed(self, message: Taken) -> AsyncIterator[None]:
         """Keep the message hidden, renewing its lease at half time."""
         done = asyncio.Event()
         task = asyncio.create_task(self._renew(message, done))
@@ -173,19 +169,15 @@ class QueueListener:
             done.set()
             await task
 
-    async def _renew(self, message: StoredMessage, done: asyncio.Event) -> None:
+    async def _renew(self, message: Taken, done: asyncio.Event) -> None:
         while not await waited_for(done, self._lease_s / 2):
             try:
-                renewed = await self._client.update_message(
-                    message, visibility_timeout=_whole_seconds(self._lease_s)
-                )
+                await self._client.hide(message, _whole_seconds(self._lease_s))
             except AzureError as error:
                 logger.warning("the lease of message %s was not renewed: %s", message.id, error)
-            else:
-                message.pop_receipt = renewed.pop_receipt
 
     @staticmethod
-    def _attempts(message: StoredMessage) -> int:
+    def _attempts(message: Taken) -> int:
         return message.dequeue_count or 1
 
 
@@ -197,7 +189,7 @@ async def waited_for(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-def _trigger_message(message: StoredMessage, body: bytes) -> func.QueueMessage:
+def _trigger_message(message: Taken, body: bytes) -> func.QueueMessage:
     return QueueMessage(  # type: ignore[no-untyped-call]  # the SDK leaves it untyped
         id=message.id,
         body=body,

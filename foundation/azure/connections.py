@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from msgspec import Struct
 
@@ -28,7 +27,6 @@ from foundation.sanitize import leaving, told, words_of
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
     from azure.core.credentials_async import AsyncTokenCredential
-    from azure.core.pipeline.transport import AioHttpTransport
     from azure.data.tables.aio import TableServiceClient
     from azure.eventhub.aio import EventHubConsumerClient
     from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
@@ -204,20 +202,6 @@ def transport_options(settings: Settings) -> dict[str, Any]:
             "authorities"
         )
     return {"connection_verify": bundle}
-
-
-def http_transport(settings: Settings) -> AioHttpTransport:
-    """How many small requests are sent by azure-core: it looks for the proxies of the environment once, here, and not
-    at every request. Raises ConnectionSettingsError.
-    """
-    from azure.core.pipeline.transport import AioHttpTransport  # noqa: PLC0415 - only when needed
-
-    return AioHttpTransport(
-        use_env_settings=bool(getproxies()),
-        connection_timeout=CONNECT_TIMEOUT,
-        read_timeout=READ_TIMEOUT,
-        **transport_options(settings),
-    )
 
 
 def storage_endpoint(settings: Settings, prefix: str, service: str) -> Endpoint:

@@ -1,8 +1,5 @@
-"""The requests that every decision makes of Table Storage, made here and sent by azure-core: a row, rows, a write.
-
-A thousand targets make three thousand of them a minute. The SDK of tables takes 1.5 ms of CPU for each, in its generated
-layers and thirteen policies; azure-core's own transport, retries and tokens with requests made by hand take half of
-that (`benchmarks.function_path`). What is rare stays the SDK's: tables, transactions.
+"""The requests that every decision makes of Table Storage: a row, rows, a write. What is rare stays the SDK's: tables,
+transactions.
 
 The wire is version 2019-02-02 of the service's REST interface, JSON with minimal metadata: a property is typed where
 JSON cannot tell its type. An entity that is read and written again keeps properties whose types nobody here knows.
@@ -11,8 +8,6 @@ JSON cannot tell its type. An entity that is read and written again keeps proper
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,40 +16,29 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from azure.core import AsyncPipelineClient
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-from azure.core.exceptions import HttpResponseError
-from azure.core.pipeline import AsyncPipeline
-from azure.core.pipeline.policies import (
-    AsyncBearerTokenCredentialPolicy,
-    AsyncRetryPolicy,
-    AzureSasCredentialPolicy,
-    SansIOHTTPPolicy,
-)
-from azure.core.rest import HttpRequest
+import msgspec
+from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import EntityProperty
-from yarl import URL
 
-from foundation.version import VERSION
+from foundation.azure.storage_requests import (
+    Reply,
+    Signer,
+    StorageRequests,
+    Wire,
+    authorization,
+    path_of,
+    signer_of,
+)
 
 if TYPE_CHECKING:
-    from azure.core.pipeline import PipelineRequest
-    from azure.core.pipeline.transport import AsyncHttpTransport
-    from azure.core.rest import AsyncHttpResponse
     from azure.data.tables.aio import TableServiceClient
 
 Row = Mapping[str, Any]
 """A row with its keys."""
 
-SCOPE = "https://storage.azure.com/.default"
 INT32 = 2**31
 
-_HEADERS = {
-    "x-ms-version": "2019-02-02",
-    "DataServiceVersion": "3.0",
-    "Accept": "application/json;odata=minimalmetadata",
-    "User-Agent": f"tidemark/{VERSION}",
-}
+_HEADERS = {"DataServiceVersion": "3.0", "Accept": "application/json;odata=minimalmetadata"}
 _WRITE = {**_HEADERS, "Content-Type": "application/json", "Prefer": "return-no-content"}
 _PAGE = "x-ms-continuation-Next"
 
@@ -78,19 +62,14 @@ Page = tuple[list[Entity], dict[str, str] | None]
 class TableRequests:
     """Requests of one table. They raise AzureError: HttpResponseError with the service's code as `error_code`.
 
-    Takes address and credential of `service`, and its `transport`, which `service` opens and closes. Reads and writes
-    that can be repeated are, `retries` times; a new row only where the service says that it was not written.
+    Takes address and credential of `service`. Reads and writes that can be repeated are, `retries` times; a new row only
+    where the service says that it was not written.
     """
 
-    def __init__(
-        self, service: TableServiceClient, name: str, transport: AsyncHttpTransport[Any, Any], retries: int
-    ) -> None:
+    def __init__(self, service: TableServiceClient, name: str, wire: Wire, retries: int) -> None:
         address = urlsplit(service.url)
         self._table = f"{address.scheme}://{address.netloc}{address.path.rstrip('/')}/{name}"
-        retry = AsyncRetryPolicy(retry_total=retries, retry_backoff_factor=0.5)
-        policies = [retry, _signing(service.credential)]
-        pipeline = AsyncPipeline(transport, policies=policies)
-        self._client = AsyncPipelineClient(self._table, pipeline=pipeline)
+        self._requests = StorageRequests(wire, signer_of(service.credential, _TableKey), retries)
 
     async def query(
         self, query: str, *, select: list[str] | None, top: int | None, page: dict[str, str] | None = None
@@ -102,7 +81,7 @@ class TableRequests:
         if top is not None:
             options["$top"] = str(top)
         response = await self._send("GET", "()", _HEADERS, options=options)
-        found = json.loads(response.content)
+        found = _read(response.content)
         following = {
             f"Next{key}": value
             for key in ("PartitionKey", "RowKey")
@@ -112,7 +91,7 @@ class TableRequests:
 
     async def get(self, partition: str, row: str) -> Entity:
         response = await self._send("GET", _keys(partition, row), _HEADERS)
-        return entity_of(json.loads(response.content))
+        return entity_of(_read(response.content))
 
     async def create(self, row: Row) -> None:
         await self._send("POST", "", _WRITE, body=body_of(row))
@@ -130,41 +109,22 @@ class TableRequests:
         *,
         options: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> AsyncHttpResponse:
-        query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in (options or {}).items())
-        url = str(URL(f"{self._table}{path}{query and '?'}{query}"))  # as it is sent: it is signed
-        request = HttpRequest(method, url, headers=dict(headers), content=body)
-        response: AsyncHttpResponse = await self._client.send_request(request)
-        if response.status_code >= 400:
-            error = HttpResponseError(response=response)
-            setattr(error, "error_code", _code(response))  # noqa: B010 - undeclared, as the SDKs add it
-            raise error
-        return response
+    ) -> Reply:
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in (options or {}).items())
+        return await self._requests.send(method, f"{self._table}{path}{query and '?'}{query}", headers, body)
 
 
-class _SharedKey(SansIOHTTPPolicy[Any, Any]):
-    """Signs by the account's key (Shared Key Lite for the Table service), anew for each try."""
+class _TableKey(Signer):
+    """Signs by the account's key, anew for each try."""
 
     def __init__(self, credential: AzureNamedKeyCredential) -> None:
         self._credential = credential
 
-    def on_request(self, request: PipelineRequest[Any]) -> None:
-        made = request.http_request
-        name, key = self._credential.named_key
-        date = formatdate(usegmt=True)
-        text = f"{date}\n/{name}{URL(made.url).raw_path}"
-        digest = hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()
-        made.headers["x-ms-date"] = date
-        made.headers["Authorization"] = f"SharedKeyLite {name}:{base64.b64encode(digest).decode()}"
-
-
-def _signing(credential: Any) -> Any:
-    """The policy for a credential of the SDK's client."""
-    if isinstance(credential, AzureNamedKeyCredential):
-        return _SharedKey(credential)
-    if isinstance(credential, AzureSasCredential):
-        return AzureSasCredentialPolicy(credential)
-    return AsyncBearerTokenCredentialPolicy(credential, SCOPE)
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # noqa: ARG002
+        headers["x-ms-date"] = date = formatdate(usegmt=True)
+        name = self._credential.named_key.name
+        headers["Authorization"] = authorization(self._credential, f"{date}\n/{name}{path_of(url)}")
+        return url
 
 
 def _keys(partition: str, row: str) -> str:
@@ -184,7 +144,17 @@ def body_of(row: Row) -> bytes:
             body[f"{name}@odata.type"] = kind
         if told is not None:
             body[name] = told
-    return json.dumps(body).encode()  # text that is no UTF-8 travels escaped
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # text that is no UTF-8 travels escaped
+        return json.dumps(body).encode()
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:  # such text again
+        return json.loads(body)
 
 
 def _typed(name: str, value: Any) -> tuple[str | None, Any]:
@@ -230,14 +200,3 @@ def entity_of(read: Mapping[str, Any]) -> Entity:
         else:
             entity[name] = EntityProperty(value, kind)
     return entity
-
-
-def _code(response: AsyncHttpResponse) -> str:
-    """The service's word for an error: from JSON, from XML where its front answers, else from a header."""
-    body = response.content
-    try:
-        return str(json.loads(body)["odata.error"]["code"])
-    except (ValueError, LookupError, TypeError):
-        _, _, rest = body.partition(b"<Code>")
-        code = rest.partition(b"</Code>")[0].decode("ascii", "replace")
-        return code or response.headers.get("x-ms-error-code", "")

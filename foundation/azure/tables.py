@@ -17,11 +17,11 @@ from foundation.azure.connections import (
     RETRIES,
     Settings,
     code_of,
-    http_transport,
     identity_story,
     network_story,
     table_service,
 )
+from foundation.azure.storage_requests import StorageWire, Wire
 from foundation.azure.table_requests import Entity, Page, Row, TableRequests
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
@@ -38,16 +38,17 @@ class Table:
 
     def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
         self.name = name
-        transport = options.pop("transport", None) or http_transport(settings)
-        self._service = table_service(settings, prefix, transport=transport, **options)
+        self._wire: Wire = options.pop("wire", None) or StorageWire(settings)
+        self._service = table_service(settings, prefix, **options)
         self._client = self._service.get_table_client(name)
-        self._requests = TableRequests(self._service, name, transport, options.get("retry_total", RETRIES))
+        self._requests = TableRequests(self._service, name, self._wire, options.get("retry_total", RETRIES))
         account = self._service.account_name
         self._where = f"table '{name}' of storage account '{account}' (connection {prefix})"
         self.created = 0
         """How often the table was missing: what is known of its content is then void."""
 
     async def aclose(self) -> None:
+        await self._wire.aclose()
         await self._service.close()
 
     async def rows(

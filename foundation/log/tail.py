@@ -12,6 +12,7 @@ quotation marks of a value with a backslash; and what was written before it, by 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Self
 
 import msgspec
@@ -99,9 +100,20 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _text(value: str) -> str:
+    return leaving(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
+
+
+_word = lru_cache(2_000)(_text)
+"""Names of fields, targets and metrics, and reasons: the same in every line."""
+
+WORD = 60
+"""Characters of what may be one."""
+
+
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
-        return leaving(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
+        return _word(value) if len(value) <= WORD else _text(value)
     if isinstance(value, Mapping):
         return {_clean(str(name)): _clean(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

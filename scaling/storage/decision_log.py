@@ -266,6 +266,8 @@ def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _batches(rows: Sequence[Row]) -> list[list[Row]]:
+    if len(rows) == 1:  # as nearly always; measuring takes as long as encoding
+        return [list(rows)]
     batches: list[list[Row]] = []
     size = 0
     for row in rows:

@@ -226,7 +226,8 @@ def _log_row(entry: LogEntry, at: datetime, left_out: str) -> Properties:
     if left_out:
         row["Truncated"] = left_out
     if entry.inputs is not None:
-        row.update(in_columns(zlib.compress(entry.inputs), "Blob", BINARY_BYTES))
+        # They come compressed. Wrapped as what compresses has always been here, without being tried again.
+        row.update(in_columns(zlib.compress(entry.inputs, 0), "Blob", BINARY_BYTES))
     return row
 
 

@@ -8,12 +8,12 @@ import uuid
 
 import msgspec
 import pytest
-from azure.core.pipeline.transport import AioHttpTransport
 from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.azure.connections import ConnectionSettingsError
+from foundation.azure.storage_requests import StorageWire
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError, key_of
 from scaling.config.target_table import MAX_METRICS
@@ -497,22 +497,22 @@ async def test_orders_beyond_a_row_are_refused_by_size(harness):
 # -- the adapter alone -------------------------------------------------------------------------------------
 
 
-class Counting(AioHttpTransport):
+class Counting(StorageWire):
     """Knows the methods of the requests that it sent."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__({})
         self.sent = []
 
-    async def send(self, request, **options):
-        self.sent.append(request.method)
-        return await super().send(request, **options)
+    async def send(self, method, url, headers, body):
+        self.sent.append(method)
+        return await super().send(method, url, headers, body)
 
 
 @pytest.mark.wire
 async def test_a_save_is_one_request_and_a_load_is_one_request(azurite):
     wire = Counting()
-    store = TableStateStore({"Store": azurite}, "Store", table=f"State{uuid.uuid4().hex}", transport=wire)
+    store = TableStateStore({"Store": azurite}, "Store", table=f"State{uuid.uuid4().hex}", wire=wire)
     await store.save(await store.load("plan"), full_state(), {"backlog": Window([T0], [1.0])})
     wire.sent.clear()
 
