@@ -16,7 +16,13 @@ from rich.table import Table
 from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
-from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from foundation.errors import (
+    ConflictError,
+    OrderError,
+    SettingsError,
+    StoreUnavailableError,
+    TidemarkError,
+)
 from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
@@ -111,7 +117,7 @@ def _with(opened: Callable[[], _Place], work: Callable[[_Place], Coroutine[Any, 
 
     try:
         return asyncio.run(main())
-    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
+    except (ConfigError, OrderError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
         _fail(str(error))
     except ConflictError:
         _fail("other orders for this target kept arriving; try again")
@@ -362,7 +368,7 @@ def replay_command(
         raise typer.Exit(1)
 
 
-app.add_typer(notify_app(lambda root, work: _run(Where(root), work)))
+app.add_typer(notify_app(_at))
 
 
 def _print_json(value: object) -> None:

@@ -263,7 +263,7 @@ class FakeApi:
         app.router.add_get("/api/scaling/log", self._log)
         app.router.add_post("/api/scaling/{target}/{order}", self._order)
         app.router.add_get("/api/scaling/{target}/history", self._past(past.history))
-        app.router.add_get("/api/scaling/{target}/trial", self._past(past.trial))
+        app.router.add_post("/api/scaling/{target}/rules/trial", self._past(past.trial))
         app.router.add_get("/api/consumer/status", self._consumers)
         app.router.add_post("/api/consumer/{name}/rate", self._rate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -336,7 +336,8 @@ class FakeApi:
             await log.append(self.targets[name].entries if name in self.targets else [])
             config = Config({each: target.policy for each, target in self.targets.items()}, INTERVAL, 0.0)
             app = SimpleNamespace(config=config, ports=SimpleNamespace(log=log), clock=time.time)
-            return self._translated(await answer(app, name, request.query))
+            asked = await request.read() if request.method == "POST" else request.query
+            return self._translated(await answer(app, name, asked))
 
         return handle
 

@@ -47,6 +47,7 @@ class FakePlatform:
                 web.get("/api/scaling/doctor", self._handled(self._doctor)),
                 web.get("/api/scaling/log", self._handled(self._log)),
                 web.post("/api/scaling/{target}/{order}", self._handled(self._order)),
+                web.post("/api/notify/test", self._handled(self._notify_test)),
                 web.get("/api/consumer/status", self._handled(self._consumers)),
                 web.post("/api/consumer/{name}/rate", self._handled(self._rate)),
             ]
@@ -108,6 +109,9 @@ class FakePlatform:
 
     async def _log(self, request, caller):
         return await api.log(self.autoscaler, request.query)
+
+    async def _notify_test(self, request, caller):
+        return await api.notify_test(self.autoscaler, await request.read())
 
     async def _consumers(self, request, caller):
         return await consumer_api.status(self.consumers)

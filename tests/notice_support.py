@@ -20,13 +20,16 @@ class Receiver(Hooked):
 
     def __init__(self):
         super().__init__()
-        self.requests = []
+        self.requests, self.asked = [], []
         self.answers = {}
 
     async def ask(self, method, url, *, setting, headers, body, limit):
         with self.call("webhook"):
             host = check_address(url, setting)
-            self.requests.append((host, headers, body))
+            if method == "OPTIONS":
+                self.asked.append((host, headers))
+            else:
+                self.requests.append((host, headers, body))
             status, answered = self.answers.get(host, (200, {}))
             if status is None:
                 raise UnavailableError(f"{host}: no answer within 10 s")

@@ -20,6 +20,9 @@ AUTHENTICATION = "WEBSITE_AUTH_ENABLED"
 SITE = "WEBSITE_SITE_NAME"
 """Set by the platform, to the app's name."""
 
+HOSTNAME = "WEBSITE_HOSTNAME"
+"""Set by the platform, to the name under which the app is reached."""
+
 ENVIRONMENT = "AZURE_FUNCTIONS_ENVIRONMENT"
 """Set by a developer's host, to `Development`."""
 

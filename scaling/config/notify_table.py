@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 from foundation.durations import duration
-from foundation.settings_reader import Reader, as_text, one_of
+from foundation.settings_reader import Reader, as_bool, as_text, one_of
 from scaling.notice import Notice, NoticeKind
 
-Format = Literal["cloudevents", "azure_autoscale"]
+Format = Literal["cloudevents", "cloudevents_binary", "azure_autoscale"]
 
 CHOSEN = tuple(kind.value for kind in NoticeKind if kind not in {NoticeKind.SEVERAL, NoticeKind.TEST})
 """Kinds that a filter may name."""
@@ -24,7 +24,8 @@ MISSING_AFTER = 900.0
 
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_OURS = {"content-type", "content-length", "host", "webhook-id", "webhook-timestamp", "webhook-signature"}
+_OURS = {"content-type", "content-length", "host"}
+_BEGIN_OURS = ("webhook-", "ce-")
 
 
 class Webhook(Struct, frozen=True):
@@ -37,6 +38,7 @@ class Webhook(Struct, frozen=True):
     format: Format = "cloudevents"
     kinds: frozenset[str] = frozenset(CHOSEN)
     targets: tuple[str, ...] = ("*",)
+    handshake: bool = False
 
     def wants(self, notice: Notice) -> bool:
         """Whether the filters let a notice through. What is about the app has no target to be filtered by."""
@@ -48,7 +50,7 @@ class Webhook(Struct, frozen=True):
     @property
     def counts_floods(self) -> bool:
         """The form of Azure Monitor autoscale is of one change of one resource, and has no way to count."""
-        return self.format == "cloudevents"
+        return self.format != "azure_autoscale"
 
 
 class Notify(Struct, frozen=True):
@@ -80,8 +82,8 @@ def read_notify(reader: Reader | None) -> Notify:
 
 
 def _webhook(name: str, reader: Reader) -> Webhook:
-    form: Any = reader.take("format", "cloudevents", one_of(("cloudevents", "azure_autoscale")))
-    able = CHOSEN if form == "cloudevents" else (NoticeKind.SCALED.value,)
+    form: Any = reader.take("format", "cloudevents", one_of(get_args(Format)))
+    able = (NoticeKind.SCALED.value,) if form == "azure_autoscale" else CHOSEN
     found = Webhook(
         name=name,
         url_setting=reader.require("url", "", _setting),
@@ -90,6 +92,7 @@ def _webhook(name: str, reader: Reader) -> Webhook:
         format=form,
         kinds=frozenset(reader.take("kinds", able, lambda value: _some(value, able))),
         targets=tuple(reader.take("targets", ("*",), lambda value: _some(value, None))),
+        handshake=reader.take("handshake", default=False, convert=as_bool),
     )
     reader.finish()
     return found
@@ -106,7 +109,8 @@ def _headers(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError(f"found {value!r}; accepted is a table of names of headers and of app settings")  # noqa: TRY004
     for name in value:
-        if not _HEADER.fullmatch(name) or name.casefold() in _OURS:
+        ours = name.casefold() in _OURS or name.casefold().startswith(_BEGIN_OURS)
+        if not _HEADER.fullmatch(name) or ours:
             raise ValueError(f"found the header {name!r}, which cannot be set here")
     return {name: _setting(setting) for name, setting in value.items()}
 

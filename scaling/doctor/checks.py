@@ -14,11 +14,11 @@ from foundation.app_settings import STORAGE
 from foundation.azure.connections import Settings, connection_string
 from foundation.azure.trials import blobs_absent, table_absent
 from foundation.checkup import Check, Finding, Needs, failed, ok, storage
-from foundation.http.callers import door_of, is_deployed
+from foundation.http.callers import HOSTNAME, door_of, is_deployed
 from foundation.settings_reader import parse_params
 from foundation.wording import count_text
 from scaling.config.policy import PolicySpec
-from scaling.doctor import calls, sign_in, verdicts
+from scaling.doctor import calls, sign_in, verdicts, webhooks
 from scaling.doctor.trouble import story_of
 from scaling.model import Capacity
 from scaling.ports import Collector, NewerStateError, PoisonQueues, Scaler, Snapshot, StateStore
@@ -82,6 +82,7 @@ def checks_of(case: Case) -> list[Check]:
         *(_metric(case, entity, collector) for entity, collector in entities.items()),
         *(check for target in targets for check in _of_target(case, target, autoscaler)),
         _decisions(case, autoscaler, targets),
+        *(() if case.only else webhooks.checks_of(autoscaler.config.notify, case.settings)),
     ]
 
 
@@ -217,7 +218,7 @@ def _sign_in(settings: Settings) -> Iterator[Check]:
     if not is_deployed(settings):
         return
     needs = Needs("the 'Reader' role", "the function app")
-    site, host = sign_in.site_id(settings), settings.get(sign_in.HOST, "").strip()
+    site, host = sign_in.site_id(settings), settings.get(HOSTNAME, "").strip()
 
     async def by_environment() -> list[Finding]:
         return sign_in.by_environment(settings)

@@ -29,7 +29,6 @@ CHECK = "sign-in"
 OWNER = "WEBSITE_OWNER_NAME"
 """Set by the platform: the subscription, a plus sign, and where the app runs."""
 GROUP = "WEBSITE_RESOURCE_GROUP"
-HOST = "WEBSITE_HOSTNAME"
 
 FORGED = {
     PRINCIPAL: base64.b64encode(

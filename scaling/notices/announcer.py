@@ -21,6 +21,7 @@ from foundation.wording import count_text
 from scaling.config.notify_table import Notify, Webhook
 from scaling.config.policy import Policy
 from scaling.notice import Letter, Notice, NoticeKind
+from scaling.notices.handshake import ORIGIN, asked_leave, extra_headers, origin_of, setting_of
 from scaling.notices.letters import MAX_TRIES, due, folded, tried
 from scaling.notices.payloads import Sender, key_bytes, message_of, signed
 from scaling.ports import Outbox, PoisonQueues
@@ -33,6 +34,9 @@ AT_ONCE = 10
 
 ROUND_SECONDS = 45.0
 """Of one webhook in a round, which begins anew half a minute or more later."""
+
+ALLOWED_SECONDS = 86_400.0
+"""How long what a receiver allowed is relied on, by one process."""
 
 KEPT_SECONDS = 86_400.0
 """How long it is remembered what arrived. Nobody hands in a notice again after so long."""
@@ -94,6 +98,7 @@ class Announcer:
         self._settings = settings
         self._sender = sender
         self._outward = outward or Outward(settings)
+        self._allowed_until: dict[str, float] = {}
 
     async def aclose(self) -> None:
         await self._outward.aclose()
@@ -169,16 +174,17 @@ class Announcer:
     async def deliver(self, webhook: Webhook, notice: Notice, now: float) -> Delivered:
         """One request. Nothing is raised that a receiver or its settings can be the cause of."""
         try:
+            if webhook.handshake and (refusal := await self._refusal(webhook, now)) is not None:
+                return Delivered(problem=refusal, answered=False)
             message = message_of(webhook, notice, self._sender)
-            headers = message.headers | {
-                name: self._setting(webhook, setting) for name, setting in webhook.headers.items()
-            }
+            headers = message.headers | extra_headers(webhook, self._settings)
+            headers[ORIGIN] = origin_of(self._settings)
             if webhook.key_setting is not None:
-                key = _key(webhook, self._setting(webhook, webhook.key_setting))
+                key = _key(webhook, setting_of(webhook, webhook.key_setting, self._settings))
                 headers |= signed(message, notice.id, key, now)
             answer = await self._outward.ask(
                 "POST",
-                self._setting(webhook, webhook.url_setting),
+                setting_of(webhook, webhook.url_setting, self._settings),
                 setting=f"app setting {webhook.url_setting}",
                 headers=headers,
                 body=message.body,
@@ -188,11 +194,16 @@ class Announcer:
             return Delivered(problem=one_line(str(error)), answered=False)
         return _read(answer)
 
-    def _setting(self, webhook: Webhook, name: str) -> str:
-        value = self._settings.get(name, "").strip()
-        if not value:
-            raise AddressError(f"app setting {name} of webhook '{webhook.name}' is not set")
-        return value
+    async def _refusal(self, webhook: Webhook, now: float) -> str | None:
+        """Why a receiver that has to allow it does not let this app send; None while it does."""
+        if now < self._allowed_until.get(webhook.name, 0.0):
+            return None
+        leave, origin = await asked_leave(webhook, self._settings, self._outward), origin_of(self._settings)
+        if not leave.holds_for(origin):
+            found = f"'{leave.allowed}'" if leave.allowed else "nobody"
+            return f"lets {found} send, not '{origin}' (OPTIONS answered {leave.status})"
+        self._allowed_until[webhook.name] = now + ALLOWED_SECONDS
+        return None
 
 
 def _key(webhook: Webhook, text: str) -> bytes:

@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,11 @@ TYPE = "tidemark.scaling"
 """What the types of events begin with; the kind follows."""
 
 KEY_PREFIX = "whsec_"
+_JSON = "application/json; charset=utf-8"
+
+_AS_IT_IS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""Characters of a header's value that CloudEvents in binary mode leaves as they are; all others are percent-encoded UTF-8."""
+
 MIN_KEY, MAX_KEY = 24, 64
 """Bytes of a key, as Standard Webhooks has them."""
 
@@ -42,10 +48,16 @@ class Sender(Struct, frozen=True):
 def message_of(webhook: Webhook, notice: Notice, sender: Sender) -> Message:
     """The same bytes whenever it is sent again."""
     if webhook.format == "azure_autoscale":
-        body, media_type = _autoscale(notice, sender), "application/json; charset=utf-8"
-    else:
-        body, media_type = _cloud_event(notice, sender), "application/cloudevents+json; charset=utf-8"
-    return Message(msgspec.json.encode(body), {"Content-Type": media_type})
+        return Message(msgspec.json.encode(_autoscale(notice, sender)), {"Content-Type": _JSON})
+    event = _cloud_event(notice, sender)
+    if webhook.format == "cloudevents_binary":
+        data = event.pop("data")
+        del event["datacontenttype"]  # which the media type stands for
+        told = {f"ce-{name}": quote(value, safe=_AS_IT_IS) for name, value in event.items()}
+        return Message(msgspec.json.encode(data), {"Content-Type": _JSON, **told})
+    return Message(
+        msgspec.json.encode(event), {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+    )
 
 
 def key_bytes(text: str) -> bytes:

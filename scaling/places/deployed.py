@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from foundation.http.deployed_app import DeployedApp
+from scaling.notices.trial import Answers
 from scaling.places.place import Page
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView
@@ -20,6 +21,10 @@ class DeployedPlace:
 
     async def aclose(self) -> None:
         await self._app.aclose()
+
+    async def test_webhooks(self, webhook: str | None) -> Answers:
+        """Raises AppError also for an unknown one."""
+        return await self._app.post(("notify", "test"), Answers, {"webhook": webhook})
 
     async def status(self) -> StatusView:
         return await self._app.get(("scaling", "status"), StatusView)

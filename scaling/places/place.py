@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from scaling.log_entry import LogEntry, LogKind
+from scaling.notices.trial import Answers
 from scaling.shadow.comparison import ShadowView
 from scaling.web.views import EntryView, StatusView
 
@@ -42,6 +43,10 @@ class Place(Protocol):
 
     async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str | None) -> str:
         """Gives an order; returns what stands now, in words. `by` is a name where nobody is signed in."""
+        ...
+
+    async def test_webhooks(self, webhook: str | None) -> Answers:
+        """Sends a notice of kind `test` to one webhook or all. Raises OrderError for an unknown one."""
         ...
 
     async def aclose(self) -> None: ...

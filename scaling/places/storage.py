@@ -8,6 +8,7 @@ from typing import Any
 
 from foundation.errors import StoreUnavailableError
 from foundation.http.callers import NOBODY, named
+from scaling.notices.trial import Answers, tested
 from scaling.places.place import Page
 from scaling.ports import PoisonMessage
 from scaling.service.autoscaler import Autoscaler
@@ -27,6 +28,9 @@ class StoragePlace:
 
     async def aclose(self) -> None:
         await self._autoscaler.aclose()
+
+    async def test_webhooks(self, webhook: str | None) -> Answers:
+        return await tested(self._autoscaler.ports.announcer, webhook, self._autoscaler.clock())
 
     async def status(self) -> StatusView:
         """Raises StoreUnavailableError."""

@@ -259,6 +259,19 @@ async def carry_out(
     return text
 
 
+async def notify_test(autoscaler: Autoscaler, body: bytes) -> Response:
+    """What the webhook named in `body`, or each of them, answers to a notice of kind `test`."""
+    from scaling.notices.trial import tested  # noqa: PLC0415 - for one click of an operator's
+
+    try:
+        webhook = json_fields(body).get("webhook")
+        if webhook is not None and not isinstance(webhook, str):
+            raise ValueError(f"webhook: found {webhook!r}; a name is accepted")
+        return json_response(await tested(autoscaler.ports.announcer, webhook, autoscaler.clock()))
+    except ValueError as error:
+        return error_response(400, str(error))
+
+
 def unknown_target(autoscaler: Autoscaler, target: str) -> str:
     known = ", ".join(list(autoscaler.config.policies)[:20])
     return f"target: found '{one_line(target)[:200]}'; configured are {known}"

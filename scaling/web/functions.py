@@ -189,10 +189,17 @@ async def scaling_history(req: func.HttpRequest) -> func.HttpResponse:
     return await _respond(req, lambda scaler, _: past.history(scaler, req.route_params["target"], req.params))
 
 
-@blueprint.route("scaling/{target}/trial", methods=["GET"], auth_level=LEVEL)
+@blueprint.route("scaling/{target}/rules/trial", methods=["POST"], auth_level=LEVEL)
 async def scaling_trial(req: func.HttpRequest) -> func.HttpResponse:
-    """What other rules would have done with the last day of one target."""
-    return await _respond(req, lambda scaler, _: past.trial(scaler, req.route_params["target"], req.params))
+    """What other rules would have done with the last day of one target. Asked for by who may give orders."""
+    target, body = req.route_params["target"], req.get_body()
+    return await _respond(req, lambda scaler, _: past.trial(scaler, target, body), order=True)
+
+
+@blueprint.route("notify/test", methods=["POST"], auth_level=LEVEL)
+async def notify_test(req: func.HttpRequest) -> func.HttpResponse:
+    """Sends a notice of kind `test` to the webhooks, and tells their answers."""
+    return await _respond(req, lambda scaler, _: api.notify_test(scaler, req.get_body()), order=True)
 
 
 @blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)

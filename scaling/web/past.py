@@ -1,4 +1,8 @@
-"""The past of one target over HTTP: as much of the log as a chart can show, and rules tried on it."""
+"""The past of one target over HTTP: as much of the log as a chart can show, and rules tried on it.
+
+To try rules takes the operator's role, though nothing is changed by it: it reads a day with all inputs, and works for seconds on
+the processor that decides. Whoever would set the rules may ask for that; and, as with an order, no other site's page can.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from foundation.gathering import gather
-from foundation.http.answers import Response, error_response, json_response
+from foundation.http.answers import Response, error_response, json_fields, json_response
 from foundation.settings_reader import ConfigError
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import LogPage
@@ -32,7 +36,7 @@ TRIED_AT_MOST = 3_000
 """Decisions: a day at intervals of half a minute. A thousand take about two seconds of a processor."""
 
 MAX_POLICY = 4_000
-"""Characters of rules to try: an address holds 8,192."""
+"""Characters of rules to try: as many as a person writes, and a parser takes no time for."""
 
 _trying = asyncio.Lock()
 
@@ -79,11 +83,14 @@ async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, 
     return json_response(HistoryView(target, since, until, every, complete, shown))
 
 
-async def trial(autoscaler: Autoscaler, target: str, parameters: Mapping[str, str]) -> Response:
-    """`policy`: the keys of a target's table `shadow`, as TOML; what they would have done in the day up to `until`."""
+async def trial(autoscaler: Autoscaler, target: str, body: bytes) -> Response:
+    """`policy` of the JSON object in `body`: the keys of a target's table `shadow`, as TOML; what they would have done in the
+    day up to `until`.
+    """
     from scaling.service import assembly  # noqa: PLC0415 - reads the file anew, for one question of a person's
 
     try:
+        parameters = {name: str(value) for name, value in json_fields(body).items() if value is not None}
         await _check(autoscaler, target, parameters, ("policy", "since", "until"))
         since, until = _span(autoscaler, parameters)
         text = parameters.get("policy", "")

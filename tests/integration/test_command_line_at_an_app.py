@@ -18,6 +18,7 @@ from scaling.cli import app
 from scaling.config.policy import ShadowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
+from tests.notice_support import People
 from tests.principals import OBJECT_ID
 from tests.runner_support import NOW, World, policy
 from tests.shadow_support import fixed
@@ -32,7 +33,8 @@ READER, OPERATOR = ("Tidemark.Reader",), ("Tidemark.Operator",)
 
 @pytest.fixture
 def world():
-    world = World(policy(shadow=ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)))
+    made = policy(shadow=ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10))
+    world = World(made, announcer=People().announcer)
     asyncio.run(world.pass_minutes(6))
     return world
 
@@ -111,6 +113,18 @@ def test_a_reader_gives_no_order_and_an_operator_gives_it_by_the_true_name(tmp_p
         "ann@example.org",
         f"ann@example.org (object {OBJECT_ID})",
     )
+
+
+def test_webhooks_are_tested_by_the_app_for_an_operator(tmp_path, platform):
+    refused = run(tmp_path, platform, "notify", "test")
+    platform.tokens["token"] = OPERATOR
+    answered = run(tmp_path, platform, "notify", "test", "ops")
+    unknown = run(tmp_path, platform, "notify", "test", "nobody")
+
+    assert (refused.exit_code, answered.exit_code, unknown.exit_code) == (1, 0, 1)
+    assert "'ann@example.org' lacks the role Tidemark.Operator" in words(refused)
+    assert words(answered) == "ops answered 200"
+    assert "webhook: found 'nobody'; configured are ops" in words(unknown)
 
 
 def test_every_order_reaches_the_app(tmp_path, platform, world):

@@ -43,10 +43,10 @@ function readApi(path, parameters = {}, timeout = REQUEST_TIMEOUT) {
   return request(url, { method: "GET" }, readKey(), timeout);
 }
 
-function orderApi(path, body) {
+function orderApi(path, body, timeout = REQUEST_TIMEOUT) {
   const url = new URL(path, location.href);
   url.search = "";
-  return request(url, { method: "POST", body: JSON.stringify(body) }, orderKey());
+  return request(url, { method: "POST", body: JSON.stringify(body) }, orderKey(), timeout);
 }
 
 async function request(url, options, key, timeout = REQUEST_TIMEOUT) {

@@ -132,14 +132,16 @@ class Past {
 
   draw() {
     const { entries, every, since, until, complete } = this.answer;
-    const gap = 2.5 * Math.max(every, this.app.interval) + 5;
-    const series = seriesOf(this.view(), entries, since, until);
+    const view = this.view();
+    const gap = 2.5 * Math.max(every, this.app.interval, view.interval ?? 0) + 5;
+    const series = seriesOf(view, entries, since, until);
     if (this.trial) series.paper = clipSteps(this.trial.paper, since, until);
     series.marks = entries.filter(isChange).filter((entry) => entry.kind !== "decision").slice(0, LISTED);
     const notes = [every ? `one decision of each ${durationText(every)} is shown, and every change` : "every decision is shown"];
     if (!complete) notes.push("there is more than can be shown: zoom in");
     notes.push("levels are those of the present rules; drag to zoom");
     this.plots.update(series, gap, notes.join("; "));
+    Object.assign(byId("trial-run"), { disabled: mayOrder === false, title: mayOrder === false ? "Trying rules needs the role Tidemark.Operator" : "" });
   }
 
   list() {
@@ -159,7 +161,7 @@ class Past {
     button.disabled = true;
     box.replaceChildren(h("p", {}, "working it out…"));
     try {
-      const trial = await readApi(`scaling/${encodeURIComponent(name)}/trial`, { policy: byId("trial-policy").value, until: to }, SLOW_TIMEOUT);
+      const trial = await orderApi(`scaling/${encodeURIComponent(name)}/rules/trial`, { policy: byId("trial-policy").value, until: to }, SLOW_TIMEOUT);
       if (name !== this.name) return;
       this.trial = trial;
       box.replaceChildren(...this.tell(trial));

@@ -21,6 +21,10 @@ headers = { aeg-sas-key = "TOPIC_KEY" }
 [notify.webhooks.old]
 url = "OLD_URL"
 format = "azure_autoscale"
+[notify.webhooks.asked]
+url = "ASKED_URL"
+format = "cloudevents_binary"
+handshake = true
 """
 
 
@@ -47,6 +51,7 @@ def test_webhooks_with_filters_and_without():
             targets=("plan-*",),
         ),
         "old": Webhook("old", "OLD_URL", format="azure_autoscale", kinds=frozenset({"scaled"})),
+        "asked": Webhook("asked", "ASKED_URL", format="cloudevents_binary", handshake=True),
     }
 
 
@@ -74,6 +79,11 @@ def test_webhooks_with_filters_and_without():
             '[notify.webhooks.ops]\nurl = "U"\nheaders = { "a b" = "H" }',
             "the header 'a b', which cannot be set",
         ),
+        (
+            '[notify.webhooks.ops]\nurl = "U"\nheaders = { CE-id = "H" }',
+            "the header 'CE-id', which cannot be set",
+        ),
+        ('[notify.webhooks.ops]\nurl = "U"\nhandshake = 1', "notify.webhooks.ops.handshake: found 1"),
         ('[notify.webhooks.ops]\nurl = "U"\nkinks = ["held"]', "did you mean 'kinds'?"),
         ('[notify]\nheld_after = 5\n[notify.webhooks.ops]\nurl = "U"', "notify.held_after: found 5"),
     ],
@@ -92,5 +102,6 @@ def test_the_app_settings_of_webhooks_are_looked_at_and_not_shown():
 
     assert told[0].startswith("notify.webhooks.ops: app setting 'TOPIC_KEY' is not set")
     assert told[1].startswith("notify.webhooks.ops: app setting OPS_URL: 'ops.example' is not asked over TLS")
+    assert told[3] == "notify.webhooks.asked: app setting 'ASKED_URL' is not set"
     assert told[2] == "notify.webhooks.old: app setting 'OLD_URL' is not set"
     assert "c2VjcmV0" not in repr(told)

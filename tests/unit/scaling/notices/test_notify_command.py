@@ -78,7 +78,7 @@ def test_one_of_them_by_name(tmp_path, receiver):
     assert len(REQUESTS) == 1
 
     refused = told(tmp_path, receiver, "nobody")
-    assert "WEBHOOK: found 'nobody'; configured are ops, gone" in " ".join(refused.output.split())
+    assert "webhook: found 'nobody'; configured are ops, gone" in " ".join(refused.output.split())
     assert "add a table [notify.webhooks.NAME]" in " ".join(
         told(tmp_path, receiver, notify="").output.split()
     )

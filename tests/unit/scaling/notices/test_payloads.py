@@ -3,7 +3,9 @@
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
+import msgspec
 import pytest
 
 from scaling.config.notify_table import Webhook
@@ -52,6 +54,20 @@ def test_a_cloud_event():
             "resource_id": PLAN,
         },
     }
+
+
+def test_a_cloud_event_in_binary_mode_says_the_same_in_headers():
+    odd = msgspec.structs.replace(MOVED, target='größe "1" 100%', id="scaled:a b")
+    structured = json.loads(message_of(OPS, odd, SENDER).body)
+
+    message = message_of(Webhook("w", "URL", format="cloudevents_binary"), odd, SENDER)
+
+    assert message.headers.pop("Content-Type") == "application/json; charset=utf-8"
+    assert message.headers["ce-subject"] == "gr%C3%B6%C3%9Fe%20%221%22%20100%25"
+    assert message.headers["ce-type"] == "tidemark.scaling.scaled"  # what is plain stays readable
+    assert message.headers["ce-time"] == "2027-01-15T08:00:00.000Z"
+    told = {name.removeprefix("ce-"): unquote(value) for name, value in message.headers.items()}
+    assert {**told, "datacontenttype": "application/json", "data": json.loads(message.body)} == structured
 
 
 def test_the_form_of_azure_monitor_autoscale():

@@ -51,7 +51,10 @@ async def lived(hours, *, inputs=False):
 
 
 async def asked(answer, app, name="plan", **parameters):
-    response = await answer(app, name, {key: str(value) for key, value in parameters.items()})
+    if answer is past.trial:
+        response = await answer(app, name, json.dumps(parameters).encode())
+    else:
+        response = await answer(app, name, {key: str(value) for key, value in parameters.items()})
     return response.status, json.loads(response.body)
 
 

@@ -1,0 +1,24 @@
+"""A notice of kind `test`, sent to webhooks at once and beside the outbox: what each answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from foundation.errors import OrderError
+from scaling.notices.announcer import Announcer, Delivered
+from scaling.notices.events import test_notice
+
+Answers = dict[str, Delivered]
+"""By webhook."""
+
+
+async def tested(announcer: Announcer | None, webhook: str | None, now: float) -> Answers:
+    """Of one webhook, or of all. Raises OrderError for one that is not configured."""
+    named = {} if announcer is None else announcer.notify.webhooks
+    if announcer is None or (webhook is not None and webhook not in named):
+        configured = ", ".join(named) or "none; add a table [notify.webhooks.NAME] to tidemark.toml"
+        raise OrderError(f"webhook: found '{webhook or ''}'; configured are {configured}")
+    notice = test_notice(now)
+    chosen = [each for name, each in named.items() if webhook in {None, name}]
+    answers = await asyncio.gather(*(announcer.deliver(each, notice, now) for each in chosen))
+    return {each.name: answer for each, answer in zip(chosen, answers, strict=True)}
