@@ -1,6 +1,9 @@
 """Webhooks that answer as they are told, and the announcer that sends to them."""
 
 import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from foundation.errors import UnavailableError
 from foundation.http.outward import Answer, check_address
@@ -55,3 +58,37 @@ def notice(name, at=1_800_000_000.0, kind=NoticeKind.SCALED, target="plan", **ch
     return Notice(
         **{"id": f"{kind}:{name}", "kind": kind, "target": target, "at": at, "text": name} | changes
     )
+
+
+@contextmanager
+def receiving(answers=None):
+    """A web server on this machine: its port, and the requests it gets (method, path, headers, body). `answers` are status
+    and headers by path; 202 else.
+    """
+    requests = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            requests.append((self.command, self.path, dict(self.headers), body))
+            status, headers = (answers or {}).get(self.path, (202, {}))
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def do_OPTIONS(self):
+            self.do_POST()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1], requests
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

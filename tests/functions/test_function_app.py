@@ -196,6 +196,8 @@ READ = ("scaling_status", "scaling_log", "consumer_status", "dashboard", "scalin
 ORDERS = (
     ("scaling_control", {"target": "plan-orders", "order": "resume"}),
     ("consumer_rate", {"name": "nobody"}),
+    ("scaling_trial", {"target": "plan-orders"}),
+    ("notify_test", {}),
 )
 
 
@@ -243,10 +245,10 @@ def test_with_the_platforms_sign_in_roles_open_every_route_and_no_key_is_asked_f
 
     assert set(levels.values()) == {"ANONYMOUS"}
     assert [status for status, _ in answers] == [
-        *(401, 401, 401, 302, 401, 401, 401),
-        *(403, 403, 403, 403, 403, 403, 403),
-        *(200, 200, 200, 200, 200, 403, 403),
-        *(200, 200, 200, 200, 200, 400, 404),
+        *(401, 401, 401, 302, 401, 401, 401, 401, 401),
+        *(403, 403, 403, 403, 403, 403, 403, 403, 403),
+        *(200, 200, 200, 200, 200, 403, 403, 403, 403),
+        *(200, 200, 200, 200, 200, 400, 404, 400, 400),
     ]
 
 

@@ -5,6 +5,7 @@ One stack for all tests of this file. They run in the order of the file, as one 
 
 import base64
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, FunctionsProcess, Stack
 from scaling.cli import app as command_line
+from scaling.notices.payloads import Message, key_bytes, signed
+from tests.notice_support import KEY, receiving
 from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +32,9 @@ pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 class World:
     """The running stack as a test sees it."""
 
-    def __init__(self, stack, functions, plan_id, settings):
+    def __init__(self, stack, functions, plan_id, settings, told):
         self.stack = stack
+        self.told = told
         self.functions = functions
         self.plan_id = plan_id
         self.settings = settings
@@ -65,6 +69,13 @@ class World:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    def run(self, function):
+        """As the portal does it."""
+        url = f"{self.functions.url.removesuffix('/api')}/admin/functions/{function}"
+        headers = {"x-functions-key": "admin-key", "content-type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers), timeout=10) as answer:
+            assert answer.status == 202
 
     @property
     def target(self):
@@ -102,7 +113,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world():
-    with running_in_thread(lambda: Stack(ANY_PORTS)) as stack:
+    silent = socket.create_server(("127.0.0.1", 0))  # a webhook that takes connections and says nothing
+    with silent, receiving() as (port, told), running_in_thread(lambda: Stack(ANY_PORTS)) as stack:
+        silence = silent.getsockname()[1]
         plan_id = stack.call(lambda: stack.server.add_workload(capacity=1, conflict_retry_after=1))
         settings = {
             **stack.call(stack.server.settings),
@@ -114,11 +127,15 @@ def world():
             "AzureFunctionsJobHost__extensions__queues__visibilityTimeout": "00:00:05",
             "FUNCTION_HOST_ADMIN_KEY": "admin-key",
             "FUNCTION_HOST_FUNCTION_KEY": "function-key",
+            "OPS_URL": f"http://localhost:{port}/hook",
+            "OPS_KEY": KEY,
+            "SILENT_URL": f"http://localhost:{silence}/",
+            "TIDEMARK_TRUSTED_HOSTS": f"localhost:{port},localhost:{silence}",
         }
         functions = FunctionsProcess(settings)
         functions.start()
         try:
-            yield World(stack, functions, plan_id, settings)
+            yield World(stack, functions, plan_id, settings, told)
         finally:
             functions.stop()
 
@@ -149,6 +166,23 @@ def test_a_logged_decision_replays_byte_for_byte(world):
 
     assert result.exit_code == 0, result.output
     assert "identical, byte for byte" in result.output
+
+
+def test_the_change_is_told_to_a_webhook_and_one_that_does_not_answer_slows_nobody(world):
+    world.run("send_notices")
+
+    _, _, headers, body = world.until(lambda: world.told, "told the webhook")[0]
+    decided = len(world.log("decision"))
+    world.until(lambda: len(world.log("decision")) > decided + 1, "decided on")
+
+    event = json.loads(body)
+    entry = next(e for e in world.log("decision") if e["reason"] == "scale_out")
+    assert (event["type"], event["subject"]) == ("tidemark.scaling.scaled", "plan-orders")
+    assert event["id"] == headers["webhook-id"] == f"scaled:{entry['decision_id']}"
+    assert [event["data"][name] for name in ("current", "desired", "reached")] == [1, 3, 3]
+    message = Message(body, {})
+    expected = signed(message, event["id"], key_bytes(KEY), float(headers["webhook-timestamp"]))
+    assert headers["webhook-signature"] == expected["webhook-signature"]
 
 
 def test_a_refused_change_is_retried_until_it_is_through(world):

@@ -1,8 +1,6 @@
 """What the doctor says of webhooks: each check made to fail, against a receiver on this machine."""
 
 import asyncio
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import msgspec
 import pytest
@@ -12,36 +10,14 @@ from scaling.config.notify_table import Notify
 from scaling.doctor import webhooks
 from scaling.doctor.checks import Case, checks_of
 from scaling.notices.handshake import Leave
-from tests.notice_support import KEY, OPS
+from tests.notice_support import KEY, OPS, receiving
 from tests.unit.scaling.config.test_budget_table import text
 
 ASKING = msgspec.structs.replace(OPS, handshake=True)
 ORIGIN = "func.azurewebsites.net"
 
 
-class Receiving(BaseHTTPRequestHandler):
-    answer = (200, {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "120"})
-
-    def do_OPTIONS(self):
-        status, headers = self.answer
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def receiver():
-    server = HTTPServer(("127.0.0.1", 0), Receiving)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+WILLING = {"WebHook-Allowed-Origin": "*", "WebHook-Allowed-Rate": "120"}
 
 
 def settings_of(port, **changed):
@@ -61,8 +37,10 @@ def found_by(settings, webhook=OPS):
 
 
 @pytest.mark.wire
-def test_a_receiver_that_is_there_and_one_that_is_not(receiver):
-    signed, asked = found_by(settings_of(receiver))
+def test_a_receiver_that_is_there_and_one_that_is_not():
+    with receiving({"/hook?token=c2VjcmV0": (200, WILLING)}) as (port, requests):
+        signed, asked = found_by(settings_of(port))
+    assert [method for method, *_ in requests] == ["OPTIONS"]
     *_, gone = found_by(settings_of(1))
 
     assert (signed.verdict, signed.found) == (Verdict.OK, "messages are signed with the key in OPS_KEY")

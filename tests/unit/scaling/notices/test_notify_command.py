@@ -1,12 +1,9 @@
 """`tidemark notify test`, to a receiver on this machine."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 from typer.testing import CliRunner
 
-from tests.notice_support import KEY
+from tests.notice_support import KEY, receiving
 from tests.unit.scaling.config.test_budget_table import text
 from tidemark.__main__ import command_line
 
@@ -20,30 +17,10 @@ url = "GONE_URL"
 """
 
 
-REQUESTS = []
-
-
-class Receiving(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        REQUESTS.append((self.path, dict(self.headers), body))
-        self.send_response(404 if self.path == "/gone" else 202)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def receiver():
-    server = HTTPServer(("127.0.0.1", 0), Receiving)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    REQUESTS.clear()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with receiving({"/gone": (404, {})}) as found:
+        yield found
 
 
 def told(tmp_path, port, *arguments, notify=WEBHOOKS):
@@ -62,11 +39,12 @@ def told(tmp_path, port, *arguments, notify=WEBHOOKS):
 
 @pytest.mark.wire
 def test_each_webhook_is_asked_once_and_its_answer_is_shown(tmp_path, receiver):
-    result = told(tmp_path, receiver)
+    port, requests = receiver
+    result = told(tmp_path, port)
 
     assert result.output.splitlines() == ["ops answered 202", "gone answered 404"]
     assert result.exit_code == 1
-    ((headers, body),) = [rest for path, *rest in REQUESTS if path.startswith("/hook")]
+    ((headers, body),) = [rest for _, path, *rest in requests if path.startswith("/hook")]
     assert b'"type":"tidemark.scaling.test"' in body
     assert headers["X-Token"] == "t0ken"
     assert headers["webhook-signature"].startswith("v1,")
@@ -74,11 +52,10 @@ def test_each_webhook_is_asked_once_and_its_answer_is_shown(tmp_path, receiver):
 
 @pytest.mark.wire
 def test_one_of_them_by_name(tmp_path, receiver):
-    assert told(tmp_path, receiver, "ops").exit_code == 0
-    assert len(REQUESTS) == 1
+    port, requests = receiver
+    assert told(tmp_path, port, "ops").exit_code == 0
+    assert len(requests) == 1
 
-    refused = told(tmp_path, receiver, "nobody")
+    refused = told(tmp_path, port, "nobody")
     assert "webhook: found 'nobody'; configured are ops, gone" in " ".join(refused.output.split())
-    assert "add a table [notify.webhooks.NAME]" in " ".join(
-        told(tmp_path, receiver, notify="").output.split()
-    )
+    assert "add a table [notify.webhooks.NAME]" in " ".join(told(tmp_path, port, notify="").output.split())
