@@ -16,7 +16,7 @@ from scaling.history.sources import (
     EVENT_HUBS,
     SERVICE_BUS,
     STORAGE,
-    ResourceId,
+    Measured,
     Service,
     arrivals_of,
     instances_of,
@@ -139,25 +139,25 @@ def _found(metric: MetricSpec) -> Found | None:
     return Found(kind, str(metric.options["connection"]), str(metric.options[kind.option]), metric.collector)
 
 
-def _plan(options: Options, spec: PolicySpec | None) -> tuple[ResourceId, str] | None:
+def _plan(options: Options, spec: PolicySpec | None) -> tuple[Measured, str] | None:
     if not options.instances:
         return None
     if options.plan_id:
-        return ResourceId.parse(options.plan_id, "--plan-id"), "--plan-id"
+        return Measured.parse(options.plan_id, "--plan-id"), "--plan-id"
     if spec is None or spec.scaler != "app_service_plan":
         return None
     setting = f"resource_id of target '{spec.target}'"
-    return ResourceId.parse(str(spec.scaler_options["resource_id"]), setting), setting
+    return Measured.parse(str(spec.scaler_options["resource_id"]), setting), setting
 
 
 def _resource(
     options: Options, spec: PolicySpec | None, found: Found | None, settings: Settings
-) -> tuple[ResourceId, str]:
+) -> tuple[Measured, str]:
     """The namespace or account, and what named it. Where nothing does, the one of the connection is looked for in the
     resource group of what the target scales: its name is unique in all of Azure, so a wrong group finds nothing.
     """
     if options.resource_id:
-        return ResourceId.parse(options.resource_id, "--resource-id"), "--resource-id"
+        return Measured.parse(options.resource_id, "--resource-id"), "--resource-id"
     beside = _beside(spec)
     name = "" if found is None else _resource_name(found, settings)
     if found is None or beside is None or not name:
@@ -166,15 +166,15 @@ def _resource(
             f"--resource-id is missing: the resource id of the namespace or storage account{missing}; the settings do "
             "not tell it"
         )
-    return ResourceId(
+    return Measured(
         beside.subscription, beside.group, found.kind.service.type, name
     ), f"connection {found.connection}"
 
 
-def _beside(spec: PolicySpec | None) -> ResourceId | None:
+def _beside(spec: PolicySpec | None) -> Measured | None:
     text = None if spec is None else spec.scaler_options.get("resource_id")
     try:
-        return None if text is None else ResourceId.parse(str(text), "resource_id")
+        return None if text is None else Measured.parse(str(text), "resource_id")
     except PullError:
         return None
 
@@ -215,7 +215,7 @@ _NAMES: dict[str, Callable[[Settings, str], str]] = {
 }
 
 
-def _notes(resource: ResourceId, service: Service, found: Found | None) -> Iterable[str]:
+def _notes(resource: Measured, service: Service, found: Found | None) -> Iterable[str]:
     if not service.dimension:
         yield (
             f"Azure Monitor counts the messages of the storage account {resource.name}, not of one queue: arrivals are "

@@ -9,17 +9,10 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from scaling.history.model import PullError, Source
-
-_ID = re.compile(
-    r"/subscriptions/(?P<subscription>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/resourceGroups/(?P<group>[^/]+)"
-    r"/providers/(?P<provider>[^/]+)/(?P<kind>[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+)*)",
-    re.IGNORECASE,
-)
+from scaling.resource_id import ResourceId
 
 
 class Service(Struct, frozen=True):
@@ -44,8 +37,8 @@ SERVICES = {service.type.casefold(): service for service in (SERVICE_BUS, EVENT_
 PLAN_TYPE = "Microsoft.Web/serverfarms"
 
 
-class ResourceId(Struct, frozen=True):
-    """The parts of a resource id; `type` as in Microsoft.ServiceBus/namespaces, `rest` what is below it."""
+class Measured(Struct, frozen=True):
+    """A resource that has metrics; `type` as in Microsoft.ServiceBus/namespaces, `rest` what is below it."""
 
     subscription: str
     group: str
@@ -54,16 +47,15 @@ class ResourceId(Struct, frozen=True):
     rest: str = ""
 
     @classmethod
-    def parse(cls, text: str, option: str) -> ResourceId:
+    def parse(cls, text: str, option: str) -> Measured:
         """Raises PullError naming the `option` or setting that holds it."""
-        found = _ID.fullmatch(text.strip().rstrip("/"))
-        if found is None:
-            raise PullError(
-                f"{option}: found '{text}'; accepted is a full resource id, "
-                "/subscriptions/<GUID>/resourceGroups/<group>/providers/<provider>/<type>/<name>"
-            )
-        kind = f"{found['provider']}/{found['kind']}"
-        return cls(found["subscription"], found["group"], kind, found["name"], found["rest"])
+        try:
+            found = ResourceId.parse(text)
+        except ValueError as error:
+            raise PullError(f"{option}: {error}") from None
+        (kind, name), *below = found.parts
+        rest = "".join(f"/{each}/{named}" for each, named in below)
+        return cls(found.subscription, found.group, f"{found.provider}/{kind}", name, rest)
 
     def __str__(self) -> str:
         return (
@@ -72,7 +64,7 @@ class ResourceId(Struct, frozen=True):
         )
 
 
-def service_of(resource: ResourceId, option: str) -> Service:
+def service_of(resource: Measured, option: str) -> Service:
     """Raises PullError for a resource whose metrics tell no arrivals."""
     service = SERVICES.get(resource.type.casefold())
     if service is None or resource.rest.casefold() not in {"", service.below.casefold()}:
@@ -83,14 +75,14 @@ def service_of(resource: ResourceId, option: str) -> Service:
     return service
 
 
-def arrivals_of(resource: ResourceId, service: Service, entity: str) -> Source:
+def arrivals_of(resource: Measured, service: Service, entity: str) -> Source:
     """What tells the messages that arrived at an entity of the resource, per minute."""
-    whole = ResourceId(resource.subscription, resource.group, service.type, resource.name, service.below)
+    whole = Measured(resource.subscription, resource.group, service.type, resource.name, service.below)
     chosen = service.filter or f"{service.dimension} eq '{quoted(entity)}'"
     return Source(str(whole), service.metric, "total", chosen)
 
 
-def instances_of(plan: ResourceId, option: str) -> Source:
+def instances_of(plan: Measured, option: str) -> Source:
     """What tells the instances of a plan. Raises PullError for another kind of resource."""
     if plan.type.casefold() != PLAN_TYPE.casefold() or plan.rest:
         raise PullError(f"{option}: found a resource of type {plan.type}{plan.rest}; accepted is {PLAN_TYPE}")

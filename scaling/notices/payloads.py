@@ -17,6 +17,7 @@ from msgspec import Struct
 from foundation.sanitize import leaving
 from scaling.config.notify_table import Webhook
 from scaling.notice import Notice, NoticeKind
+from scaling.resource_id import ResourceId
 
 TYPE = "tidemark.scaling"
 """What the types of events begin with; the kind follows."""
@@ -101,10 +102,10 @@ def _cloud_event(notice: Notice, sender: Sender) -> dict[str, Any]:
 def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
     """Capacities are texts there. What has no resource id leaves the parts of one empty."""
     resource = sender.resources.get(notice.target, "")
-    parts = resource.strip("/").split("/")
-    named = dict(zip((part.casefold() for part in parts[::2]), parts[1::2], strict=False))
+    parsed = _resource(resource)
+    name = parsed.name if parsed else notice.target
     start, end = notice.current, notice.reached
-    detail = f"Autoscale successfully completed scale operation for resource '{parts[-1] or notice.target}'"
+    detail = f"Autoscale successfully completed scale operation for resource '{name}'"
     if notice.kind is NoticeKind.SCALED:
         detail += f" from capacity '{start}' to capacity '{end}'"
     return {
@@ -116,12 +117,10 @@ def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
             "id": notice.id,
             "name": notice.target,
             "details": f"{detail}. {leaving(notice.text)}",
-            "subscriptionId": named.get("subscriptions", ""),
-            "resourceGroupName": named.get("resourcegroups", ""),
-            "resourceName": parts[-1] or notice.target,
-            "resourceType": "/".join([named["providers"], *parts[6::2]]).lower()
-            if "providers" in named
-            else "",
+            "subscriptionId": parsed.subscription if parsed else "",
+            "resourceGroupName": parsed.group if parsed else "",
+            "resourceName": name,
+            "resourceType": parsed.type.lower() if parsed else "",
             "resourceId": resource,
             "portalLink": f"https://portal.azure.com/#resource{resource}" if resource else "",
             "oldCapacity": "" if start is None else str(start),
@@ -129,6 +128,13 @@ def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
         },
         "properties": {"reason": notice.reason, "decision_id": notice.decision_id},
     }
+
+
+def _resource(text: str) -> ResourceId | None:
+    try:
+        return ResourceId.parse(text, odd_names=True) if text else None
+    except ValueError:  # that of a scaler of the user's own may be anything
+        return None
 
 
 def _time(at: float) -> str:

@@ -10,9 +10,10 @@ import msgspec
 from foundation.durations import parse_duration
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.number.asking import digest
-from scaling.collectors.number.metric_answers import GRAINS, Series, newest_end, type_of, value_of
+from scaling.collectors.number.metric_answers import GRAINS, Series, newest_end, value_of
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.ports import CollectError
+from scaling.resource_id import ResourceId
 
 DELAY = 180.0
 """Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. A value
@@ -47,7 +48,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         def problems(self) -> dict[str, str]:
             found: dict[str, str] = {}
             try:
-                type_of(_plain(self.resource_id))
+                ResourceId.parse(_plain(self.resource_id))
             except ValueError as error:
                 found["resource_id"] = str(error)
             for option, accepted in (("grain", _grain), ("delay", _delay)):
@@ -76,7 +77,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
             aggregation=params.aggregation,
             grain=_grain(params.grain),
             dimensions=tuple(sorted(params.dimensions.items())),
-            namespace=params.namespace or type_of(resource),
+            namespace=params.namespace or ResourceId.parse(resource).type,
         )
         self._params = params
 

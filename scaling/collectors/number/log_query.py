@@ -13,6 +13,7 @@ from foundation.durations import parse_duration
 from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest
+from scaling.resource_id import ResourceId
 
 ENDPOINT = "AZURE_LOGS_ENDPOINT"
 _SERVICES = {
@@ -24,9 +25,6 @@ WAIT = 10
 """Seconds after which the service gives a query up."""
 
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_ID = re.compile(
-    r"/subscriptions/[^/?#%]+/resourceGroups/[^/?#%]+/providers/[\w.]+(/[\w-]+/[^/?#%]+)+", re.IGNORECASE
-)
 
 
 class LogQueryCollector(NumberCollector):
@@ -51,10 +49,11 @@ class LogQueryCollector(NumberCollector):
                 found["workspace"] = "give either 'workspace', the id of a workspace, or 'resource_id'"
             if self.workspace and not _GUID.fullmatch(self.workspace):
                 found["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
-            if self.resource_id and not _ID.fullmatch(self.resource_id.strip().rstrip("/")):
-                found["resource_id"] = (
-                    f"found '{self.resource_id}'; accepted is a full resource id, /subscriptions/..."
-                )
+            try:
+                if self.resource_id:
+                    ResourceId.parse(self.resource_id)
+            except ValueError as error:
+                found["resource_id"] = str(error)
             try:
                 if not 60 <= parse_duration(self.timespan) <= 30 * 86_400:
                     found["timespan"] = f"found {self.timespan!r}; accepted are 1m to 30d"

@@ -33,11 +33,6 @@ GRAINS = {
 LOOK_BACK = 5
 """Grains that are asked for: those before the newest tell how late a resource reports, where it has no value yet."""
 
-_ID = re.compile(
-    r"(?P<scope>/subscriptions/(?P<subscription>[^/?#%]+)/resourceGroups/[^/?#%]+)"
-    r"/providers/(?P<provider>[\w.]+)(?P<rest>(?:/[\w-]+/[^/?#%]+)+)",
-    re.IGNORECASE,
-)
 _REGION = re.compile(r"[a-z0-9]{3,40}")
 
 
@@ -90,17 +85,6 @@ class Series(Struct, frozen=True):
     def _filter(self) -> str:
         """Round brackets in a value are encoded twice, as the API documents it: here, and with everything else on the way."""
         return " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in self.dimensions)
-
-
-def type_of(resource_id: str) -> str:
-    """The type of a resource, such as Microsoft.Storage/storageAccounts/queueServices. Raises ValueError for what is no id."""
-    match = _ID.fullmatch(resource_id)
-    if match is None:
-        raise ValueError(
-            f"found '{resource_id}'; accepted is a full resource id, "
-            "/subscriptions/<GUID>/resourceGroups/<group>/providers/<provider>/<type>/<name>"
-        )
-    return "/".join([match["provider"], *match["rest"].split("/")[1::2]])
 
 
 def _query(asked: Mapping[str, str]) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from scaling.resource_id import ResourceId
+
 # Instances per plan by tier, lower case: published App Service limits. Only used when neither the SKU call
 # nor the plan itself tells; scale-out limits of tiers not listed are left to the platform.
 DOCUMENTED_MAXIMUM: dict[str, int] = {
@@ -45,9 +47,8 @@ _TIER_OF_FAMILY = {
     "D": "shared",
 }
 
-_PARTS = ("subscriptions", "resourceGroups", "providers", "serverfarms")
+_TYPE = "Microsoft.Web/serverfarms"
 _EXAMPLE = "/subscriptions/<subscription>/resourceGroups/<group>/providers/Microsoft.Web/serverfarms/<plan>"
-_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class PlanId(Struct, frozen=True):
@@ -57,22 +58,10 @@ class PlanId(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> PlanId:
-        """The parts of a resource id, whatever its case. Raises ValueError naming the part at fault."""
-        parts = text.strip().split("/")
-        if parts[0] or len(parts) != 9:
-            raise ValueError(f"found '{text}'; accepted is the full resource id {_EXAMPLE}")
-        _, *pairs = parts
-        for keyword, index in zip(_PARTS, (0, 2, 4, 6), strict=True):
-            if pairs[index].casefold() != keyword.casefold():
-                raise ValueError(f"found '{pairs[index]}' where '{keyword}' belongs; accepted is {_EXAMPLE}")
-        if pairs[5].casefold() != "microsoft.web":
-            raise ValueError(f"found provider '{pairs[5]}'; accepted is Microsoft.Web, as in {_EXAMPLE}")
-        subscription, group, name = pairs[1], pairs[3], pairs[7]
-        if not _GUID.fullmatch(subscription):
-            raise ValueError(f"found subscription '{subscription}'; accepted is a GUID")
-        if not group or not name:
-            raise ValueError(f"the {'resource group' if not group else 'plan name'} is empty; see {_EXAMPLE}")
-        return cls(subscription, group, name)
+        """The parts of a resource id, whatever its case. Raises ValueError naming what was found and what is accepted."""
+        found = ResourceId.parse(text, example=_EXAMPLE)
+        found.require(_TYPE, example=_EXAMPLE)
+        return cls(found.subscription, found.group, found.name)
 
     def __str__(self) -> str:
         return (

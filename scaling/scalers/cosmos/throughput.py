@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from math import ceil
 from urllib.parse import quote
 
 from msgspec import Struct
 
+from scaling.resource_id import ResourceId
+
 PARTITION_MAXIMUM = 10_000
 """RU/s one physical partition carries; up to that many times partitions, an increase is instant."""
 
-_ID = re.compile(
-    r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)"
-    r"/providers/Microsoft\.DocumentDB/databaseAccounts/(?P<account>[^/]+)"
-    r"/sqlDatabases/(?P<database>[^/]+)(?:/containers/(?P<container>[^/]+))?/?",
-    re.IGNORECASE,
-)
-_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_TYPE = "Microsoft.DocumentDB/databaseAccounts/sqlDatabases"
 _EXAMPLE = (
     "/subscriptions/<guid>/resourceGroups/<group>/providers/Microsoft.DocumentDB/databaseAccounts/<account>"
     "/sqlDatabases/<database>/containers/<container> (without /containers/... for a database's throughput)"
@@ -36,14 +31,10 @@ class ThroughputId(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> ThroughputId:
         """Raises ValueError naming what was found and what is accepted."""
-        match = _ID.fullmatch(text.strip())
-        if match is None:
-            raise ValueError(f"found '{text}'; accepted is {_EXAMPLE}")
-        if not _GUID.fullmatch(match["subscription"]):
-            raise ValueError(f"found subscription '{match['subscription']}'; accepted is a GUID")
-        return cls(
-            match["subscription"], match["group"], match["account"], match["database"], match["container"]
-        )
+        found = ResourceId.parse(text, example=_EXAMPLE, odd_names=True)
+        found.require(_TYPE, f"{_TYPE}/containers", example=_EXAMPLE)
+        account, database, container = (*(name for _, name in found.parts), None)[:3]
+        return cls(found.subscription, found.group, str(account), str(database), container)
 
     @property
     def quoted(self) -> str:

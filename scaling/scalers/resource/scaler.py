@@ -23,11 +23,11 @@ from msgspec import structs
 
 from foundation.azure.opening import Opened
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
+from scaling.resource_id import ResourceId
 from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import Failure, classify
 from scaling.scalers.arm.errors import Kind as FailureKind
 from scaling.scalers.arm.holder import AutoscaleHolder
-from scaling.scalers.arm.resource_id import ResourceId
 from scaling.scalers.carrying_out import (
     FIRST_WAIT,
     Order,
@@ -138,7 +138,7 @@ class AzureResourceScaler:
         self.deadline = params.deadline_seconds
         self.endpoint = f"Resource Manager, subscription {self._id.subscription}"
         self._client: Opened[ArmResources] = Opened(lambda: open_resources(settings))
-        self._holder = AutoscaleHolder(self._id.text, f"'{self._id.name}'", self._client.get)
+        self._holder = AutoscaleHolder(str(self._id), f"'{self._id.name}'", self._client.get)
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -149,7 +149,7 @@ class AzureResourceScaler:
     @staticmethod
     def resource(params: Params, settings: Mapping[str, str]) -> str:  # noqa: ARG004 - the id says it all
         """What is scaled: two targets must not have the same. Raises ValueError."""
-        return f"{ResourceId.parse(params.resource_id).text} {params.known.path}".casefold()
+        return f"{ResourceId.parse(params.resource_id)} {params.known.path}".casefold()
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -179,7 +179,7 @@ class AzureResourceScaler:
         return await reading(self._label, self._ask(), classify, self._advice)
 
     async def _ask(self) -> Seen:
-        document = await (await self._client.get()).get(self._id.text, self._kind.api_version)
+        document = await (await self._client.get()).get(str(self._id), self._kind.api_version)
         refusal = why_refused(self._kind, document)
         if refusal is not None:
             raise TargetRefusedError(f"{self._label} cannot be set: {refusal}")
@@ -221,7 +221,7 @@ class AzureResourceScaler:
             async with asyncio.timeout(order.remaining):
                 client, document = await self._client.get(), changed(kind, seen, wanted)
                 begun = await client.change(
-                    kind.method.upper(), self._id.text, kind.api_version, document, etag=etag
+                    kind.method.upper(), str(self._id), kind.api_version, document, etag=etag
                 )
                 accepted = True
                 await self._follow(client, begun)

@@ -10,10 +10,11 @@ from scaling.collectors.number import log_query, prometheus
 from scaling.collectors.number.azure_monitor import AzureMonitorCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
-from scaling.collectors.number.metric_answers import Series, newest_end, region_of, type_of, value_of
+from scaling.collectors.number.metric_answers import Series, newest_end, region_of, value_of
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.collectors.number.prometheus import PrometheusCollector
 from scaling.ports import CollectError
+from scaling.resource_id import ResourceId
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
 BUS = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/bus"
@@ -140,13 +141,13 @@ def test_a_read_asks_for_five_grains_and_encodes_what_it_is_about():
 def test_a_resource_has_a_type_and_an_answer_a_region():
     queues = f"{GROUP}/providers/Microsoft.Storage/storageAccounts/store/queueServices/default"
 
-    assert type_of(queues) == "Microsoft.Storage/storageAccounts/queueServices"
+    assert ResourceId.parse(queues).type == "Microsoft.Storage/storageAccounts/queueServices"
     assert region_of({"resourceregion": "westeurope"}) == "westeurope"
     assert region_of({"resourceregion": "evil.example/x"}) == ""
     assert region_of([]) == ""
     for text in ("", BUS[1:], f"{GROUP}/providers/Microsoft.ServiceBus", f"{BUS}?x=1", f"{BUS}/../x"):
-        with pytest.raises(ValueError, match="accepted is a full resource id"):
-            type_of(text)
+        with pytest.raises(ValueError, match="accepted is the full resource id"):
+            ResourceId.parse(text)
 
 
 @pytest.mark.parametrize(

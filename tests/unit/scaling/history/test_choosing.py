@@ -145,7 +145,7 @@ def test_without_a_configuration_options_say_all():
         (("azurite",), {}, "--resource-id is missing: .* of the connection Azurite"),
         (("local",), {}, "--resource-id is missing: .* of the connection Local"),
         ((), {"resource_id": BUS}, "--entity is missing"),
-        ((), {"resource_id": "contoso"}, "--resource-id: found 'contoso'; accepted is a full resource id"),
+        ((), {"resource_id": "contoso"}, "--resource-id: found 'contoso'; accepted is the full resource id"),
         ((), {"resource_id": PLAN}, "--resource-id: found a resource of type Microsoft.Web/serverfarms"),
         (("lag",), {"resource_id": BUS}, "read by event_hub_lag; accepted is Microsoft.EventHub/namespaces"),
         (("queue",), {"plan_id": BUS}, "--plan-id: found a resource of type Microsoft.ServiceBus/namespaces"),

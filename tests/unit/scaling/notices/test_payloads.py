@@ -13,7 +13,7 @@ from scaling.notice import Notice, NoticeKind
 from scaling.notices.payloads import Message, Sender, key_bytes, message_of, signed
 from tests.notice_support import KEY, OPS
 
-PLAN = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Web/serverfarms/plan-a"
+PLAN = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.Web/serverfarms/plan-a"
 SENDER = Sender("func-tidemark", {"orders": PLAN})
 MOVED = Notice(
     id="scaled:orders@20270115T080000.000Z",
@@ -83,7 +83,7 @@ def test_the_form_of_azure_monitor_autoscale():
         "Autoscale successfully completed scale operation for resource 'plan-a' from capacity '1' to capacity '3'"
     )
     expected = {
-        "subscriptionId": "s",
+        "subscriptionId": "11111111-2222-3333-4444-555555555555",
         "resourceGroupName": "rg",
         "resourceName": "plan-a",
         "resourceType": "microsoft.web/serverfarms",
@@ -96,9 +96,7 @@ def test_the_form_of_azure_monitor_autoscale():
 
 
 def test_the_parts_of_a_resource_below_another_and_of_none():
-    container = (
-        "/subscriptions/s/resourceGroups/rg/providers/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d"
-    )
+    container = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d"
     form = Webhook("w", "URL", format="azure_autoscale")
 
     below = json.loads(message_of(form, MOVED, Sender("f", {"orders": container})).body)["context"]

@@ -36,12 +36,16 @@ def test_a_resource_id_is_read_whatever_its_case():
     [
         ("plan", "full resource id"),
         (ID + "/extra", "full resource id"),
-        (ID.replace("/subscriptions", "/subscription"), "found 'subscription' where 'subscriptions' belongs"),
-        (ID.replace("serverfarms", "sites"), "found 'sites' where 'serverfarms' belongs"),
-        (ID.replace("Microsoft.Web", "Microsoft.Compute"), "found provider 'Microsoft.Compute'"),
+        (ID.replace("/subscriptions", "/subscription"), "full resource id /subscriptions/<subscription>/"),
+        (ID.replace("serverfarms", "sites"), "found a resource of type 'Microsoft.Web/sites'"),
+        (
+            ID.replace("Microsoft.Web", "Microsoft.Compute"),
+            "'Microsoft.Compute/serverfarms'; accepted is Micro",
+        ),
+        (ID + "/slots/a", "found a resource of type 'Microsoft.Web/serverfarms/slots'"),
         (ID.replace(SUBSCRIPTION, "prod"), "found subscription 'prod'; accepted is a GUID"),
-        (ID.replace("/rg/", "//"), "the resource group is empty"),
-        (ID.removesuffix("plan"), "the plan name is empty"),
+        (ID.replace("/rg/", "//"), "found '/subscriptions/"),
+        (ID.removesuffix("plan"), "full resource id"),
     ],
 )
 def test_a_malformed_resource_id_names_the_part_at_fault(text, words):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from scaling.scalers.arm.resource_id import ResourceId
+from scaling.resource_id import ResourceId
 from scaling.scalers.arm.resources import ArmResources, Followed, OperationFailedError
 
 ID = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.X/things/a/parts/b"
@@ -111,5 +111,5 @@ async def test_an_answer_of_another_form_is_an_error_and_not_an_empty_resource(b
 def test_an_id_is_taken_apart():
     found = ResourceId.parse(f" {ID}/ ")
 
-    assert (found.text, found.type, found.name) == (ID, "Microsoft.X/things/parts", "b")
-    assert found.group == ID.partition("/providers/")[0]
+    assert (str(found), found.type, found.name) == (ID, "Microsoft.X/things/parts", "b")
+    assert found.parts == (("things", "a"), ("parts", "b"))
