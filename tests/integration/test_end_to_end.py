@@ -74,7 +74,9 @@ class World:
         """As the portal does it."""
         url = f"{self.functions.url.removesuffix('/api')}/admin/functions/{function}"
         headers = {"x-functions-key": "admin-key", "content-type": "application/json"}
-        with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers), timeout=10) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, b'{"input": ""}', headers), timeout=10
+        ) as answer:
             assert answer.status == 202
 
     @property
