@@ -38,8 +38,13 @@ ROUND_SECONDS = 45.0
 ALLOWED_SECONDS = 86_400.0
 """How long what a receiver allowed is relied on, by one process."""
 
-KEPT_SECONDS = 86_400.0
-"""How long it is remembered what arrived. Nobody hands in a notice again after so long."""
+KEPT_SECONDS = 90_000.0
+"""How long it is remembered what arrived. Nobody hands in a notice again after so long: a target is looked at once a day or
+more often, and a state has its notices until it is saved the next time.
+"""
+
+LOOK_SECONDS = 3_600.0
+"""How often it is seen to what may be forgotten while nothing waits: a reminder of what stays may come then."""
 
 
 def sender_of(policies: Mapping[str, Policy], settings: Mapping[str, str]) -> Sender:
@@ -99,6 +104,7 @@ class Announcer:
         self._sender = sender
         self._outward = outward or Outward(settings)
         self._allowed_until: dict[str, float] = {}
+        self._look_at: dict[str, float] = {}
 
     async def aclose(self) -> None:
         await self._outward.aclose()
@@ -138,8 +144,9 @@ class Announcer:
         while webhook.counts_floods and (rows := folded(letters.values())):
             await self._outbox.save(webhook.name, rows)
             letters.update((row.notice.id, row) for row in rows)
-        if not letters:
+        if not letters and now < self._look_at.get(webhook.name, 0.0):
             return
+        self._look_at[webhook.name] = now + LOOK_SECONDS
         sent = 0
         for letter in due(letters.values(), now, AT_ONCE):
             begun = tried(letter, now)

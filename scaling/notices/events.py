@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
+from foundation.sanitize import leaving
 from foundation.wording import duration_text
 from scaling.config.notify_table import Notify
 from scaling.decision import explain
@@ -43,14 +44,15 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
     """`after` with the notices that it gives, seen from `before`, besides those it has."""
     known = after.telling or Telling()
     ended, standing = _lasting(notify, target, known.standing, before.last, after.last)
-    found = (
-        *known.notices,
+    new = (
         *_moved(target, before, after),
         *_not_carried_out(target, before, after),
         *_foreign(target, before, after),
         *_budget(target, before, after),
         *ended,
     )
+    # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
+    found = (*known.notices, *(structs.replace(each, text=leaving(each.text)) for each in new))
     if len(found) > KEPT:
         found = (one_for_all(found),)
     telling = Telling(found, standing)

@@ -94,7 +94,7 @@ async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
     if ports.announcer is not None:
         try:
             await within(STORE_DEADLINE, ports.announcer.put(telling.notices), "the outbox of notices")
-        except StoreUnavailableError:
+        except Exception:  # noqa: BLE001 - whatever keeps it from the outbox, the target is decided
             return state
     left = structs.replace(telling, notices=())
     return structs.replace(state, telling=left if left.standing is not None else None)
@@ -103,7 +103,7 @@ async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
 async def announce(ports: Ports, notice: Notice) -> None:
     """Tells of what stands, and is looked at again: where the outbox cannot be reached, the next look tells it."""
     if ports.announcer is not None:
-        with suppress(StoreUnavailableError):
+        with suppress(Exception):  # it ends no check
             await within(STORE_DEADLINE, ports.announcer.put([notice]), "the outbox of notices")
 
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
+from foundation.errors import StoreUnavailableError
 from scaling.config.policy import Pace
 from scaling.model import Capacity, Controls, EffectRecord, Override, Refused, TargetState
-from scaling.notice import Telling
+from scaling.notice import Notice, Telling
 from scaling.notices.events import KEPT, announced, poison_notice
 from scaling.ports import CollectError, PoisonMessage
 from scaling.spent import Spent
@@ -141,6 +143,48 @@ async def test_a_refusal_of_the_platform_and_an_action_without_effect():
     assert (told.kind, told.text) == ("failed", "plan: 2 -> 3 was given up before it took effect")
     assert before_and_after(before={"pending": pending}, after={"pending": pending}) == []
     assert before_and_after(before={"pending": pending}, after={"expected": 3}) == []
+
+
+async def test_what_a_platform_says_is_told_without_secrets_and_as_text_that_can_be_stored():
+    pending = await pending_of_a_scale_out()
+    refused = Refused(2, 3, NOW, "cut in a sign \ud83d; AccountKey=" + "QUJD" * 12 + "==")
+
+    (told,) = before_and_after(before={"pending": pending}, after={"refused": refused})
+
+    assert told.text == "plan: 2 -> 3 was refused: cut in a sign \\ud83d; AccountKey=***"
+    assert msgspec.json.decode(msgspec.json.encode(told), type=Notice) == told
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("no answer"), ValueError("cannot be encoded")])
+async def test_an_outbox_that_takes_nothing_keeps_no_target_from_being_decided(error):
+    happened = scene()
+    happened.people.outbox.before = raising("outbox.put", error)
+
+    await happened.minutes(4, 900.0)
+    assert happened.world.platform.capacity > 3
+
+    happened.people.outbox.before = None
+    await happened.minutes(1)
+    assert [kind for kind, _ in happened.told()][:2] == ["scaled", "scaled"]
+
+
+async def test_an_outbox_that_takes_nothing_keeps_no_check_from_its_end():
+    happened = scene()
+    happened.world.poison.queues = ("metrics",)
+    happened.world.poison.messages["metrics"] = [(NOW, "broken")]
+    happened.people.outbox.before = raising("outbox.put", ValueError("cannot be encoded"))
+
+    outcome = await happened.world.autoscaler().verify()
+
+    assert any("poison queues: 1 message" in warning for warning in outcome.warnings)
+
+
+def raising(call, error):
+    def fail(name):
+        if name == call:
+            raise error
+
+    return fail
 
 
 async def test_an_action_that_made_way_for_an_override_is_no_failure():

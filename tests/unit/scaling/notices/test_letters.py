@@ -131,9 +131,33 @@ async def test_what_arrived_is_not_sent_again_when_it_is_handed_in_again_and_is_
         await people.announcer.send(now)
     assert len(people.receiver.requests) == 1
 
-    await people.announcer.put([notice("b", NOW + 86_401.0)])
-    await people.announcer.send(NOW + 86_401.0)
+    await people.announcer.put([notice("b", NOW + 90_001.0)])
+    await people.announcer.send(NOW + 90_001.0)
     assert list(people.outbox.rows["ops"]) == ["scaled:b"]
+
+
+async def test_what_a_target_that_is_looked_at_once_a_day_hands_in_again_is_known():
+    people = People()
+    await people.announcer.put([notice("a")])
+    await people.announcer.send(NOW + 15.0)
+
+    await people.announcer.put([notice("of another target", NOW + 86_400.0)])
+    await people.announcer.send(NOW + 86_415.0)
+    await people.announcer.put([notice("a")])
+    await people.announcer.send(NOW + 86_445.0)
+
+    assert [event["id"] for event in people.receiver.told()] == ["scaled:a", "scaled:of another target"]
+
+
+async def test_of_poison_that_stays_people_are_reminded_once_a_day():
+    people = People()
+
+    for minutes in range(0, 3 * 1_440, 5):
+        now = NOW + 60.0 * minutes
+        await people.announcer.put([notice("a", now, NoticeKind.POISON, "")])
+        await people.announcer.send(now)
+
+    assert len(people.receiver.told()) == 3
 
 
 async def test_filters_choose_by_target_and_kind():
