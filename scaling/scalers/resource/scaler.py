@@ -239,8 +239,7 @@ class AzureResourceScaler:
     async def _follow(self, client: ArmResources, operation: Followed | None) -> None:
         """To the end of an operation, or to where it cannot be followed any more: the resource tells then."""
         while operation is not None:
-            told = operation.retry_after
-            await self._sleep(self._poll_interval if told is None else told)
+            await self._sleep(operation.retry_after or self._poll_interval)  # some say 0
             operation = await client.follow(operation)
 
     def _refused(self, order: Order, seen: Seen, failure: Failure) -> Effect | Wait | None:

@@ -5,11 +5,13 @@ import pytest
 
 from foundation.settings_reader import ConfigError, parse_params
 from scaling.config.policy_file import load_config
+from scaling.scalers.arm.resources import Followed
 from scaling.scalers.resource.kinds import KINDS, Kind
 from scaling.scalers.resource.resource import changed, seen_of, why_refused
 from scaling.scalers.resource.scaler import AzureResourceScaler
 from scaling.service import registry
 from scaling.target_facts import Settable, TargetFacts
+from tests.conformance.test_scalers import NOW, action
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
 APP = f"{GROUP}/Microsoft.App/containerApps/shop"
@@ -112,6 +114,37 @@ def test_a_put_sends_what_was_read_with_the_number_in_it():
     assert seen.etag == "e"
     assert changed(kind, seen, 3) == {"name": "p", "properties": {"count": 3, "mode": "User"}}
     assert document["properties"]["count"] == 1
+
+
+async def test_a_platform_that_says_to_look_again_at_once_is_not_asked_without_a_pause(monkeypatch):
+    """Some providers answer `Retry-After: 0`; every look counts against the limit that all targets share."""
+    plain, waits = {"sku": {"capacity": 2}}, []
+
+    class Platform:
+        async def get(self, *_):
+            return plain
+
+        async def change(self, *_, **__):
+            plain["sku"]["capacity"] = 3
+            return Followed("https://management.azure.com/o/1", True, 0.0)
+
+        async def follow(self, operation):
+            return operation if len(waits) < 3 else None
+
+        async def autoscale_settings(self, _):
+            for none in ():
+                yield none
+
+    async def wait(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr("scaling.scalers.resource.scaler.open_resources", lambda _: Platform())
+    made, _ = params(resource_id=POOL, api_version="2024-09-01", path="sku.capacity")
+    scaler = AzureResourceScaler(made, {}, sleep=wait)
+
+    effect = await scaler.apply(action(2, 3), now=NOW)
+
+    assert (effect.reached, waits) == (3, [5.0, 5.0, 5.0])
 
 
 # -- what the configuration may say ------------------------------------------------------------------------
