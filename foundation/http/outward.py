@@ -15,6 +15,8 @@ import ipaddress
 import re
 import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -39,6 +41,9 @@ TIMEOUT = 10.0
 
 LIMIT = 1 << 20
 """Bytes of an answer."""
+
+LOOKUPS = 8
+"""Names that are looked up at the same time."""
 
 _PLATFORM = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "fd00:ec2::254")))
 """Addresses at which clouds serve a machine's own secrets, and which no range above has."""
@@ -173,21 +178,33 @@ class _LocalAddressError(OSError):
 
 
 def _resolver(trusted: frozenset[str]) -> Any:
-    """Looks names up, and refuses what a name must not stand for."""
+    """Looks names up, and refuses what a name must not stand for. In threads of its own: a name server that does not answer
+    keeps one for half a minute, and the loop's are few, and needed for Azure's names.
+    """
     import aiohttp  # noqa: PLC0415 - see above
 
-    class Checked(aiohttp.ThreadedResolver):
+    threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="names")
+
+    class Checked(aiohttp.abc.AbstractResolver):
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
         ) -> list[ResolveResult]:
-            found = await super().resolve(host, port, family)
-            if trusted & {host.casefold(), f"{host.casefold()}:{port}"}:
-                return found
-            for each in found:
-                address = _literal(each["host"])
-                if address is None or is_local(address):
-                    raise _LocalAddressError(_refusal(f"{host} ({each['host']})"))
+            asked = partial(
+                socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+            )
+            told = await asyncio.get_running_loop().run_in_executor(threads, asked)
+            trust = bool(trusted & {host.casefold(), f"{host.casefold()}:{port}"})
+            found = list[Any]()
+            for of_family, _, proto, _, (at, *_) in told:
+                address = _literal(str(at))
+                if not trust and (address is None or is_local(address)):
+                    raise _LocalAddressError(_refusal(f"{host} ({at})"))
+                entry = {"hostname": host, "host": str(at), "port": port, "family": of_family, "proto": proto}
+                found.append({**entry, "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV})
             return found
+
+        async def close(self) -> None:
+            threads.shutdown(wait=False)
 
     return Checked()
 

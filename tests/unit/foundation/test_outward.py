@@ -3,6 +3,9 @@
 import asyncio
 import gzip
 import ipaddress
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from aiohttp import web
@@ -142,3 +145,26 @@ def test_a_name_that_stands_for_this_machine_is_refused_when_it_is_called():
         AddressError, match=r"HOOK: localhost \((127.0.0.1|::1)\) is an address of this machine"
     ):
         asyncio.run(asking("x", trusted=False))
+
+
+async def test_name_servers_that_do_not_answer_take_no_threads_from_others(monkeypatch):
+    """The SDKs look up Azure's names in the loop's own threads, of which a small instance has five."""
+    loop, begun, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+
+    def hang(*_, **__):
+        loop.call_soon_threadsafe(begun.set)
+        released.wait(30)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    async with Outward({}) as outward:
+        asking = asyncio.create_task(outward.ask("GET", "https://dead.example/", setting="HOOK"))
+        await begun.wait()
+        try:
+            async with asyncio.timeout(2):
+                assert await asyncio.to_thread(lambda: "answered") == "answered"
+        finally:
+            released.set()
+        with pytest.raises(UnavailableError, match=r"dead\.example"):
+            await asking
