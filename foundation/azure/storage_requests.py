@@ -161,7 +161,7 @@ class StorageRequests:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Reply:
-        """The answer, if its status is below 400."""
+        """The answer, if the service did what was asked: a redirect comes from somebody else, and nothing is written."""
         left = self._retries
         while True:
             made = {**HEADERS, **headers}
@@ -188,7 +188,7 @@ class StorageRequests:
 
 
 def _checked(reply: Reply) -> Reply:
-    if reply.status_code < 400:
+    if 200 <= reply.status_code < 300:
         return reply
     code = code_in(reply)
     kind = _ERRORS.get(reply.status_code, HttpResponseError)

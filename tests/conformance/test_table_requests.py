@@ -198,6 +198,17 @@ async def test_what_can_be_repeated_is_and_a_new_row_only_after_an_answer():
     assert [headers.get("If-Match") for _, _, headers in wire.sent] == ['W/"1"'] * 3 + [None] * 3
 
 
+@pytest.mark.parametrize("status", [301, 302, 307, 304])
+async def test_an_answer_from_elsewhere_has_written_nothing(status):
+    """Whatever stands between may redirect to a page of its own."""
+    requests = requests_of(Scripted(*[(status, {"Location": "https://proxy.example/"}, b"")] * 2))
+
+    for write in (requests.put, requests.create):
+        with pytest.raises(HttpResponseError) as caught:
+            await write(ROW)
+        assert caught.value.status_code == status
+
+
 ERRORS = {
     "json": (404, {}, b'{"odata.error": {"code": "TableNotFound", "message": {"value": "no"}}}'),
     "xml": (404, {}, b"<?xml version='1.0'?><Error><Code>TableNotFound</Code></Error>"),
