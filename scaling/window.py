@@ -70,8 +70,7 @@ class WindowSpec(Struct, frozen=True):
 
     @property
     def stale_after(self) -> float:
-        intervals = max(STALE_INTERVALS, self.failures_allowed + GAP_INTERVALS)
-        return self.max_age or max(intervals * self.interval, 1.0)
+        return self.max_age or max(STALE_INTERVALS * self.interval, 1.0)
 
 
 class Window(Struct, frozen=True):
@@ -227,8 +226,11 @@ def or_default(summary: Summary, spec: WindowSpec) -> Summary:
 
 
 def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short: bool) -> Reason | None:
-    if window.failure is not None and _tolerated_failure(window, spec) is None:
-        return window.failure.reason
+    failure = window.failure
+    if failure is not None and _tolerated_failure(window, spec) is None:
+        return failure.reason
+    if failure is not None and not spec.max_age:
+        age -= failure.at - window.times[-1]  # somebody did look since
     if age > spec.stale_after:
         return Reason.STALE_METRIC
     if count < spec.min_samples or short or window.truncated:

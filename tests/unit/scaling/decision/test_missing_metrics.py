@@ -72,6 +72,19 @@ def test_so_many_failures_are_not_stale_before_they_are_too_many():
     assert found.reason is Reason.SCALE_OUT
 
 
+@pytest.mark.parametrize(("minutes", "reason"), [(3, Reason.SCALE_IN), (4, Reason.STALE_METRIC)])
+def test_failures_that_are_allowed_make_no_old_value_a_new_one(minutes, reason):
+    """What is read may be as old as whoever wrote it, such as the state of another target; no read fails then."""
+    made = tolerant(failures_allowed=10)
+    now = NOW + minutes * MINUTE
+
+    found = decide(
+        made, {"backlog": full(10.0)}, at(3, now=now), now=now, controls=NO_CONTROLS, decision_id="d"
+    )
+
+    assert found.reason is reason
+
+
 def test_in_place_of_a_missing_metric_rules_see_its_default():
     found = failing(tolerant(default=700.0), full(10.0), failures=1)
 
