@@ -26,7 +26,9 @@ KEY_PREFIX = "whsec_"
 _JSON = "application/json; charset=utf-8"
 
 _AS_IT_IS = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-"""Characters of a header's value that CloudEvents in binary mode leaves as they are; all others are percent-encoded UTF-8."""
+"""Characters of a header's value that CloudEvents in binary mode leaves as they are; all others are percent-encoded UTF-8.
+Servers read headers as Latin-1.
+"""
 
 MIN_KEY, MAX_KEY = 24, 64
 """Bytes of a key, as Standard Webhooks has them."""
@@ -76,11 +78,11 @@ def key_bytes(text: str) -> bytes:
 
 
 def signed(message: Message, identity: str, key: bytes, now: float) -> dict[str, str]:
-    """The headers of Standard Webhooks: id, time and a signature of both and the body."""
-    stamp = str(int(now))
-    content = b".".join((identity.encode(), stamp.encode(), message.body))
+    """The headers of Standard Webhooks: id, time and a signature of both and the body. The id is signed as it is sent."""
+    sent, stamp = quote(identity, safe=_AS_IT_IS), str(int(now))
+    content = b".".join((sent.encode(), stamp.encode(), message.body))
     signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
-    return {"webhook-id": identity, "webhook-timestamp": stamp, "webhook-signature": f"v1,{signature}"}
+    return {"webhook-id": sent, "webhook-timestamp": stamp, "webhook-signature": f"v1,{signature}"}
 
 
 def _cloud_event(notice: Notice, sender: Sender) -> dict[str, Any]:

@@ -106,10 +106,26 @@ def test_the_parts_of_a_resource_below_another_and_of_none():
     assert (none["resourceName"], none["resourceType"], none["portalLink"]) == ("orders", "", "")
 
 
-def test_the_receiver_of_the_docs_accepts_what_is_signed_and_nothing_else(capsys):
+@pytest.fixture
+def example():
+    """The receiver of the docs."""
     code = re.search(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    example = {}
-    exec(code[1], example)
+    found = {}
+    exec(code[1], found)
+    return found
+
+
+def test_what_is_told_of_a_target_with_other_letters_is_accepted_as_servers_read_headers(example):
+    """As Latin-1, whatever they were sent in: then another id would be signed than the one that is read."""
+    message, now = message_of(OPS, MOVED, SENDER), 1_800_000_100.0
+    headers = signed(message, "scaled:zähler@1", key_bytes(KEY), now)
+
+    read = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+
+    assert example["is_ours"](read, message.body, KEY, now)
+
+
+def test_the_receiver_of_the_docs_accepts_what_is_signed_and_nothing_else(example):
     message = message_of(OPS, MOVED, SENDER)
     now = 1_800_000_100.0
     headers = signed(message, MOVED.id, key_bytes(KEY), now)
