@@ -421,6 +421,19 @@ class TestAzureMonitor(NumberConformance):
 
         assert "cannot be read together" in caplog.text
 
+    async def test_a_metric_that_does_not_exist_keeps_no_others_from_being_read_together(self, world):
+        collectors = await self.several(world, 3, region="westeurope")
+        wrong = world.made(metric="Incoming", region="westeurope")
+        AzureMonitorCollector.together([*collectors, wrong])
+
+        for _ in range(2):
+            with pytest.raises(CollectError, match="metric: Incoming"):
+                await wrong.collect(now=NOW)
+            assert await self.values(collectors) == [0.0, 1.0, 2.0]
+        await self.close([*collectors, wrong])
+
+        assert world.reads == (2, 3)
+
     async def test_throttled_together_is_throttled_and_nothing_more_is_asked(self, world):
         collectors = await self.several(world, 3, region="westeurope")
         world.server.faults.add(Fault("monitor.batch", "error", status=429, retry_after=7))

@@ -43,6 +43,9 @@ REFUSED_FOR = 600.0
 logger = logging.getLogger(__name__)
 
 
+_Place = tuple[object, ...]
+
+
 class _Kind(Struct, frozen=True):
     """What must be the same of reads that go together; `series` is one of them without its resource."""
 
@@ -51,9 +54,14 @@ class _Kind(Struct, frozen=True):
     end: int
 
     @property
-    def place(self) -> tuple[str, str, str]:
-        """What reading together is refused for."""
+    def place(self) -> _Place:
+        """What reading together is refused for, as a right or a network is missing."""
         return self.region, self.series.subscription, self.series.namespace
+
+    @property
+    def asked(self) -> _Place:
+        """The same, where what was asked is wrong: a metric that does not exist keeps no other from being read together."""
+        return (*self.place, self.series.metric, self.series.dimensions)
 
 
 class _Batch:
@@ -83,7 +91,7 @@ class MetricsReader:
         self._forming: dict[_Kind, _Batch] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._regions: dict[str, str] = {}
-        self._refused: dict[tuple[str, str, str], float] = {}
+        self._refused: dict[_Place, float] = {}
         self._singles = asyncio.Semaphore(SINGLE_READS)
 
     async def close(self) -> None:
@@ -97,7 +105,7 @@ class MetricsReader:
         resource = series.resource_id
         region = region or self._regions.get(resource, "")
         kind = _Kind(region, structs.replace(series, resource_id=series.scope), end)
-        if region and now >= self._refused.get(kind.place, 0.0):
+        if region and now >= max(self._refused.get(each, 0.0) for each in (kind.place, kind.asked)):
             found = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(resource.casefold())
             if found is not None:
                 return found
@@ -170,7 +178,8 @@ class MetricsReader:
         return {str(each.get("resourceid", "")).casefold(): each for each in found}
 
     def _refuse(self, kind: _Kind, error: Exception, now: float) -> None:
-        self._refused[kind.place] = now + REFUSED_FOR
+        wrong = isinstance(error, RefusedError) and error.status in {400, 404}
+        self._refused[kind.asked if wrong else kind.place] = now + REFUSED_FOR
         logger.warning(
             "Azure Monitor: %s in %s cannot be read together, so each is read by itself for the next %g min: %s",
             kind.series.namespace,
