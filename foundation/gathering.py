@@ -1,11 +1,11 @@
-"""Many calls, a few at a time: all of them (`gather`), or those that answer in time (`Rounds`)."""
+"""Many calls, a few at a time: all of them (`gather`), those that answer in time (`Rounds`), or one for all (`AskedOnce`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -140,3 +140,47 @@ class Rounds(Generic[_T, _R]):
         task.cancel()
         self._left[key] = task
         task.add_done_callback(ended)
+
+
+class AskedOnce(Generic[_T]):
+    """Answers that many want at the same time: asked for once, for all of them, and kept for a while.
+
+    Belongs to one event loop. Whoever is cancelled meanwhile does not end the asking, which others wait for.
+    """
+
+    def __init__(self, failed_for: Callable[[BaseException], float]) -> None:
+        """`failed_for` tells the seconds for which an error is the answer."""
+        self._failed_for = failed_for
+        self._known: dict[Hashable, tuple[asyncio.Task[_T], float]] = {}
+
+    async def get(self, key: Hashable, ask: Callable[[], Awaitable[_T]], *, now: float, age: float) -> _T:
+        """The answer to `key`, at most `age` seconds old. Raises what `ask` raised."""
+        known = self._known.get(key)
+        if known is None or self._is_stale(*known, now, age):
+            task = asyncio.ensure_future(_awaited(ask))
+            task.add_done_callback(_looked_at)
+            known = self._known[key] = task, now
+        return await asyncio.shield(known[0])
+
+    def _is_stale(self, task: asyncio.Task[_T], asked_at: float, now: float, age: float) -> bool:
+        if not task.done():
+            return False
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        return asked_at + (age if error is None or age <= 0 else self._failed_for(error)) <= now
+
+    async def aclose(self) -> None:
+        tasks = [task for task, _ in self._known.values()]
+        self._known.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _awaited(ask: Callable[[], Awaitable[_T]]) -> _T:
+    return await ask()
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """Should nobody wait for it any more, the loop has no error to tell of."""
+    if not task.cancelled():
+        task.exception()

@@ -13,6 +13,7 @@ import contextlib
 import math
 import re
 import ssl
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,9 @@ CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 RETRIES = 3
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
+
+TOKEN_MARGIN = 300.0
+"""Seconds before its end at which a token is replaced: no later than azure-core would."""
 
 Settings = Mapping[str, str]
 _Client = TypeVar("_Client")
@@ -81,8 +85,8 @@ class Endpoint(Struct, frozen=True):
 class IdentityCredential:
     """Fetches each token with a credential of its own and closes that, so that there is nothing to close.
 
-    Clients keep a token until shortly before it expires, which makes this one token chain per client
-    and hour; in return no client has to own, share or outlive a credential.
+    A token is kept until shortly before it expires, for all clients that this is given to; no client has to own or outlive
+    a credential.
     """
 
     def __init__(self, *, managed: bool = False, client_id: str | None = None) -> None:
@@ -92,6 +96,7 @@ class IdentityCredential:
         self._sdk = aio
         self._managed = managed
         self._client_id = client_id
+        self._tokens: dict[tuple[Any, ...], AccessToken] = {}
 
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
         if self._managed:
@@ -101,8 +106,13 @@ class IdentityCredential:
         return self._sdk.DefaultAzureCredential()
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        async with self._open() as credential:
-            return await credential.get_token(*scopes, **options)
+        """Asks anew where a service has turned one down, which it says by `claims`."""
+        key = (*scopes, *sorted(options.items()))
+        known = None if options.get("claims") else self._tokens.get(key)
+        if known is None or known.expires_on < time.time() + TOKEN_MARGIN:
+            async with self._open() as credential:
+                known = self._tokens[key] = await credential.get_token(*scopes, **options)
+        return known
 
     async def close(self) -> None:
         """Does nothing: no resource outlives a call."""

@@ -5,17 +5,20 @@ messages are counted in it by the service), `scheduled` becomes active later, `d
 people. Messages scheduled for a topic are counted by the topic, not by its subscriptions, until due.
 
 One read takes two requests for a queue and three for a subscription, with no repetition of refused
-ones: reading the counters more often than about once a minute can throttle a whole namespace.
+ones: reading the counters more often than about once a minute can throttle a whole namespace. So where many queues of a
+namespace, or subscriptions of a topic, are read, they are listed: as many requests for a hundred of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from foundation.azure.connections import retry_after
+from scaling.calls.lists import Lists
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -36,6 +39,17 @@ def _asked(response: Any) -> float | None:
     return retry_after(response.headers)
 
 
+class _TooManyError(Exception):
+    """A list is longer than reading one by one."""
+
+
+PAGE = 100
+"""Entities on a page of the administration API."""
+
+Listed = Mapping[str, tuple[tuple[tuple[Any, str], ...], Any]]
+"""By name in lower case: what must be receiving, with the words for it, and the runtime properties."""
+
+
 class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
     COUNTS: ClassVar[tuple[str, ...]]
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
@@ -48,6 +62,57 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             deadline=deadline,
         )
         self._connection = connection
+        self._lists: Lists[Listed] = Lists(throttled=(429, 503))
+        self._place: tuple[str, ...] = ()
+
+    @classmethod
+    def together(cls, collectors: Sequence[_ServiceBusCollector]) -> None:
+        """Lets those of a connection use one client, and lists."""
+        connections: dict[str, list[_ServiceBusCollector]] = {}
+        for each in collectors:
+            connections.setdefault(each._connection, []).append(each)  # noqa: SLF001 - of this class, here and below
+        for own in connections.values():
+            cls._share(own)
+            for each in own:
+                each._lists = own[0]._lists  # noqa: SLF001
+                each._lists.join(each, each._place)  # noqa: SLF001
+
+    async def aclose(self) -> None:
+        if self._lists.leave(self):
+            await self._lists.once.aclose()
+        await super().aclose()
+
+    async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed:
+        raise NotImplementedError
+
+    async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
+        """The runtime properties. Raises CollectError where nothing can be received."""
+        raise NotImplementedError
+
+    async def _read(self, client: ServiceBusAdministrationClient, now: float, /) -> dict[str, float]:
+        what = f"Service Bus {self._connection}: {' of '.join(self._place)}"
+        listed = await self._lists.of(self._place, partial(self._list, client), now=now, what=what)
+        found = (listed or {}).get(self._name.casefold())
+        if found is None:
+            return self._counted(await self._read_alone(client))
+        stops, properties = found
+        for status, entity in stops:
+            self._require_receiving(status, entity)
+        return self._counted(properties)
+
+    @property
+    def _name(self) -> str:
+        """What the entity is called in its list."""
+        raise NotImplementedError
+
+    async def _all(self, entities: AsyncIterable[Any]) -> dict[str, Any]:
+        """By name, of a list that takes no more requests than reading one by one."""
+        found: dict[str, Any] = {}
+        async for each in entities:
+            found[each.name.casefold()] = each
+            if len(found) > PAGE * self._lists.readers(self._place):
+                raise _TooManyError(f"there are more than {len(found) - 1} of them")
+        return found
 
     def _open(self) -> ServiceBusAdministrationClient:
         from azure.servicebus.aio.management import (  # noqa: PLC0415 - half a second, only when needed
@@ -100,15 +165,27 @@ class ServiceBusQueueCollector(_ServiceBusCollector):
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         super().__init__(params.connection, f"queue '{params.queue}'", settings, deadline)
         self._params = params
+        self._place = ("queues",)
 
     @staticmethod
     def entity(params: Params) -> str:
         return f"service_bus_queue:{params.connection}/{params.queue}"
 
-    async def _read(self, client: ServiceBusAdministrationClient, _now: float, /) -> dict[str, float]:
-        queue = self._params.queue
-        self._require_receiving((await client.get_queue(queue)).status, "the queue")
-        return self._counted(await client.get_queue_runtime_properties(queue))
+    @property
+    def _name(self) -> str:
+        return self._params.queue
+
+    async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
+        self._require_receiving((await client.get_queue(self._name)).status, "the queue")
+        return await client.get_queue_runtime_properties(self._name)
+
+    async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed:
+        known = await self._all(client.list_queues())
+        counts = await self._all(client.list_queues_runtime_properties())
+        return {
+            name: (((known[name].status, "the queue"),), counts[name])
+            for name in known.keys() & counts.keys()
+        }
 
 
 class ServiceBusSubscriptionCollector(_ServiceBusCollector):
@@ -129,15 +206,28 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
         label = f"subscription '{params.subscription}' of topic '{params.topic}'"
         super().__init__(params.connection, label, settings, deadline)
         self._params = params
+        self._place = "subscriptions", f"topic '{params.topic.casefold()}'"
 
     @staticmethod
     def entity(params: Params) -> str:
         return f"service_bus_subscription:{params.connection}/{params.topic}/{params.subscription}"
 
-    async def _read(self, client: ServiceBusAdministrationClient, _now: float, /) -> dict[str, float]:
-        topic, subscription = self._params.topic, self._params.subscription
-        self._require_receiving(
-            (await client.get_subscription(topic, subscription)).status, "the subscription"
-        )
+    @property
+    def _name(self) -> str:
+        return self._params.subscription
+
+    async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
+        topic = self._params.topic
+        self._require_receiving((await client.get_subscription(topic, self._name)).status, "the subscription")
         self._require_receiving((await client.get_topic(topic)).status, "its topic")
-        return self._counted(await client.get_subscription_runtime_properties(topic, subscription))
+        return await client.get_subscription_runtime_properties(topic, self._name)
+
+    async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed:
+        topic = self._params.topic
+        known = await self._all(client.list_subscriptions(topic))
+        whole = ((await client.get_topic(topic)).status, "its topic")
+        counts = await self._all(client.list_subscriptions_runtime_properties(topic))
+        return {
+            name: (((known[name].status, "the subscription"), whole), counts[name])
+            for name in known.keys() & counts.keys()
+        }

@@ -26,12 +26,12 @@ from foundation.azure.connections import (
     table_service,
     tls_context,
 )
-from foundation.azure.opening import Opened
 from foundation.azure.trials import NOTHING
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.arm.clients import open_requests
 from scaling.scalers.arm.holder import AutoscaleHolder
+from scaling.scalers.arm.shared import ArmAccess
 
 KNOCKING = 20.0
 """Seconds for the two requests from outside together with the app's start."""
@@ -139,11 +139,11 @@ def _is_ours(body: bytes) -> bool:
 
 async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
     """The name of an enabled Azure Monitor autoscale setting that targets the resource."""
-    client = Opened(lambda: open_requests(settings))
+    arm = ArmAccess(settings)
     try:
-        return await AutoscaleHolder(resource_id, f"'{resource_id}'", client.get).ask()
+        return await AutoscaleHolder(resource_id, f"'{resource_id}'", lambda: arm).ask()
     finally:
-        await client.aclose()
+        await arm.leave(None)
 
 
 def runtime(settings: Settings, root: Path) -> Runtime:

@@ -177,14 +177,14 @@ def _collectors(
     return collectors, sources
 
 
-def _introduce(collectors: Iterable[Collector]) -> None:
-    """Tells collectors of one class of each other, where the class wants to know: they may ask together."""
-    classes: dict[Any, list[Collector]] = {}
-    for each in collectors:
-        classes.setdefault(type(each), []).append(each)
-    for cls, own in classes.items():
-        if (together := getattr(cls, "together", None)) is not None:
-            together(own)
+def _introduce(ports: Iterable[Collector | Scaler]) -> None:
+    """Tells those of each other whose classes have a `together` of their own, or the same one: they may ask together."""
+    groups: dict[Any, list[Any]] = {}
+    for each in ports:
+        if (together := getattr(type(each), "together", None)) is not None:
+            groups.setdefault(getattr(together, "__func__", together), []).append(each)
+    for group in groups.values():
+        type(group[0]).together(group)
 
 
 def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem]) -> dict[str, Scaler]:
@@ -196,6 +196,7 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
             scalers[target] = cls(params, settings)
         except Exception as error:  # noqa: BLE001 - as above
             problems.append(Problem(f"targets.{target}", _words(error)))
+    _introduce(scalers.values())
     return scalers
 
 

@@ -361,7 +361,7 @@ async def test_the_local_resource_manager_migrates_between_manual_and_autoscale(
     offer, _ = world.container(throughput=2000)
     settings = world.settings()
     async with CosmosDBManagementClient(
-        arm._identity(settings)[0],
+        arm.identity_of(settings),
         SUBSCRIPTION,
         base_url=world.server.base_url,
         credential_scopes=[arm.scope(settings)],

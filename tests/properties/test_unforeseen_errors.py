@@ -18,7 +18,6 @@ from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import CollectError, ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
-from scaling.scalers.arm.clients import ArmClients
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import Throughput
 from scaling.storage.poison_queues import QueuePoisonQueues
@@ -191,7 +190,7 @@ def plan_scaler(plan: Plan) -> AppServicePlanScaler:
 
     made = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=path), {}, sleep=no_wait)
     plan.app_service_plans = plan
-    made._reader._clients._client = ArmClients(plan, plan)
+    made._arm.resources._client = made._arm.web(subscription)._client = plan
     return made
 
 
@@ -254,7 +253,7 @@ def test_a_throughput_is_read_back_whatever_was_raised_around_an_order(fails, er
             msgspec.convert(options, CosmosThroughputScaler.Params), keys, sleep=no_wait
         )
         scaler._plane = offer = Offer(value=400, fails=fails, error=error, after=after)
-        scaler._budget = SimpleNamespace(take=lambda _now: 0.0)
+        scaler._gate = SimpleNamespace(take=lambda *_: (0.0, ""))
         action = msgspec.structs.replace(ACTION, from_capacity=400, to_capacity=1000)
         try:
             effect = await scaler.apply(action, now=NOW)

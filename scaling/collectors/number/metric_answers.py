@@ -14,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from scaling.resource_id import ResourceId
 
 API_VERSION = "2024-02-01"
 
@@ -85,6 +87,19 @@ class Series(Struct, frozen=True):
     def _filter(self) -> str:
         """Round brackets in a value are encoded twice, as the API documents it: here, and with everything else on the way."""
         return " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in self.dimensions)
+
+
+def owner_of(resource_id: str) -> tuple[str, str]:
+    """The id and the type of what is listed with a region: the resource, or the one that it is a part of."""
+    whole = ResourceId.parse(resource_id)
+    owner = structs.replace(whole, parts=whole.parts[:1])
+    return str(owner), owner.type
+
+
+def located(subscription: str, type_: str) -> str:
+    """Path and query of a list of all resources of a type, with their regions."""
+    asked = {"api-version": "2021-04-01", "$filter": f"resourceType eq '{type_}'"}
+    return f"/subscriptions/{subscription}/resources?{_query(asked)}"
 
 
 def _query(asked: Mapping[str, str]) -> str:

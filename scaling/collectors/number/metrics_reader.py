@@ -2,8 +2,8 @@
 
 `metrics:getBatch` of a region reads one metric of up to 50 resources of one subscription, region and type. Reads of one
 moment that can go together do; where the service refuses that (a right or a network for the region is missing, one
-resource is gone), they are read one by one through Resource Manager, and the next try waits. The region is
-learned from the first single answer, unless it is configured.
+resource is gone), they are read one by one through Resource Manager, and the next try waits. Regions that are not configured are
+learned from single answers, and where several resources of a type lack one, from one list of them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from msgspec import Struct, structs
 
 from foundation.sanitize import told
 from scaling.calls.gate import CallRefusedError
+from scaling.calls.lists import Lists
 from scaling.collectors.number.asking import Asking, RefusedError, cloud_of
-from scaling.collectors.number.metric_answers import Series, region_of
+from scaling.collectors.number.metric_answers import Series, located, owner_of, region_of
 from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
 from scaling.scalers.arm.clients import endpoint, scope
 
@@ -39,6 +40,9 @@ PATIENCE = 5.0
 
 REFUSED_FOR = 600.0
 """Seconds until reading together is tried again where it was refused."""
+
+REGIONS_AGE = 3600.0
+"""Seconds until regions are listed again, for a resource that was not there."""
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +95,7 @@ class MetricsReader:
         self._forming: dict[_Kind, _Batch] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._regions: dict[str, str] = {}
+        self._located: Lists[Mapping[str, str]] = Lists()
         self._refused: dict[_Place, float] = {}
         self._singles = asyncio.Semaphore(SINGLE_READS)
 
@@ -98,18 +103,45 @@ class MetricsReader:
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._located.once.aclose()
         await self._asking.close()
 
     async def read(self, series: Series, end: int, *, region: str, now: float) -> Any:
         """The answer about one resource. Raises what `Asking.document` raises."""
         resource = series.resource_id
-        region = region or self._regions.get(resource, "")
+        region = region or self._regions.get(resource, "") or await self._region(series, now)
         kind = _Kind(region, structs.replace(series, resource_id=series.scope), end)
         if region and now >= max(self._refused.get(each, 0.0) for each in (kind.place, kind.asked)):
             found = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(resource.casefold())
             if found is not None:
                 return found
         return await self._alone(series, end, now)
+
+    async def _region(self, series: Series, now: float) -> str:
+        """As the list of its type has it; empty where that is not to be had."""
+        owner, type_ = owner_of(series.resource_id)
+        place = series.subscription.casefold(), type_.casefold()
+        self._located.join(series.resource_id.casefold(), place)
+
+        async def ask() -> Mapping[str, str]:
+            url, found = f"{self._management}{located(series.subscription, type_)}", {}
+            while url:
+                page = await self._asking.document(
+                    "GET", url, setting=MANAGEMENT, now=now, scope=self._management_scope
+                )
+                for each in page["value"]:
+                    region = "".join(str(each.get("location") or "").casefold().split())
+                    found[str(each.get("id", "")).casefold()] = region
+                url = str(page.get("nextLink") or "")
+                if url and not url.startswith(f"{self._management}/"):
+                    raise ValueError("the list goes on at another host, to which no token is sent")
+            return found
+
+        what = f"regions of {type_} in subscription {series.subscription}"
+        listed = await self._located.of(place, ask, now=now, what=what, fresh=REGIONS_AGE)
+        if region := region_of({"resourceregion": (listed or {}).get(owner.casefold(), "")}):
+            self._regions[series.resource_id] = region
+        return region
 
     async def _alone(self, series: Series, end: int, now: float) -> Any:
         url = f"{self._management}{series.alone(end)}"
@@ -143,9 +175,8 @@ class MetricsReader:
                 del self._forming[kind]
             answers = await self._together(kind, batch.resources, now)
         except (RefusedError, CallRefusedError) as error:
-            if (
-                isinstance(error, CallRefusedError) or error.status == 429
-            ):  # single reads would be more of what is too much
+            # Single reads would be more of what is too much.
+            if isinstance(error, CallRefusedError) or error.status == 429:
                 batch.answers.set_exception(error)
                 batch.answers.exception()  # looked at, should nobody wait for it any more
                 return

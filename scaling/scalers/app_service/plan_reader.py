@@ -4,65 +4,82 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
-from foundation.azure.opening import Opened
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
-from scaling.scalers.arm.clients import ArmClients, open_clients
 from scaling.scalers.arm.errors import Failure, classify
 from scaling.scalers.arm.holder import BESIDE_DEADLINE, HOLDER_AGE, AutoscaleHolder
+from scaling.scalers.arm.shared import ArmAccess, Place
 from scaling.scalers.carrying_out import TargetRefusedError, advice, reading
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
 
-    from scaling.scalers.arm.requests import ArmRequests
 
 logger = logging.getLogger(__name__)
 
 MAXIMUM_AGE = 3600.0
 """Seconds the maximum of a SKU is remembered; it changes about never."""
 
+PLANS = "Microsoft.Web/serverfarms"
 READER = "the 'Reader' role on the plan"
 
 
 class PlanReader:
-    """The reading side of one plan. Opens the SDK clients when first used; `aclose` closes them."""
+    """The reading side of one plan, through what `arm` opens."""
 
-    def __init__(self, plan: PlanId, settings: Mapping[str, str], zone_redundant_minimum: int) -> None:
+    def __init__(self, plan: PlanId, arm: Callable[[], ArmAccess], zone_redundant_minimum: int) -> None:
         self._plan = plan
         self._zone_redundant_minimum = zone_redundant_minimum
-        self._clients = Opened(lambda: open_clients(settings, plan.subscription))
+        self._arm = arm
         self._maximum: dict[str, tuple[int | None, float]] = {}  # of a SKU, and until when it is believed
-        self._holder = AutoscaleHolder(str(plan), f"plan '{plan.name}'", self._requests)
+        self._last: int | None = None
+        self._holder = AutoscaleHolder(str(plan), f"plan '{plan.name}'", arm)
 
-    async def clients(self) -> ArmClients:
+    async def web(self) -> WebSiteManagementClient:
         """Raises ValueError naming a setting at fault."""
-        return await self._clients.get()
+        return await self._arm().web(self._plan.subscription).get()
 
-    async def aclose(self) -> None:
-        await self._clients.aclose()
-
-    async def read(self, now: float) -> tuple[AppServicePlan, PlanFacts]:
-        """The plan as the SDK has it, and what it says.
+    async def read(self, now: float, *, listed: bool = False) -> tuple[AppServicePlan, PlanFacts]:
+        """The plan as the SDK has it, and what it says; as it is `listed` with others, where it has not moved.
 
         Raises TargetRefusedError when asking again is of no use, else ScalerError.
         """
         label = f"plan '{self._plan.name}'"
-        read = self._read(label, now)
+        read = self._read(label, now, listed=listed)
         return await reading(label, read, classify, lambda failure: advice_of(failure, READER))
 
-    async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
-        web = (await self.clients()).web
-        plan = await web.app_service_plans.get(self._plan.resource_group, self._plan.name)
+    async def _read(self, label: str, now: float, *, listed: bool) -> tuple[AppServicePlan, PlanFacts]:
+        web = await self.web()
+        plan = await self._listed(web, now) if listed else None
+        if plan is None:
+            plan = await web.app_service_plans.get(self._plan.resource_group, self._plan.name)
         refusal = why_refused(plan)
         if refusal is not None:
             raise TargetRefusedError(f"{label} cannot be scaled: {refusal}")
         maximum = await self._sku_maximum(web, plan.sku.name if plan.sku else None, now)
-        return plan, facts_of(plan, maximum, self._zone_redundant_minimum)
+        facts = facts_of(plan, maximum, self._zone_redundant_minimum)
+        self._last = facts.capacity
+        return plan, facts
+
+    async def _listed(self, web: WebSiteManagementClient, now: float) -> AppServicePlan | None:
+        """The plan in the list of its subscription; None where it is to be read by itself: a list may be behind, so what
+        it says of a change is not taken for granted.
+        """
+
+        async def ask(scope: str) -> Mapping[str, AppServicePlan]:
+            plans, (*_, kind, name) = web.app_service_plans, scope.split("/")
+            found = (
+                plans.list(detailed=True) if kind == "subscriptions" else plans.list_by_resource_group(name)
+            )
+            return {str(each.id).casefold(): each async for each in found}
+
+        plan: AppServicePlan | None = await self._arm().listed(Place(str(self._plan), PLANS), ask, now)
+        capacity = plan.sku.capacity if plan is not None and plan.sku is not None else None
+        return plan if capacity is not None and self._last in {None, capacity} else None
 
     async def _sku_maximum(self, web: WebSiteManagementClient, sku: str | None, now: float) -> int | None:
         """The maximum that the SKU call tells; None where it does not, or may not be made."""
@@ -88,9 +105,6 @@ class PlanReader:
     async def ask_holder(self) -> str | None:
         """The same, asked now. Raises AzureError, and ValueError naming a bad setting."""
         return await self._holder.ask()
-
-    async def _requests(self) -> ArmRequests:
-        return (await self.clients()).requests
 
 
 def advice_of(failure: Failure, role: str) -> str:

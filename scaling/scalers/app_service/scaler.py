@@ -24,8 +24,9 @@ import msgspec
 
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.scalers.app_service.plan import PlanFacts, PlanId
-from scaling.scalers.app_service.plan_reader import PlanReader, advice_of
+from scaling.scalers.app_service.plan_reader import PLANS, PlanReader, advice_of
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out, reading_back
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class _Order(Order):
     lesson: str = ""
 
 
-class AppServicePlanScaler:
+class AppServicePlanScaler(UsesArm):
     """The scaler of one plan. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -77,7 +78,9 @@ class AppServicePlanScaler:
         self._plan = PlanId.parse(params.resource_id)
         self.deadline = params.deadline_seconds
         self.endpoint = f"Resource Manager, subscription {self._plan.subscription}"
-        self._reader = PlanReader(self._plan, settings, params.zone_redundant_minimum)
+        self._place = Place(str(self._plan), PLANS)
+        self._use(ArmAccess(settings))
+        self._reader = PlanReader(self._plan, lambda: self._arm, params.zone_redundant_minimum)
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -87,12 +90,9 @@ class AppServicePlanScaler:
         plan = PlanId.parse(params.resource_id)
         return f"{plan.subscription}/{plan.resource_group}/{plan.name}".casefold()
 
-    async def aclose(self) -> None:
-        await self._reader.aclose()
-
     async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one plan per scaler
         """Raises TargetRefusedError for a plan that cannot be scaled, ScalerError when it cannot be read."""
-        _, facts = await self._reader.read(now)
+        _, facts = await self._reader.read(now, listed=True)
         return Capacity(
             current=facts.capacity,
             at=now,
@@ -143,7 +143,7 @@ class AppServicePlanScaler:
     async def _put(self, order: _Order, plan: AppServicePlan, facts: PlanFacts, wanted: int) -> Effect | Wait:
         assert plan.sku is not None  # noqa: S101 - the reader refuses plans without a SKU
         plan.sku.capacity = wanted
-        plans = (await self._reader.clients()).web.app_service_plans
+        plans = (await self._reader.web()).app_service_plans
         accepted, order.asked = False, True
         try:
             async with asyncio.timeout(order.remaining):

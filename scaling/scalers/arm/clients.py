@@ -8,12 +8,9 @@ TIDEMARK_CA_BUNDLE                certificate authorities to trust instead of th
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-from msgspec import Struct
 
 from scaling.calls.gate import PATIENCE
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
+    from foundation.azure.connections import IdentityCredential
     from scaling.scalers.arm.requests import ArmRequests
     from scaling.scalers.arm.resources import ArmResources
 
@@ -43,14 +41,6 @@ LONG_PATIENCE = 600.0
 _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
 
 
-class ArmClients(Struct, frozen=True):
-    web: WebSiteManagementClient
-    requests: ArmRequests
-
-    async def close(self) -> None:
-        await asyncio.gather(self.web.close(), self.requests.close())
-
-
 def endpoint(settings: Mapping[str, str]) -> str:
     """The address of Resource Manager. Raises ValueError when the setting is not an https address."""
     text = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
@@ -69,54 +59,60 @@ def scope(settings: Mapping[str, str]) -> str:
     return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
 
 
-def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
-    """Clients for one subscription. Imports the SDKs (half a second): call it in a thread.
+def open_web(
+    settings: Mapping[str, str], subscription: str, identity: AsyncTokenCredential
+) -> WebSiteManagementClient:
+    """A client of App Service for one subscription. Imports the SDK (half a second): call it in a thread.
 
     Raises ValueError naming the setting at fault.
     """
     from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
 
-    identity, options = _identity(settings)
-    return ArmClients(WebSiteManagementClient(identity, subscription, **options), open_requests(settings))
+    return WebSiteManagementClient(identity, subscription, **_options(settings))
 
 
 def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
-    """A client of Azure Monitor for one subscription; as `open_clients`."""
+    """A client of Azure Monitor for one subscription; as `open_web`."""
     from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
 
-    identity, options = _identity(settings)
-    return MonitorManagementClient(identity, subscription, **options)
+    return MonitorManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
 def open_requests(settings: Mapping[str, str]) -> ArmRequests:
-    """A client of what needs no SDK of its own; as `open_clients`."""
+    """A client of what needs no SDK of its own; as `open_web`."""
     from scaling.scalers.arm.requests import ArmRequests  # noqa: PLC0415 - see above
 
-    identity, options = _identity(settings)
+    options = _options(settings)
     retries = {name: options.pop(name) for name in _RETRIES}
-    return ArmRequests(identity, retries=retries, **options)
+    return ArmRequests(identity_of(settings), retries=retries, **options)
 
 
-def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
-    """A client of resources of any type; as `open_clients`. A `patient` one waits out throttling: for many lists in a row."""
+def open_resources(
+    settings: Mapping[str, str], identity: AsyncTokenCredential | None = None, *, patient: bool = False
+) -> ArmResources:
+    """A client of resources of any type; as `open_web`. A `patient` one waits out throttling: for many lists in a row."""
     from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
 
-    identity, options = _identity(settings, patience=LONG_PATIENCE if patient else PATIENCE)
+    options = _options(settings, patience=LONG_PATIENCE if patient else PATIENCE)
     retries = {name: options.pop(name) for name in _RETRIES}
     if patient:
         retries = {"retry_total": 8, "retry_status": 8}
-    return ArmResources(identity, retries=retries, **options)
+    return ArmResources(identity or identity_of(settings), retries=retries, **options)
 
 
-def _identity(
-    settings: Mapping[str, str], *, patience: float = PATIENCE
-) -> tuple[AsyncTokenCredential, dict[str, Any]]:
-    """The credential, and what every client of Resource Manager is opened with."""
+def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
+    """What signs in to Resource Manager; as `open_web`."""
     from foundation.azure.connections import credential  # noqa: PLC0415 - see above
+
+    return credential(settings, CONNECTION)
+
+
+def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict[str, Any]:
+    """What every client of Resource Manager is opened with."""
     from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - see above
     from scaling.scalers.arm.errors import asked_of_all  # noqa: PLC0415 - see above
 
-    return credential(settings, CONNECTION), {
+    return {
         "base_url": endpoint(settings),
         "credential_scopes": [scope(settings)],
         "transport": GatedTransport(settings, retry_after=asked_of_all, patience=patience),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from azure.core.exceptions import AzureError
 from scaling.scalers.arm.errors import Failure, Kind, classify
 
 if TYPE_CHECKING:
-    from scaling.scalers.arm.requests import ArmRequests, Entry
+    from scaling.scalers.arm.shared import ArmAccess
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +27,12 @@ HOLDER_AGE = 300.0
 
 
 class AutoscaleHolder:
-    """Looks for the settings that target one resource. `label` names it in messages, `requests` gives the client."""
+    """Looks for the settings that target one resource. `label` names it in messages; `arm` has the settings of all."""
 
-    def __init__(self, resource_id: str, label: str, requests: Callable[[], Awaitable[ArmRequests]]) -> None:
+    def __init__(self, resource_id: str, label: str, arm: Callable[[], ArmAccess]) -> None:
         self._resource_id = resource_id.rstrip("/")
         self._label = label
-        self._requests = requests
+        self._arm = arm
         self._known: tuple[str | None, float] = (None, -inf)  # and when it was read
         self._noted_unreadable = False
 
@@ -45,7 +45,7 @@ class AutoscaleHolder:
         if read_at + age <= now:
             try:
                 async with asyncio.timeout(BESIDE_DEADLINE):
-                    name = await self.ask()
+                    name = await self._ask(now, age)
                 self._noted_unreadable = False
             except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
                 self._note_unreadable(classify(error))
@@ -53,28 +53,22 @@ class AutoscaleHolder:
         return name
 
     async def ask(self) -> str | None:
-        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting.
+        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting."""
+        return await self._ask(0.0, -inf)
 
-        A setting may lie in any resource group of the resource's subscription. Who may not look through all of it
+    async def _ask(self, now: float, age: float) -> str | None:
+        """A setting may lie in any resource group of the resource's subscription. Who may not look through all of it
         gets those of the resource's own group.
         """
-        requests, group = await self._requests(), self._resource_id.partition("/providers/")[0]
+        arm, group = self._arm(), self._resource_id.partition("/providers/")[0]
         subscription = "/".join(group.split("/")[:3])
         try:
-            return await self._holding(requests.autoscale_settings(subscription))
+            found = await arm.autoscaled(subscription, now, age)
         except AzureError as error:
             if classify(error).kind is not Kind.FORBIDDEN:
                 raise
-        return await self._holding(requests.autoscale_settings(group))
-
-    async def _holding(self, settings: AsyncIterable[Entry]) -> str | None:
-        wanted = self._resource_id.casefold()
-        async for setting in settings:
-            told = setting.get("properties") or {}
-            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
-            if told.get("enabled") and target == wanted:
-                return str(setting.get("name"))
-        return None
+            found = await arm.autoscaled(group, now, age)
+        return found.get(self._resource_id.casefold())
 
     def _note_unreadable(self, failure: Failure) -> None:
         if self._noted_unreadable:

@@ -8,17 +8,16 @@ follows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from foundation.azure.cosmos_account import account_key, account_name
-from foundation.azure.opening import Client, Opened
-from scaling.scalers.arm.clients import open_requests
+from foundation.azure.opening import Opened
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
@@ -32,7 +31,7 @@ from scaling.scalers.cosmos.throughput import (
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
 
-    from scaling.scalers.arm.requests import ArmRequests  # noqa: F401 - named in a text below
+    from scaling.scalers.arm.shared import ArmAccess
 
 PARTITIONS_AGE = 300.0
 """Seconds the number of partitions is remembered: it changes with splits, which take longer."""
@@ -43,15 +42,14 @@ NO_OFFER = (
 )
 
 
-class Plane(ABC, Generic[Client]):
-    """Reads and sets the throughput of one database or container. Opens its client when first used."""
+class Plane(ABC):
+    """Reads and sets the throughput of one database or container."""
 
     label: str
     account: str
     """What the update budget is kept for."""
     role: str
     """What a caller who is refused needs."""
-    _client: Opened[Client]
 
     @abstractmethod
     async def read(self, now: float) -> Throughput:
@@ -61,31 +59,35 @@ class Plane(ABC, Generic[Client]):
     async def write(self, value: int, seen: Throughput) -> None:
         """Asks for `value` of the kind `seen` has, and waits until the platform has taken it. Raises AzureError."""
 
+    @abstractmethod
     async def aclose(self) -> None:
-        await self._client.aclose()
+        """Closes what belongs to this one alone."""
 
 
-class ManagementPlane(Plane["ArmRequests"]):
+class ManagementPlane(Plane):
     """By identity, through Resource Manager."""
 
     role = "the 'Cosmos DB Operator' role on the account"
 
-    def __init__(self, resource: ThroughputId, settings: Mapping[str, str], *, poll_interval: float) -> None:
+    def __init__(self, resource: ThroughputId, arm: Callable[[], ArmAccess], *, poll_interval: float) -> None:
         self.label = label_of(resource.account, resource.database, resource.container)
         self.account = resource.account
         self._id = resource.quoted
         self._poll_interval = poll_interval
-        self._client = Opened(lambda: open_requests(settings))
+        self._arm = arm
 
     async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
-        return _told(await (await self._client.get()).throughput(self._id))
+        return _told(await (await self._arm().resources.get()).throughput(self._id))
 
     async def write(self, value: int, seen: Throughput) -> None:
         asked: Mapping[str, Any] = (
             {"autoscaleSettings": {"maxThroughput": value}} if seen.autoscale else {"throughput": value}
         )
-        client = await self._client.get()
+        client = await self._arm().resources.get()
         await client.set_throughput(self._id, asked, poll_interval=self._poll_interval)
+
+    async def aclose(self) -> None:
+        """There is nothing: the client is that of all."""
 
 
 class _Autoscale(Struct, frozen=True, rename="camel"):
@@ -128,8 +130,8 @@ def _number(text: str | int | None) -> int | None:
     return int(text) or None if text is not None and str(text).strip().isdigit() else None
 
 
-class DataPlane(Plane["CosmosClient"]):
-    """By key. The SDK refuses to set throughput with an identity, and so does the service."""
+class DataPlane(Plane):
+    """By key. Opens its client when first used. The SDK refuses to set throughput with an identity, and so does the service."""
 
     role = "an account key that may write (not a read-only key)"
 
@@ -143,7 +145,9 @@ class DataPlane(Plane["CosmosClient"]):
         self._database = database
         self._container = container
         self._settings = settings
-        self._client = Opened(self._new_client, enter=methodcaller("__aenter__"))  # which reads the account
+        self._client: Opened[CosmosClient] = Opened(
+            self._new_client, enter=methodcaller("__aenter__")
+        )  # which reads the account
         self._partitions: tuple[int, float] | None = None
 
     async def read(self, now: float) -> Throughput:
@@ -190,6 +194,9 @@ class DataPlane(Plane["CosmosClient"]):
             await owner.replace_throughput(wanted)
         except KeyError:  # the SDK's own, when the offer it has just read is a manual one
             raise AzureError("the throughput was switched between manual and autoscale meanwhile") from None
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
 
     async def _instant(self, now: float, value: int) -> int:
         """Partitions times what each carries; of a database they are not told, so as many as `value` needs."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -28,6 +28,7 @@ from foundation.azure.cosmos_account import account_key, account_name
 from scaling.calls.gate import gate_of
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.scalers.arm.errors import Failure, Kind
+from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading, reading_back
 from scaling.scalers.cosmos.errors import Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
@@ -41,7 +42,7 @@ class _Order(Order):
     bounds: Range | None = None
 
 
-class CosmosThroughputScaler:
+class CosmosThroughputScaler(UsesArm):
     """The scaler of one throughput. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,10 +81,14 @@ class CosmosThroughputScaler:
     ) -> None:
         """Raises ValueError for a malformed resource id or connection string."""
         self._params = params
-        self._plane: Plane[Any]
+        self._plane: Plane
         if params.resource_id:
             resource = ThroughputId.parse(params.resource_id)
-            self._plane = ManagementPlane(resource, settings, poll_interval=params.poll_interval_seconds)
+            self._place = Place(params.resource_id, "")
+            self._use(ArmAccess(settings))
+            self._plane = ManagementPlane(
+                resource, lambda: self._arm, poll_interval=params.poll_interval_seconds
+            )
         else:
             self._plane = DataPlane(params.connection, params.database, params.container or None, settings)
         self.deadline = params.deadline_seconds
@@ -109,6 +114,7 @@ class CosmosThroughputScaler:
 
     async def aclose(self) -> None:
         await self._plane.aclose()
+        await super().aclose()
 
     async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one throughput per scaler
         """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""

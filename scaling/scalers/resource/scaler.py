@@ -16,18 +16,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import structs
 
-from foundation.azure.opening import Opened
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.resource_id import ResourceId
-from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import Failure, classify
 from scaling.scalers.arm.errors import Kind as FailureKind
 from scaling.scalers.arm.holder import AutoscaleHolder
+from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import (
     FIRST_WAIT,
     Order,
@@ -39,7 +39,7 @@ from scaling.scalers.carrying_out import (
     reading_back,
 )
 from scaling.scalers.resource.kinds import KINDS, Kind
-from scaling.scalers.resource.resource import Seen, changed, seen_of, why_refused
+from scaling.scalers.resource.resource import Seen, at, changed, seen_of, why_refused
 from scaling.target_facts import TargetFacts
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ Path = Annotated[str, msgspec.Meta(pattern=r"^(\w+(\.\w+)*)?$")]
 Value = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class AzureResourceScaler:
+class AzureResourceScaler(UsesArm):
     """The scaler of one number. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -137,8 +137,10 @@ class AzureResourceScaler:
         self._label = f"{self._kind.unit} of '{self._id.name}'"
         self.deadline = params.deadline_seconds
         self.endpoint = f"Resource Manager, subscription {self._id.subscription}"
-        self._client: Opened[ArmResources] = Opened(lambda: open_resources(settings))
-        self._holder = AutoscaleHolder(str(self._id), f"'{self._id.name}'", self._client.get)
+        self._place = Place(str(self._id), self._kind.type)
+        self._use(ArmAccess(settings))
+        self._holder = AutoscaleHolder(str(self._id), f"'{self._id.name}'", lambda: self._arm)
+        self._last: int | None = None
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -151,12 +153,9 @@ class AzureResourceScaler:
         """What is scaled: two targets must not have the same. Raises ValueError."""
         return f"{ResourceId.parse(params.resource_id)} {params.known.path}".casefold()
 
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
     async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one number per scaler
         """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""
-        seen = await self._read()
+        seen = await reading(self._label, self._listed(now), classify, self._advice)
         return Capacity(
             current=seen.value,
             at=now,
@@ -179,11 +178,29 @@ class AzureResourceScaler:
         return await reading(self._label, self._ask(), classify, self._advice)
 
     async def _ask(self) -> Seen:
-        document = await (await self._client.get()).get(str(self._id), self._kind.api_version)
+        client = await self._arm.resources.get()
+        return self._told(await client.get(str(self._id), self._kind.api_version))
+
+    def _told(self, document: Mapping[str, Any]) -> Seen:
         refusal = why_refused(self._kind, document)
         if refusal is not None:
             raise TargetRefusedError(f"{self._label} cannot be set: {refusal}")
-        return seen_of(self._kind, document)
+        seen = seen_of(self._kind, document)
+        self._last = seen.value
+        return seen
+
+    async def _listed(self, now: float) -> Seen:
+        """As the list of its type has it. A list may be behind, or tell less: what it says of a change is not taken for
+        granted, and what it does not say is asked.
+        """
+        kind, known = self._kind, self._last
+        document = await self._arm.document(self._place, kind.api_version, now)
+        if document is not None and at(document, kind.path) is not None:
+            with suppress(ValueError, TargetRefusedError):
+                seen = self._told(document)
+                if known in {None, seen.value}:
+                    return seen
+        return await self._ask()
 
     def _advice(self, failure: Failure) -> str:
         role = f"the identity needs a role with {self._kind.type}/read and {self._kind.type}/write on it"
@@ -219,7 +236,7 @@ class AzureResourceScaler:
         etag = seen.etag if kind.method == "put" else ""
         try:
             async with asyncio.timeout(order.remaining):
-                client, document = await self._client.get(), changed(kind, seen, wanted)
+                client, document = await self._arm.resources.get(), changed(kind, seen, wanted)
                 begun = await client.change(
                     kind.method.upper(), str(self._id), kind.api_version, document, etag=etag
                 )

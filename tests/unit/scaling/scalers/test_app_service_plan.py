@@ -341,9 +341,8 @@ def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hang
     else:
         plans.get_server_farm_skus = hanging.get_server_farm_skus
     scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
-    scaler._reader._clients._client = SimpleNamespace(
-        web=SimpleNamespace(app_service_plans=plans), requests=settings
-    )
+    scaler._arm.resources._client = settings
+    scaler._arm.web(scaler._plan.subscription)._client = SimpleNamespace(app_service_plans=plans)
 
     async def ticks():
         for tick in range(3):

@@ -138,7 +138,7 @@ async def test_a_platform_that_says_to_look_again_at_once_is_not_asked_without_a
     async def wait(seconds):
         waits.append(seconds)
 
-    monkeypatch.setattr("scaling.scalers.resource.scaler.open_resources", lambda _: Platform())
+    monkeypatch.setattr("scaling.scalers.arm.shared.open_resources", lambda *_: Platform())
     made, _ = params(resource_id=POOL, api_version="2024-09-01", path="sku.capacity")
     scaler = AzureResourceScaler(made, {}, sleep=wait)
 

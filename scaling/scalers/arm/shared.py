@@ -1,0 +1,137 @@
+"""Resource Manager as the targets of one app use it together: one client, one credential, and lists in place of single reads.
+
+A list of all resources of a type in a subscription costs as much of the budget as reading one of them. It may be some seconds
+behind: whoever is about to change something reads the resource itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from foundation.azure.opening import Opened
+from scaling.calls.lists import LIST_DEADLINE, Lists
+from scaling.scalers.arm.clients import identity_of, open_resources, open_web
+
+if TYPE_CHECKING:
+    from azure.mgmt.web.aio import WebSiteManagementClient
+
+    from foundation.azure.connections import IdentityCredential
+    from scaling.scalers.arm.resources import ArmResources
+
+Listed = Mapping[str, Any]
+"""Resources by their ids, in lower case; or, of autoscale settings, names by the resource they target."""
+
+
+class Place(Struct, frozen=True):
+    """Where a resource is listed: by its id, with others of its type."""
+
+    resource_id: str
+    type: str
+
+    @property
+    def lists(self) -> tuple[tuple[str, str], ...]:
+        """Scope and type, in lower case: of its subscription, and of its group."""
+        group = self.resource_id.casefold().partition("/providers/")[0]
+        return tuple((scope, self.type.casefold()) for scope in ("/".join(group.split("/")[:3]), group))
+
+
+class ArmAccess:
+    """Opens its clients when first used; the last user that leaves closes them."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._credential: IdentityCredential | None = None
+        self._webs: dict[str, Opened[WebSiteManagementClient]] = {}
+        self._lists: Lists[Listed] = Lists()
+        self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings, self._identity()))
+
+    def join(self, user: object, place: Place) -> None:
+        """`user` reads a resource there."""
+        self._lists.join(user, *place.lists)
+
+    async def leave(self, user: object) -> None:
+        if self._lists.leave(user):
+            await self._lists.once.aclose()
+            await asyncio.gather(self.resources.aclose(), *(web.aclose() for web in self._webs.values()))
+
+    def web(self, subscription: str) -> Opened[WebSiteManagementClient]:
+        opened = partial(self._open_web, subscription)
+        return self._webs.setdefault(subscription.casefold(), Opened(opened))
+
+    def _open_web(self, subscription: str) -> WebSiteManagementClient:
+        return open_web(self._settings, subscription, self._identity())
+
+    def _identity(self) -> IdentityCredential:
+        if self._credential is None:
+            self._credential = identity_of(self._settings)
+        return self._credential
+
+    async def listed(
+        self, place: Place, ask: Callable[[str], Awaitable[Listed]], now: float, *, version: str = ""
+    ) -> Any | None:
+        """A resource as `ask` lists it, with all of its subscription or else of its group, once for all targets of one
+        moment; None where it is to be read by itself: see `Lists`.
+        """
+        for scope, type_ in place.lists:
+            bound, what = partial(ask, scope), f"{type_} of {scope}"
+            listed = await self._lists.of((scope, type_), bound, now=now, what=what, version=version)
+            if listed and (found := listed.get(place.resource_id.casefold())) is not None:
+                return found
+        return None
+
+    async def document(self, place: Place, version: str, now: float) -> Any | None:
+        """The same of any type, as Resource Manager has it; only what is right below a group is listed so."""
+        if place.type.count("/") != 1:
+            return None
+
+        async def ask(scope: str) -> Listed:
+            client = await self.resources.get()
+            entries = client.entries(f"{scope}/providers/{place.type}", version)
+            return {str(each.get("id", "")).casefold(): each async for each in entries}
+
+        return await self.listed(place, ask, now, version=version)
+
+    async def autoscaled(self, scope: str, now: float, age: float) -> Listed:
+        """The enabled Azure Monitor autoscale settings of a subscription or a resource group, by what they target.
+
+        Raises AzureError, ValueError and CallRefusedError, for a while the same where it may not be read.
+        """
+
+        async def ask() -> Listed:
+            async with asyncio.timeout(LIST_DEADLINE):
+                client, found = await self.resources.get(), {}
+                async for setting in client.autoscale_settings(scope):
+                    told = setting.get("properties") or {}
+                    if told.get("enabled"):
+                        target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+                        found[target] = str(setting.get("name"))
+                return found
+
+        return await self._lists.once.get(("autoscale", scope.casefold()), ask, now=now, age=age)
+
+
+class UsesArm:
+    """A scaler of a resource of Resource Manager. All of an app use it together."""
+
+    _arm: ArmAccess
+    _place: Place
+
+    def _use(self, arm: ArmAccess) -> None:
+        self._arm = arm
+        arm.join(self, self._place)
+
+    @classmethod
+    def together(cls, scalers: Sequence[UsesArm]) -> None:
+        """Lets them all use what the first one would; one by key uses nothing of it."""
+        users = [each for each in scalers if hasattr(each, "_arm")]
+        for each in users[1:]:
+            each._use(users[0]._arm)  # noqa: SLF001 - of this class
+
+    async def aclose(self) -> None:
+        if hasattr(self, "_arm"):
+            await self._arm.leave(self)
