@@ -77,6 +77,8 @@ def advised(
     """The answers of all recorded targets, by name. Raises InputError with the problems of all of them."""
     with watch(spark, "reading the history"):
         names = targets_of(recorded)
+    if not names:
+        raise refused(["the history is empty: it names no target"])
     few = len(names) <= page.DRAWN
     found = _answers(spark, recorded, names, options, targets, drawn=few)
     if few:

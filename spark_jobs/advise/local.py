@@ -35,6 +35,7 @@ from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_lo
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
+from spark_jobs.reports.report import tell_next
 
 console = Console()
 errors = Console(stderr=True)
@@ -302,9 +303,11 @@ def command(
     from spark_jobs.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
 
     write_rows(flat(found), output / "advice.parquet")
-    page = report_of([found]).write(output)
+    report = report_of([found])
+    page = report.write(output)
     show(found)
     console.print(f"page: {page}", markup=False, soft_wrap=True)
+    tell_next(report, console)
     check(closed_by(limits, counts([found]), GATES), str(page))
 
 

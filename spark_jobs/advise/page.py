@@ -29,6 +29,19 @@ def report_of(answers: Sequence[Answer]) -> Report:
         _show(report, found, number)
     report.heading("The model")
     report.text(MODEL)
+    if any(found.toml for found in answers):
+        report.next_step(
+            "when a table above is in tidemark.toml: what is wrong with it, and whether it flaps",
+            "tidemark",
+            "lint",
+        )
+    else:
+        report.next_step(
+            "today's policies stay; what of the load comes by the clock?",
+            "tidemark",
+            "seasons",
+            "history.csv",
+        )
     return report
 
 

@@ -169,7 +169,10 @@ def save(
     closed = exceeded(allow or {}, counts, events)
     results.tell(inputs={"capture": capture}, counts=counts, settings=settings, closed=closed)
     results.publish()
-    path = write_report(spark, report_of(done), folder)
+    report = report_of(done)
+    check_all = ("tidemark", "spark", "reconciliation", "--capture", capture or "capture/")
+    report.next_step("whether any event is neither in the database nor a dead letter", *check_all)
+    path = write_report(spark, report, folder)
     check(closed, path)
     return path
 

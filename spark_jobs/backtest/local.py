@@ -40,6 +40,7 @@ from spark_jobs.backtest.replay.score import Row, flat
 from spark_jobs.backtest.work import Prepared, Replayer
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
+from spark_jobs.reports.report import tell_next
 
 console = Console()
 errors = Console(stderr=True)
@@ -110,12 +111,12 @@ def _pool(processes: int) -> Iterator[Any]:
 
 
 def write_rows(rows: Iterable[Any], path: Path, schema: Any = None) -> None:
-    """Rows as one Parquet file, complete or absent. Without a schema the rows tell it."""
+    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema the rows tell it."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
     from pyarrow import parquet  # noqa: PLC0415
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_suffix(".part")
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
     parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)
     half.replace(path)
 
@@ -150,9 +151,11 @@ def command(
 
     write_rows(map(flat, rows), output / "scores.parquet")
     write_rows(map(msgspec.structs.asdict, advice(found)), output / "recommendations.parquet")
-    page = report_of(found).write(output)
+    report = report_of(found)
+    page = report.write(output)
     show(found)
     console.print(f"report: {page}", markup=False, soft_wrap=True)
+    tell_next(report, console)
     check(closed_by(limits, counts(found), GATES), str(page))
 
 

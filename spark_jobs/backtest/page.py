@@ -52,7 +52,23 @@ def report_of(found: Analysis) -> Report:
         _show_target(report, found, comparison, number)
     report.heading("What this rests on")
     report.text(_assumptions(found))
+    _next(report, found)
     return report
+
+
+def _next(report: Report, found: Analysis) -> None:
+    if any(judged.verdict is Verdict.BETTER for judged in found.judged.values()):
+        report.next_step(
+            "when the changes above are in tidemark.toml: what is wrong with it, and whether it flaps",
+            "tidemark",
+            "lint",
+        )
+    else:
+        found_for = next(iter(found.choices))
+        report.next_step(
+            "nothing beats the running policies here; more history may tell",
+            *("tidemark", "history", "pull", "--target", found_for, "--days", 93, "--out", "history.csv"),
+        )
 
 
 def _show_target(report: Report, found: Analysis, comparison: Comparison, number: int) -> None:

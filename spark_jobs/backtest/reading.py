@@ -154,14 +154,27 @@ def read_entries(path: Path) -> list[LogEntry]:
     return [entry for file in files for entry in _entries(file)]
 
 
+class _Entry(LogEntry, frozen=True):
+    """As JSON has it: a metric that was no number is null there."""
+
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+
+
 def _entries(file: Path) -> list[LogEntry]:
     text = _text(file).strip()
     try:
         if text.startswith("["):
-            return msgspec.json.decode(text, type=list[LogEntry])
-        return msgspec.json.Decoder(LogEntry).decode_lines(text)
+            found = msgspec.json.decode(text, type=list[_Entry])
+        else:
+            found = msgspec.json.Decoder(_Entry).decode_lines(text)
     except msgspec.DecodeError as error:
         raise InputError(f"{file} is not a scaling log: {error}") from error
+    return [_known(entry) if None in entry.metrics.values() else entry for entry in found]
+
+
+def _known(entry: _Entry) -> LogEntry:
+    known = {name: value for name, value in entry.metrics.items() if value is not None}
+    return msgspec.structs.replace(entry, metrics=known)
 
 
 def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:

@@ -21,7 +21,7 @@ from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.backtest.local import write_rows
 from spark_jobs.backtest.reading import read_entries
 from spark_jobs.cost import tables
-from spark_jobs.cost.account import Account, Billed, account, totals
+from spark_jobs.cost.account import Account, Billed, account, told_price, totals
 from spark_jobs.cost.charges import Charge
 from spark_jobs.cost.files import export_files, read_export, seen_of
 from spark_jobs.cost.spans import Seen
@@ -29,6 +29,7 @@ from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, u
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.gates import check, closed_by, read_limits
+from spark_jobs.reports.report import tell_next
 
 console = Console()
 
@@ -63,6 +64,9 @@ Amount = Annotated[
 ]
 Hold = Annotated[str, Option(help="How long a capacity in the log holds where nothing follows.")]
 HOLD = "15m"
+
+SHOWN = 7
+"""Columns of the page's table that a terminal has room for; the others are lines below it."""
 
 
 def options_of(
@@ -126,15 +130,17 @@ def show(accounts: list[Account]) -> None:
     """The targets on the terminal."""
     from spark_jobs.cost.page import HEADERS, line  # noqa: PLC0415 - matplotlib takes a second
 
-    table = Table(*HEADERS[:-1], box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, header in enumerate(HEADERS[:SHOWN]):
+        table.add_column(header, no_wrap=not place, justify="right" if place else "left")
     for each in accounts:
-        cells = line(each)
+        cells = line(each)[:SHOWN]
         table.add_row(
-            *(f"{cell:,.1f}" if isinstance(cell, float) else escape(str(cell or "-")) for cell in cells[:-1])
+            *(f"{cell:,.1f}" if isinstance(cell, float) else escape(str(cell or "-")) for cell in cells)
         )
     console.print(table)
     for each in accounts:
-        for told in (each.advice, *each.notes):
+        for told in (f"price {told_price(each)}", each.advice, *each.notes):
             if told:
                 console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
 
@@ -184,9 +190,11 @@ def command(
     for name, columns in tables.ALL.items():
         rows = (row for each in accounts for row in tables.rows_of(each)[name])
         write_rows(rows, output / f"{name}.parquet", arrow_columns(columns))
-    page = report_of(accounts).write(output)
+    report = report_of(accounts)
+    page = report.write(output)
     show(accounts)
     console.print(f"page: {page}", markup=False, soft_wrap=True)
+    tell_next(report, console)
     check(closed_by(limits, totals(accounts), GATES), str(page))
 
 

@@ -41,7 +41,20 @@ def report_of(accounts: Sequence[Account]) -> Report:
         _show(report, each, number)
     report.heading("How it is worked out")
     report.text(MODEL)
+    _next(report, accounts)
     return report
+
+
+def _next(report: Report, accounts: Sequence[Account]) -> None:
+    plans = [each for each in accounts if each.billed.unit != REQUEST_UNITS and each.price is not None]
+    if plans:
+        dearest = max(plans, key=lambda each: (each.money(each.units) or 0.0, each.billed.target))
+        command = ["tidemark", "advise", "log.json", "--target", dearest.billed.target]
+        command += ["--price", f"{dearest.price.value:.4g}"] if dearest.price is not None else []
+        command += ["--currency", dearest.currency] if dearest.currency else []
+        report.next_step("what other policies would have cost at this price", *command)
+    else:
+        report.next_step("what was decided, and why", "tidemark", "log")
 
 
 HEADERS = (
@@ -49,7 +62,7 @@ HEADERS = (
     "known",
     "unit-hours",
     "money",
-    "at the highest all the time",
+    "static peak",
     "shadow",
     "beside it",
     "price",
@@ -62,7 +75,7 @@ def line(found: Account) -> tuple[object, ...]:
     on_paper = found.shadow_hours > 0
     return (
         found.billed.target,
-        duration_text(found.known * HOUR),
+        f"{found.known:,.1f} h",
         found.units,
         amount(found.money(found.units), found.currency),
         amount(found.money(found.static), found.currency),

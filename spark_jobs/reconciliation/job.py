@@ -31,6 +31,7 @@ from spark_jobs.reconciliation.extract import Sides, extract
 from spark_jobs.reconciliation.keys import event_columns
 from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, in_columns, judged
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
@@ -98,10 +99,26 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         found = _findings(tables, sides, settings, config.hub)
         closed = _account(spark, results, found, settings)
         results.publish()
-        path = write_report(spark, page.build(found), settings.output)
+        path = write_report(spark, _page(found, settings), settings.output)
     if not found.closed:  # which says more
         check(closed, path)
     return found, path
+
+
+def _page(found: page.Findings, settings: Settings) -> Report:
+    report = page.build(found)
+    capture = settings.capture or "capture/"
+    if found.unsettled:
+        lost = ("--only-missing", f"{settings.output}/unsettled", "--ru-per-second", 400)
+        command = ("tidemark", "spark", "backfill", "--capture", capture, *lost)
+        report.next_step(
+            "writes exactly what is not settled, at a rate you choose; it needs capture files", *command
+        )
+    else:
+        report.next_step(
+            "what this run and those before it read and counted", "tidemark", "runs", settings.output
+        )
+    return report
 
 
 def _account(
@@ -280,6 +297,8 @@ def _tell(found: page.Findings, path: str) -> None:
     told = ", ".join(
         f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(found.counts.items())
     )
+    if not found.events_total:
+        console.print("there are no events in the time asked for: nothing was compared", style="bold yellow")
     console.print(
         f"{found.events_total:,} events: {told or 'none'}; {found.duplicates_total:,} settled twice; "
         f"{found.missing:,} sequence numbers missing"

@@ -6,13 +6,15 @@ The page needs no network, follows the reader's light or dark setting, fits a ph
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import Console
 
 
 class Report:
@@ -23,6 +25,8 @@ class Report:
         self.subtitle = subtitle
         self._parts: list[str] = []
         self._pictures: dict[str, bytes] = {}
+        self.next_steps: list[tuple[str, str]] = []
+        """Why, and the command: at the end of the page, and told on the terminal."""
 
     def heading(self, text: str) -> None:
         self._parts.append(f'<h2 id="{slug(text)}">{escape(text)}</h2>')
@@ -66,6 +70,10 @@ class Report:
         mark = f' class="language-{escape(language)}"' if language else ""
         self._parts.append(f"<figure>{title}<pre><code{mark}>{escape(text)}</code></pre></figure>")
 
+    def next_step(self, why: str, *command: object) -> None:
+        """What to run after this, by its words."""
+        self.next_steps.append((why, shlex.join(map(str, command))))
+
     def write(self, folder: Path) -> Path:
         """Writes `<slug of the title>.html` and the PNGs into the folder, which is made; returns the page's path."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,9 +91,21 @@ class Report:
             '<meta name="color-scheme" content="light dark">'
             f"<title>{escape(self.title)}</title><style>{STYLE}</style></head>\n<body><main>"
             f"<header><h1>{escape(self.title)}</h1>{subtitle}</header>\n"
-            + "\n".join(self._parts)
+            + "\n".join([*self._parts, *self._next()])
             + "\n</main></body></html>\n"
         )
+
+    def _next(self) -> Iterator[str]:
+        if self.next_steps:
+            yield '<h2 id="next">Next</h2>'
+        for why, command in self.next_steps:
+            yield f"<figure><figcaption>{escape(why)}</figcaption><pre><code>{escape(command)}</code></pre></figure>"
+
+
+def tell_next(report: Report, console: Console) -> None:
+    """The next commands, a line each."""
+    for why, command in report.next_steps:
+        console.print(f"next: {command}  ({why})", markup=False, highlight=False, soft_wrap=True)
 
 
 def slug(text: str) -> str:

@@ -10,16 +10,18 @@ from pyspark.sql import SparkSession
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.output import local_folder, qualified
 from spark_jobs.platform.progress import console
-from spark_jobs.reports.report import Report
+from spark_jobs.reports.report import Report, tell_next
 from spark_jobs.sources.files.input_files import Folder
 
 
 def write_report(spark: SparkSession, report: Report, folder: str) -> str:
-    """Writes the page and its pictures into `folder`, as Spark understands it, over what is there; returns the page's.
+    """Writes the page and its pictures into `folder`, as Spark understands it, over what is there; returns the page's. What to
+    run next is told on the terminal.
 
     Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
     to `Folder`, as it does reading. Where that cannot, the page is put below the working folder, and a line says so.
     """
+    tell_next(report, console)
     here = local_folder(spark, folder)
     if here is not None:
         return str(report.write(here))

@@ -20,6 +20,7 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import BreakSettings
@@ -132,8 +133,28 @@ def _judged(
             results.write("findings", table.coalesce(1))
             closed = _account(spark, results, findings, settings)
             results.publish()
-            path = write_report(spark, page.build(findings), settings.output)
+            path = write_report(spark, _page(findings, settings), settings.output)
     return findings, path, closed
+
+
+def _page(findings: page.Findings, settings: Settings) -> Report:
+    report = page.build(findings)
+    if any(findings.lost.values()):
+        report.next_step(
+            "which events of the hub were never written",
+            "tidemark",
+            "spark",
+            "reconciliation",
+            "--capture",
+            "capture/",
+        )
+    else:
+        gate = ("--event", findings.question.event, "--allow", "lost=0")
+        report.next_step(
+            "as a gate: exit status 3 on the day that events begin to be lost",
+            *("tidemark", "spark", "sampling-report", "--input", settings.input, *gate),
+        )
+    return report
 
 
 def _account(

@@ -20,6 +20,7 @@ from spark_jobs.backtest.local import write_rows
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
+from spark_jobs.reports.report import tell_next
 from spark_jobs.seasons import tables
 from spark_jobs.seasons.periods import schedule
 from spark_jobs.seasons.profile import Profile, profile, told
@@ -94,9 +95,11 @@ def command(
 
     for name, columns in tables.ALL.items():
         write_rows(tables.rows_of(found)[name], output / f"{name}.parquet", arrow_columns(columns))
-    page = report_of([found]).write(output)
+    report = report_of([found])
+    page = report.write(output)
     show(found)
     console.print(f"page: {page}", markup=False, soft_wrap=True)
+    tell_next(report, console)
     check(closed_by(limits, totals([found]), GATES), str(page))
 
 

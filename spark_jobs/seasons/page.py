@@ -32,6 +32,14 @@ def report_of(profiles: Sequence[Profile]) -> Report:
         _show(report, each, number)
     report.heading("How it is worked out")
     report.text(MODEL)
+    if any(each.worth for each in profiles):
+        report.next_step(
+            "when a schedule above is in tidemark.toml: what is wrong with it, and whether it flaps",
+            "tidemark",
+            "lint",
+        )
+    else:
+        report.next_step("what other policies would make of this load", "tidemark", "advise", "history.csv")
     return report
 
 

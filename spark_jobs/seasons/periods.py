@@ -21,7 +21,8 @@ def schedule(found: Profile) -> str:
     if not periods:
         return ""
     rule = {"type": "schedule", "time_zone": found.zone, "periods": periods}
-    return as_text(found.target, {"rules": [rule]})
+    text = as_text(found.target, {"rules": [rule]})
+    return text.replace("[{", "[\n  {").replace("}, {", "},\n  {").replace("}]", "},\n]")  # a period a line
 
 
 def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str, Any]]:

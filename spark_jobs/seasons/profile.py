@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct
 
+from foundation.wording import count_text
 from spark_jobs.advise.question import Question
 from spark_jobs.backtest.replay.history import HistoryError
 
@@ -99,7 +100,7 @@ def profile(question: Question, *, zone: str, share: float) -> Profile:
     weeks = [needs[week] for week in sorted(needs) if _known(needs[week]) >= KNOWN_WEEK]
     if len(weeks) < LEAST_WEEKS:
         raise HistoryError(
-            f"{target.name}: {len(weeks)} weeks of which half or more is known; at least {LEAST_WEEKS} are needed, two to learn "
+            f"{target.name}: {count_text(len(weeks), 'week')} of which half or more is known; at least {LEAST_WEEKS} are needed, two to learn "
             "from and one to judge by. `tidemark history pull --days 93` fetches more"
         )
     held = max(round(len(weeks) * HELD_OUT), 1)

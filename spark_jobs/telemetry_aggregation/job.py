@@ -287,6 +287,7 @@ def _report(
         tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
         counts = collected(results.table("quality").orderBy("input"))
         report = page.build(tables, counts, settings.currency)
+        page.next_step(report, settings.inputs.decisions, settings.output)
         results.publish()
         path = write_report(spark, report, settings.output)
     check(closed, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 from collections import deque
@@ -161,10 +162,13 @@ def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
 
 
 class _Tables:
-    """Parquet files that are complete or absent; they appear together, one right after the other."""
+    """Parquet files that are complete or absent; they appear together, one right after the other. Of two runs into one folder
+    each has files of its own until then, and the one that ends last stays.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._run = secrets.token_hex(4)
         self._writers: dict[str, pq.ParquetWriter] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -176,7 +180,7 @@ class _Tables:
         self._writers[name].write_table(table)
 
     def _part(self, name: str) -> Path:
-        return self._folder / f".{name}.part"
+        return self._folder / f".{name}.{self._run}.part"
 
     def close(self) -> None:
         """Leaves nothing of what was not published."""

@@ -300,3 +300,12 @@ def _quality(report: Report, quality: Sequence[Row]) -> None:
             " numbers."
         ),
     )
+
+
+def next_step(report: Report, log: str | None, output: str) -> None:
+    """What to run after this; `log` is the scaling log."""
+    if log is not None:
+        cost = ("tidemark", "spark", "cost", "--costs", "exports/", "--log", log)
+        report.next_step("what Azure billed for it, by change of capacity", *cost)
+    else:
+        report.next_step("what this run and those before it read and counted", "tidemark", "runs", output)

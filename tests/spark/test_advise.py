@@ -68,3 +68,6 @@ def test_targets_that_cannot_be_replayed_are_all_named(spark, folder):
 
     with pytest.raises(InputError, match=r"one: .*--service-rate.*two: "):
         run(spark, settings)
+    (folder / "history.csv").write_text("t,target,arrivals\n")
+    with pytest.raises(InputError, match="the history is empty"):
+        run(spark, settings)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.platform.results import manifest_of, result_table
+from spark_jobs.reports.report import Report
 from spark_jobs.schemas import DECISIONS
 from spark_jobs.telemetry_aggregation import incremental as module
 from spark_jobs.telemetry_aggregation import job, page
@@ -69,7 +70,7 @@ class World:
 
     def publish(self, monkeypatch):
         monkeypatch.setattr(job, "write_report", lambda *_: "page")
-        monkeypatch.setattr(page, "build", lambda *_: None)
+        monkeypatch.setattr(page, "build", lambda *_: Report(""))
         job.publish(self.spark, self.settings)
 
     @property

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from rich.console import Console
 
 from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import ROOT
@@ -41,6 +42,7 @@ class JobCall(Struct, frozen=True):
 
     job: str
     arguments: tuple[str, ...]
+    title: str = ""
 
 
 class JobResult(Struct, frozen=True):
@@ -95,7 +97,7 @@ async def run_jobs(
 async def _next(child: ChildProcess, file: Path, known: int) -> JobResult:
     while True:
         running = child.running  # before looking: what it wrote last is then seen
-        results = _read(file)
+        results = read_results(file)
         if len(results) > known:
             return results[known]
         if not running:
@@ -103,41 +105,59 @@ async def _next(child: ChildProcess, file: Path, known: int) -> JobResult:
         await asyncio.sleep(LOOK_EVERY)
 
 
-def _read(file: Path) -> list[JobResult]:
+def read_results(file: Path) -> list[JobResult]:
     """Those that are written to their ends."""
     lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
     return [msgspec.json.decode(line, type=JobResult) for line in lines if line.endswith(b"\n")]
 
 
-def main(plan: str, file: str) -> None:
-    """The child: runs what it is told in one session, and adds a line per job to the file."""
-    from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
+def main(plan: str, file: str, aloud: str = "") -> None:
+    """The child: runs what it is told in one session, and adds a line per job to the file.
 
-    spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
-    for call in msgspec.json.decode(plan, type=list[JobCall]):
-        result = _run(call)
+    `aloud`: in the session that the first job makes, as it makes one for itself, and on this terminal.
+    """
+    calls = msgspec.json.decode(plan, type=list[JobCall])
+    if not aloud:
+        from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
+
+        spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
+    for number, call in enumerate(calls, 1):
+        result = _run_aloud(call, f"{number} of {len(calls)}") if aloud else _run(call)
         with Path(file).open("ab") as results:
             results.write(msgspec.json.encode(result) + b"\n")
 
 
-def _run(call: JobCall) -> JobResult:
-    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - as above
+def _run_aloud(call: JobCall, place: str) -> JobResult:
+    console = Console()
+    console.rule(f"[bold]{place}: {call.job}[/]")
+    console.print(call.title, markup=False)
+    began = time.monotonic()
+    status = _ended(call)
+    return JobResult(call.job, status, time.monotonic() - began, ())
 
+
+def _run(call: JobCall) -> JobResult:
     began = time.monotonic()
     said, errors = io.StringIO(), io.StringIO()
-    status: object = 0
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
-            run_command(importlib.import_module(JOBS[call.job]).command, call.arguments)
-    except SystemExit as end:
-        status = end.code
+            status = _ended(call)
     finally:
         sys.stderr.write(errors.getvalue())
     told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
     lines = [*(line for line in said.getvalue().splitlines() if line.strip()), *told]
-    return JobResult(
-        call.job, status if isinstance(status, int) else 0, time.monotonic() - began, tuple(lines)
-    )
+    return JobResult(call.job, status, time.monotonic() - began, tuple(lines))
+
+
+def _ended(call: JobCall) -> int:
+    """The exit status of the job's command."""
+    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - as above
+
+    try:
+        run_command(importlib.import_module(JOBS[call.job]).command, call.arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
 
 
 if __name__ == "__main__":

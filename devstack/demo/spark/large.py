@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
@@ -23,6 +25,7 @@ from rich.table import Table
 
 from devstack.cosmos.server import DEFAULT_KEY
 from devstack.demo.spark import large_data as data
+from devstack.demo.spark.child import JobCall, read_results
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess
 from devstack.stack.supervisor import ROOT
@@ -53,7 +56,7 @@ class Ran(Struct, frozen=True):
     """A step that was run."""
 
     step: Step
-    status: int
+    status: int | None
     seconds: float
 
     @property
@@ -70,12 +73,8 @@ def run(console: Console, folder: Path, scale: float) -> int:
     made = folder / "data"
     _make(console, made, scale)
     steps = [*look_steps(made), *loss_steps(made, folder)]
-    done = []
     with _servers() as connections:
-        for number, step in enumerate(steps, 1):
-            console.rule(f"[bold]{number} of {len(steps)}: {step.job}[/]")
-            console.print(step.title)
-            done.append(_run(step, folder / step.output, {**SETTINGS, **connections}))
+        done = _run(steps, folder, {**SETTINGS, **connections})
     _show(console, done, folder)
     return 0 if all(ran.as_told for ran in done) else 1
 
@@ -175,12 +174,22 @@ def _servers() -> Iterator[dict[str, str]]:
             cosmos.stop()
 
 
-def _run(step: Step, output: Path, settings: Mapping[str, str]) -> Ran:
-    """In a process of its own, as `tidemark spark` is; its progress and results go where ours go."""
-    began = time.monotonic()
-    command = [sys.executable, "-m", "spark_jobs", step.job, *step.arguments, "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False)
-    return Ran(step, done.returncode, time.monotonic() - began)
+def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[Ran]:
+    """All in one process, whose Java starts once; what they tell and show goes where ours goes. A step that was not come to has
+    no status.
+    """
+    calls = [
+        JobCall(step.job, (*step.arguments, "--output", str(folder / step.output)), step.title)
+        for step in steps
+    ]
+    told, plan = folder / "results.jsonl", msgspec.json.encode(calls).decode()
+    command = [sys.executable, "-m", "devstack.demo.spark.child", plan, str(told.absolute()), "aloud"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False)
+    results = read_results(told)
+    return [
+        Ran(step, None, 0.0) if result is None else Ran(step, result.status, result.seconds)
+        for step, result in zip_longest(steps, results)
+    ]
 
 
 def _show(console: Console, done: list[Ran], folder: Path) -> None:
@@ -190,7 +199,11 @@ def _show(console: Console, done: list[Ran], folder: Path) -> None:
         mark = "[green]as told[/]" if ran.as_told else f"[red]{ran.step.status} was expected[/]"
         pages = ", ".join(str(page) for page in sorted((folder / ran.step.output).glob("*.html")))
         table.add_row(
-            ran.step.job, escape(ran.step.title), f"{ran.status} {mark}", f"{ran.seconds:.0f}", pages
+            ran.step.job,
+            escape(ran.step.title),
+            f"{'not run' if ran.status is None else ran.status} {mark}",
+            f"{ran.seconds:.0f}",
+            pages,
         )
     console.print(table)
     if all(ran.as_told for ran in done):

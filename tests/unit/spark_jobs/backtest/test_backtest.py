@@ -601,6 +601,9 @@ def test_a_decision_that_could_not_read_its_metric_says_nothing_of_that_time(tmp
     assert [r.at for r in found["p"]] == [0.0, 180.0]
     assert found["p"][0] == Reading(0.0, backlog=5.0, instances=2, metrics={"age": 1.0})
     assert from_entries([], None) == {}
+    entries[0]["metrics"] = {"backlog": 5.0, "age": None}  # as NaN is written
+    (tmp_path / "log.json").write_text(json.dumps(entries))
+    assert read_log(tmp_path / "log.json", None)["p"][0] == Reading(0.0, backlog=5.0, instances=2)
     (tmp_path / "log.json").write_text("[{}]")
     with pytest.raises(InputError, match="is not a scaling log"):
         read_log(tmp_path / "log.json", None)

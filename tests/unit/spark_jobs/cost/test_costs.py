@@ -256,6 +256,7 @@ def test_the_command_tells_money_against_static_and_shadow_and_closes_its_gate(t
 
     assert found.exit_code == 3, found.output
     assert "gate closed: unpriced 1, allowed 0; report: cost-output/cost.html" in found.output
+    assert "next: tidemark advise log.json --target orders --price 0." in found.output
     (orders, other) = parquet.read_table("cost-output/targets.parquet").to_pylist()
     assert orders["money"] == pytest.approx(0.1 * (3 * 47.75 + 0.25), rel=0.01)
     assert orders["static_money"] == pytest.approx(0.1 * 4 * 47.75, rel=0.01)

@@ -4,9 +4,10 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from rich.console import Console
 
 from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report, number, slug
+from spark_jobs.reports.report import Report, number, slug, tell_next
 
 
 def page_of(report: Report) -> str:
@@ -126,3 +127,17 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 def test_slugs_are_names_for_files() -> None:
     assert slug("Telemetry: 1 h & 1 day!") == "telemetry-1-h-1-day"
     assert slug("…") == "report"
+
+
+def test_the_next_command_stands_at_the_end_and_is_told_as_a_shell_takes_it(capsys):
+    report = Report("A page")
+    report.next_step("to see <more>", "tidemark", "runs", "my folder", 3)
+    report.heading("Later")
+
+    html = report.html()
+    tell_next(report, Console(width=40))
+
+    assert html.index("Later") < html.index("Next") < html.index("tidemark runs &#x27;my folder&#x27; 3")
+    assert "to see &lt;more&gt;" in html
+    assert capsys.readouterr().out == "next: tidemark runs 'my folder' 3  (to see <more>)\n"
+    assert "Next" not in Report("A page").html()

@@ -192,6 +192,7 @@ def test_the_command_prints_the_schedule_with_its_error_and_writes_a_page(tmp_pa
     assert "gate closed: worth 1, allowed 0" in found.output
     assert "learned from 3 weeks; on the last week, held out, the floors were 0 instances off" in found.output
     assert 'from = "07:58"' in found.output
+    assert "next: tidemark lint" in found.output
     (row,) = parquet.read_table("seasons-output/schedules.parquet").to_pylist()
     assert row["toml"] in found.output.replace("\r", "")
     assert len(parquet.read_table("seasons-output/floors.parquet")) == 168

@@ -131,3 +131,22 @@ def test_the_command_needs_no_other_part_and_refuses_windows_there_are_not(tmp_p
     assert (done.exit_code, "read 1," in done.output) == (0, True)
     assert refused.exit_code == 1
     assert "--windows is '1m,2h'; accepted: one or more of 1m, 1h, 1d" in refused.output
+
+
+def test_of_two_runs_into_one_folder_the_one_that_ends_last_stays_whole(tmp_path, monkeypatch):
+    write(tmp_path / "one.parquet", range(60))
+    write(tmp_path / "two.parquet", range(180))
+    latest, count_within = START + timedelta(days=1), local.count_within
+
+    def meanwhile(*arguments):
+        """While the first is at work a second one begins and ends."""
+        monkeypatch.setattr(local, "count_within", count_within)
+        local.run(tmp_path / "two.parquet", tmp_path / "out", latest=latest)
+        return count_within(*arguments)
+
+    monkeypatch.setattr(local, "count_within", meanwhile)
+    local.run(tmp_path / "one.parquet", tmp_path / "out", latest=latest)
+
+    gauges = pq.read_table(tmp_path / "out" / "gauges.parquet").to_pylist()
+    assert [(row["window"], row["samples"]) for row in gauges] == [("1m", 60), ("1h", 60), ("1d", 60)]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"gauges.parquet", "quality.parquet"}
