@@ -96,7 +96,7 @@ async def trial(autoscaler: Autoscaler, target: str, body: bytes) -> Response:
         text = parameters.get("policy", "")
         if len(text) > MAX_POLICY:
             raise ValueError(f"policy: found {len(text)} characters; at most {MAX_POLICY} are accepted")
-        policy = assembly.with_shadow(os.environ, target, text)
+        policy = await asyncio.to_thread(assembly.with_shadow, os.environ, target, text)
     except (ValueError, ConfigError) as error:
         return error_response(400, str(error))
     if _trying.locked():

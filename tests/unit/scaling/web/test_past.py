@@ -1,12 +1,14 @@
 """The past of a target over HTTP: whole for a day, a decision of each stretch and all changes beyond, and rules tried on it."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry, LogKind
+from scaling.service import assembly
 from scaling.web import past
 from tests.browser_support import SimulatedTarget, threshold_policy, waves
 from tests.fakes import MemoryDecisionLog
@@ -194,6 +196,21 @@ async def test_decisions_without_inputs_are_counted_as_skipped(configured):
     _, told = await asked(past.trial, app, policy=RULES)
 
     assert (told["decisions"], told["skipped"], told["view"]) == (0, 61, None)
+
+
+async def test_the_file_is_read_anew_beside_the_loop_that_decides(configured, monkeypatch):
+    """Of a thousand targets it takes two seconds."""
+    app, _ = await lived(0.1, inputs=True)
+    threads = []
+
+    def read(*_, **__):
+        threads.append(threading.current_thread())
+        raise ValueError("policy: has no rules")
+
+    monkeypatch.setattr(assembly, "with_shadow", read)
+
+    assert (await asked(past.trial, app, policy=RULES))[0] == 400
+    assert threads[0] is not threading.current_thread()
 
 
 async def test_one_trial_at_a_time(configured):
