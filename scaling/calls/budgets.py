@@ -138,6 +138,8 @@ def call_of(method: str, url: str, api: str = "") -> Call:
     )
     if any(name == "management_writes" for name, _ in charges):
         place = f"{place} (writes)"
+    elif charges == ((OTHER, host),):
+        place = f"{host}?{path}"  # a gateway has many services behind one name; of a path nothing is told
     return Call(place, charges, f"{method.upper()} {host}{path}")
 
 

@@ -191,7 +191,7 @@ class Ledger:
 
     def _quieted(self, call: Call, now: float) -> Refusal | None:
         left = self._quiet.get(call.place, now) - now
-        return Refusal(left, f"{call.place} asked to wait") if left > 0 else None
+        return Refusal(left, f"{call.place.partition('?')[0]} asked to wait") if left > 0 else None
 
     def _account(self, api: str, scope: str) -> _Account:
         known = self._accounts.get((api, scope))

@@ -140,12 +140,23 @@ async def test_usage_tells_what_was_called_refused_and_throttled_within_a_minute
 
 async def test_what_has_no_budget_is_counted_and_heeded():
     world = World()
-    call = await world.gate.enter("GET", "https://prometheus.example/api/v1/query")
+    query = "https://prometheus.example/api/v1/query"
+    call = await world.gate.enter("GET", f"{query}?query=a")
     world.gate.heard(call, 429, 20.0)
 
-    with pytest.raises(CallRefusedError):
-        await world.gate.enter("GET", "https://prometheus.example/other")
+    with pytest.raises(
+        CallRefusedError, match=r"not asked: prometheus\.example asked to wait; again in 20 s"
+    ):
+        await world.gate.enter("GET", f"{query}?query=b")
     assert (world.used("prometheus.example").budget, world.used("prometheus.example").last_hour) == (None, 1)
+
+
+async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_for_the_others():
+    """A gateway has many services behind one name."""
+    world = World()
+    world.gate.heard(await world.gate.enter("GET", "https://api.example/tickets"), 503, 3600.0)
+
+    await world.gate.enter("GET", "https://api.example/orders")
 
 
 def test_one_call_can_be_taken_by_the_clock_of_whoever_takes_it():
