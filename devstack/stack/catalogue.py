@@ -1,14 +1,16 @@
 """What the local servers hold, as Resource Manager lists it: so that `tidemark discover` reads a stack as a subscription."""
 
-from collections.abc import Callable
 from typing import Any
 
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.resource_manager import ResourceManagerServer
+from devstack.resource_manager.cosmos import LocalAccount
+from devstack.resource_manager.resources.changes import Changing
 from devstack.service_bus import ServiceBusServer
 
-Documents = Callable[[], list[dict[str, Any]]]
+_NAMESPACE = {"location": "local", "sku": {"name": "Standard", "capacity": 1}, "properties": {}}
+"""Its units are a number here, and make nothing faster."""
 
 
 def publish(
@@ -19,13 +21,18 @@ def publish(
     event_hubs: EventHubsServer,
     cosmos: CosmosServer,
 ) -> None:
-    """Lists of namespaces, queues, hubs and containers in a resource group, by its id; what comes later is seen, too."""
+    """Lists of namespaces, queues, hubs and containers in a resource group, by its id, and the throughput of containers; what
+    comes later is seen, too.
+    """
     bus = f"{group}/providers/Microsoft.ServiceBus/namespaces/local"
     hubs = f"{group}/providers/Microsoft.EventHub/namespaces/local"
     account = f"{group}/providers/Microsoft.DocumentDB/databaseAccounts/local"
+    _, _, subscription, _, resource_group = group.split("/")
+    arm.add_cosmos_account(subscription, resource_group, "local", LocalAccount(cosmos.account))
+    of_bus, of_hubs = (arm.resources.add(each, dict(_NAMESPACE)) for each in (bus, hubs))
     topics, databases = service_bus.broker.topics, cosmos.account.databases
     arm.resources.listers |= {
-        "microsoft.servicebus/namespaces": lambda: [_namespace(bus, service_bus.endpoint)],
+        "microsoft.servicebus/namespaces": lambda: [_namespace(bus, of_bus, service_bus.endpoint)],
         "microsoft.servicebus/namespaces/queues": lambda: [
             _named(f"{bus}/queues", queue.name) for queue in service_bus.broker.queues.values()
         ],
@@ -37,7 +44,7 @@ def publish(
             for topic in topics.values()
             for each in topic.subscriptions.values()
         ],
-        "microsoft.eventhub/namespaces": lambda: [_namespace(hubs, event_hubs.endpoint)],
+        "microsoft.eventhub/namespaces": lambda: [_namespace(hubs, of_hubs, event_hubs.endpoint)],
         "microsoft.eventhub/namespaces/eventhubs": lambda: [
             _named(f"{hubs}/eventhubs", hub.name) for hub in event_hubs.hubs
         ],
@@ -58,14 +65,11 @@ def publish(
     }
 
 
+def _namespace(resource_id: str, kept: Changing, endpoint: str) -> dict[str, Any]:
+    """As it was changed last, with where it is reached, which is known once its server runs."""
+    named = _named(*resource_id.rpartition("/")[::2])
+    return {**kept.current(), **named, "properties": {"serviceBusEndpoint": f"https://{endpoint}/"}}
+
+
 def _named(scope: str, name: str) -> dict[str, Any]:
     return {"id": f"{scope}/{name}", "name": name}
-
-
-def _namespace(resource_id: str, endpoint: str) -> dict[str, Any]:
-    return {
-        **_named(*resource_id.rpartition("/")[::2]),
-        "location": "local",
-        "sku": {"name": "Standard", "capacity": 1},
-        "properties": {"serviceBusEndpoint": f"https://{endpoint}/"},
-    }

@@ -18,7 +18,9 @@ SourceKind = Literal["service_bus_queue", "service_bus_subscription", "storage_q
 
 
 class FoundTarget(Struct, frozen=True):
-    """What can be scaled: `size` is what it has now and `most` what it may have, where either is told; `note` for people."""
+    """What can be scaled: `size` is what it has now, `least` and `most` what it may have, where they are told; `note` for
+    people. `labels` name it in the metrics of what it is a part of.
+    """
 
     kind: TargetKind
     resource_id: str
@@ -26,6 +28,8 @@ class FoundTarget(Struct, frozen=True):
     note: str = ""
     size: int | None = None
     most: int | None = None
+    least: int | None = None
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class FoundSource(Struct, frozen=True):

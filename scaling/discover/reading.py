@@ -11,8 +11,9 @@ from azure.core.exceptions import AzureError
 
 from scaling.discover.found import Found, FoundSource, FoundTarget
 from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM
-from scaling.scalers.arm.errors import classify
+from scaling.scalers.arm.errors import Kind, classify
 from scaling.scalers.arm.resources import ArmResources
+from scaling.scalers.cosmos.throughput import ThroughputId
 from scaling.scalers.resource.kinds import KINDS
 from scaling.scalers.resource.resource import at, seen_of, why_refused
 
@@ -136,11 +137,36 @@ class SubscriptionReader:
     async def _cosmos(self, document: Document) -> None:
         version = VERSIONS["Microsoft.DocumentDB/databaseAccounts"]
         async for database in self._listed(f"{document['id']}/sqlDatabases", version):
+            whole = f"database of Cosmos DB account {document['name']}"
+            await self._throughput(database, database["name"], whole, ("DatabaseName", database["name"]))
             async for container in self._listed(f"{database['id']}/containers", version):
-                name = f"{database['name']}-{container['name']}"
-                note = f"container of Cosmos DB account {document['name']}"
-                found = FoundTarget("cosmos_throughput", container["id"], name, note)
-                self._targets.append(found)
+                name, note = (
+                    f"{database['name']}-{container['name']}",
+                    whole.replace("database", "container", 1),
+                )
+                labels = ("DatabaseName", database["name"]), ("CollectionName", container["name"])
+                await self._throughput(container, name, note, *labels)
+
+    async def _throughput(self, document: Document, name: str, note: str, *labels: tuple[str, str]) -> None:
+        """What has throughput of its own: a container may share its database's, a database mostly has none."""
+        version = VERSIONS["Microsoft.DocumentDB/databaseAccounts"]
+        try:
+            path = f"{ThroughputId.parse(document['id']).quoted}/throughputSettings/default"
+            told = at(await self._client.get(path, version), "properties.resource")
+        except (AzureError, ValueError) as error:
+            failure = classify(error)
+            if failure.kind is not Kind.NOT_FOUND:
+                self._unread.append(f"{document['id']}: {failure.story}")
+            return
+        most = at(told, "autoscaleSettings.maxThroughput")
+        size = _whole(most or at(told, "throughput"))
+        if size is not None:
+            note = f"{note}, {size} RU/s{', the maximum of autoscale' if most else ''}"
+            least = at(told, "minimumThroughput")
+            least = int(least) if str(least).isdecimal() else None
+            self._targets.append(
+                FoundTarget("cosmos_throughput", document["id"], name, note, size, None, least, labels)
+            )
 
     def _source(self, kind: Any, document: Document, host: str, *path: str) -> None:
         self._sources.append(FoundSource(kind, document["id"], host, path))

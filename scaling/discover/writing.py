@@ -1,4 +1,5 @@
-"""From what was found to a first tidemark.toml: targets in dry-run, each with a queue that is a guess, and all else as comments.
+"""From what was found to a first tidemark.toml: targets in dry-run, each by a queue that is a guess or by a number of its own, and
+all else as comments.
 
 Pure. What is written is accepted by `tidemark lint` once the app settings it names are there.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from msgspec import Struct
@@ -18,7 +19,66 @@ from foundation.wording import count_text
 from scaling.discover.found import Found, FoundSource, FoundTarget
 
 ON_QUEUES = ("app_service_plan", "container_app_minimum", "virtual_machine_scale_set")
-"""Kinds that work on what waits in queues; what is scaled of the others goes by numbers that only their owner knows."""
+"""Kinds that work on what waits in queues."""
+
+
+class Signal(Struct, frozen=True):
+    """A number of Azure Monitor that a kind can go by: of the resource itself, or of what it is a part of. `share` is how much of
+    what there is it tells, so that more units lower it. `decide` is what only its owner knows.
+    """
+
+    name: str
+    metric: str
+    aggregation: str
+    unit: str
+    target: int
+    meaning: str
+    decide: tuple[str, ...]
+    share: bool = True
+    empty: int | None = None
+
+
+SIGNALS = {
+    "cosmos_throughput": Signal(
+        "utilization",
+        "NormalizedRUConsumption",
+        "maximum",
+        "%",
+        70,
+        "percent of its request units in use, where it is used most",
+        (
+            "at 100 % nobody knows how much more is wanted, so it goes up in several steps; partitions that are used unevenly",
+            "show the busiest; beyond 10,000 RU/s for each partition there is, an increase splits partitions for good",
+        ),
+    ),
+    "event_hubs_throughput_units": Signal(
+        "incoming",
+        "IncomingBytes",
+        "total",
+        "bytes",
+        48_000_000,
+        "bytes a minute that one unit takes in",
+        (
+            "a unit takes in 1 MB or 1,000 events a second, whichever is reached first, and gives out 2 MB: with small events",
+            "take IncomingMessages and 48000; auto-inflate has to be off, or it decides, too",
+        ),
+        share=False,
+        empty=0,
+    ),
+    "service_bus_messaging_units": Signal(
+        "cpu",
+        "NamespaceCpuUsage",
+        "maximum",
+        "%",
+        60,
+        "percent of the processor of its units",
+        (
+            "Microsoft's rule of thumb is more above 70 % and less below 20 %; units are 1, 2, 4, 8 or 16 and billed by the hour;",
+            "a queue that grows although it is received from may tell sooner",
+        ),
+    ),
+}
+"""By kind: what it goes by where nobody knows better."""
 
 BACKLOGS = ("service_bus_queue", "service_bus_subscription", "storage_queue")
 
@@ -41,9 +101,9 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
     """Raises ValueError where there is nothing to scale. `settings` are those there are: a connection that leads to the
     same place is used by its name.
     """
-    active = [each for each in found.targets if each.kind in ON_QUEUES]
+    active = found.targets
     if not active:
-        raise ValueError("nothing was found that works on queues and can be scaled")
+        raise ValueError("nothing was found that can be scaled")
     connections = _Connections(settings)
     backlogs = [each for each in found.sources if each.kind in BACKLOGS]
     names = _names(found.targets)
@@ -51,7 +111,6 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
         list(_target(each, names[each.resource_id], _guess(each, backlogs), connections)) for each in active
     ]
     rest = [
-        *_commented("Other resources that can be scaled, by what their owner knows", _others(found, names)),
         *_commented("Other backlogs, to be put in place of a guess", _sources(found.sources, connections)),
         *_commented("Left out", found.left_out),
         *_commented("Could not be read", found.unread),
@@ -62,10 +121,10 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
 
 
 def _head(
-    found: Found, active: list[FoundTarget], backlogs: list[FoundSource], needed: Mapping[str, str]
+    found: Found, active: Sequence[FoundTarget], backlogs: list[FoundSource], needed: Mapping[str, str]
 ) -> Iterator[str]:
     yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(found.subscription)}."
-    yield f"# It has {count_text(len(active), 'target')}, and as backlogs of these {count_text(len(backlogs), 'queue')} to choose from."
+    yield f"# It has {count_text(len(active), 'target')}, and as backlogs {count_text(len(backlogs), 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
     if needed:
@@ -88,15 +147,18 @@ def _target(
     table = f"targets.{_key(name)}"
     yield f"# {one_line(target.note)}; it has {size} now."
     yield f"[{table}]"
-    if target.kind == "app_service_plan":
-        yield 'scaler = "app_service_plan"'
+    if target.kind in {"app_service_plan", "cosmos_throughput"}:
+        yield f'scaler = "{target.kind}"'
     else:
         yield 'scaler = "azure_resource"'
         yield f'kind = "{target.kind}"'
     yield f"resource_id = {_text(target.resource_id)}"
-    yield f"minimum = {min(size, 1)} # guess: what has to be there however little waits"
+    yield f"minimum = {min(size, target.least or 1)} # guess: what has to be there however little there is to do"
     yield f"maximum = {maximum} # guess: what the bill may be, and what a database behind it can take"
     yield ""
+    if (signal := SIGNALS.get(target.kind)) is not None:
+        yield from _by_number(target, table, signal)
+        return
     if source is None:
         yield "# No queue was found: a schedule to begin with."
         yield f"[[{table}.rules]]"
@@ -114,6 +176,31 @@ def _target(
     yield 'type = "target_per_unit"'
     yield 'metric = "backlog"'
     yield f"target = {PER_UNIT} # guess: messages that one of them is meant to have waiting"
+
+
+def _by_number(target: FoundTarget, table: str, signal: Signal) -> Iterator[str]:
+    account, _, _ = target.resource_id.partition("/sqlDatabases/")
+    yield "# To decide: " + signal.decide[0]
+    yield from (f"# {line}" for line in signal.decide[1:])
+    yield f"[{table}.metrics.{signal.name}]"
+    yield 'collector = "azure_monitor"'
+    yield f"resource_id = {_text(account)}"
+    yield f'metric = "{signal.metric}"'
+    yield f'aggregation = "{signal.aggregation}"'
+    if target.labels:
+        yield f"dimensions = {{ {', '.join(f'{name} = {_text(value)}' for name, value in target.labels)} }}"
+    yield f'unit = "{signal.unit}"'
+    if signal.share:
+        yield "per_instance = true"
+    if signal.empty is not None:
+        yield f"empty = {signal.empty} # where there is no traffic there is no number"
+    yield ""
+    yield f"[[{table}.rules]]"
+    yield 'type = "target_per_unit"'
+    yield f'metric = "{signal.name}"'
+    if signal.share:
+        yield 'mode = "value"'
+    yield f"target = {signal.target} # guess: {signal.meaning}"
 
 
 def _metric(source: FoundSource, connections: _Connections) -> Iterator[str]:
@@ -153,24 +240,6 @@ def _words(text: str) -> set[str]:
 
 def _group(resource_id: str) -> str:
     return "/".join(resource_id.casefold().split("/")[:5])
-
-
-def _others(found: Found, names: Mapping[str, str]) -> list[str]:
-    """Each as it would stand in the file."""
-    lines = []
-    for each in found.targets:
-        if each.kind in ON_QUEUES:
-            continue
-        kind = f'kind = "{each.kind}"'
-        head = (
-            'scaler = "cosmos_throughput"'
-            if each.kind == "cosmos_throughput"
-            else f'scaler = "azure_resource", {kind}'
-        )
-        lines.append(
-            f"[targets.{_key(names[each.resource_id])}] {head}, resource_id = {_text(each.resource_id)}: {each.note}"
-        )
-    return lines
 
 
 def _sources(sources: Iterable[FoundSource], connections: _Connections) -> list[str]:

@@ -12,7 +12,9 @@ from devstack.servers.faults import Fault
 from devstack.service_bus import ServiceBusServer
 from devstack.stack.catalogue import publish
 from scaling.discover.reading import SubscriptionReader
+from scaling.discover.writing import written
 from scaling.scalers.arm.clients import open_resources
+from scaling.service.assembly import assemble
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.__main__ import command_line
 
@@ -79,6 +81,7 @@ async def test_the_local_stack_is_read_as_a_subscription(server, tmp_path):
         bus.create_subscription("orders", "fulfilment")
         hubs.ensure_hub("flights", 2, consumer_groups=["tidemark"])
         cosmos.create_container("flights", "flights", "/origin", throughput=400)
+        cosmos.create_container("flights", "with odd names", "/origin", throughput=1000)
         publish(server, GROUP, service_bus=bus, event_hubs=hubs, cosmos=cosmos)
 
         found = await read(server)
@@ -87,7 +90,29 @@ async def test_the_local_stack_is_read_as_a_subscription(server, tmp_path):
             ("orders", "fulfilment")
         }
         assert ("flights", "tidemark") in {each.path for each in found.sources if each.host == hubs.endpoint}
-        assert "flights-flights" in {each.name for each in found.targets}
+        targets = {each.name: each for each in found.targets}
+        flights = targets["flights-flights"]
+        assert (flights.kind, flights.size, flights.least) == ("cosmos_throughput", 400, 400)
+        assert flights.labels == (("DatabaseName", "flights"), ("CollectionName", "flights"))
+        assert flights.note == "container of Cosmos DB account local, 400 RU/s"
+        assert targets["flights-with odd names"].size == 1000
+        assert targets["local"].kind == "event_hubs_throughput_units"
+        assert "flights" not in targets  # the database has no throughput of its own
+        assert found.unread == ()
+        assert await capacities(found, server, tmp_path) == [each.size for each in found.targets]
+
+
+async def capacities(found, server, folder):
+    """What the scalers of the written file read of each target."""
+    made = written(found, {})
+    (folder / "tidemark.toml").write_text(made.text, encoding="utf-8")
+    settings = {"AzureWebJobsStorage": "UseDevelopmentStorage=true", **arm_settings(server), **made.settings}
+    autoscaler = assemble(settings, root=folder)
+    scalers = autoscaler.ports.scalers
+    try:
+        return [(await scalers[name].current(name, now=0.0)).current for name in made.targets]
+    finally:
+        await autoscaler.aclose()
 
 
 async def test_the_file_that_is_written_passes_lint(server, tmp_path, monkeypatch):
@@ -107,11 +132,11 @@ async def test_the_file_that_is_written_passes_lint(server, tmp_path, monkeypatc
     linted = await asyncio.to_thread(run, "lint")
 
     assert first[0] == 0
-    assert "2 targets in dry-run" in first[1]
+    assert "3 targets in dry-run" in first[1]
     assert again[0] == 1
     assert "is there already" in again[1]
     assert linted[0] == 0, linted[1]
-    assert "2 targets checked" in linted[1]
+    assert "3 targets checked" in linted[1]
     added = json.loads(settings.read_text(encoding="utf-8"))["Values"]
     assert added == values | {"Sb__fullyQualifiedNamespace": "sb.servicebus.windows.net"} | {
         name: value for name, value in added.items() if name.startswith("Store__")

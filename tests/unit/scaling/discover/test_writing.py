@@ -84,11 +84,13 @@ def test_names_of_connections_are_not_taken_twice():
     }
 
 
-def test_all_kinds_that_work_on_queues_are_written_and_the_others_listed():
+def test_all_kinds_are_written_with_what_they_can_go_by_and_other_backlogs_are_listed():
     app = f"{GROUP.format('rg')}/Microsoft.App/containerApps/shop"
     machines = f"{GROUP.format('rg')}/Microsoft.Compute/virtualMachineScaleSets/workers"
     bus = f"{GROUP.format('rg')}/Microsoft.ServiceBus/namespaces/sb"
-    container = f"{GROUP.format('rg')}/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d/containers/c"
+    hubs = f"{GROUP.format('rg')}/Microsoft.EventHub/namespaces/eh"
+    account = f"{GROUP.format('rg')}/Microsoft.DocumentDB/databaseAccounts/a"
+    labels = (("DatabaseName", "d"), ("CollectionName", 'the "c"'))
     hub = FoundSource(
         "event_hub_lag", f"{bus}/eventhubs/flights/consumergroups/tidemark", BUS, ("flights", "tidemark")
     )
@@ -99,7 +101,13 @@ def test_all_kinds_that_work_on_queues_are_written_and_the_others_listed():
             FoundTarget("container_app_minimum", app, "shop", "app", 0, 30),
             FoundTarget("virtual_machine_scale_set", machines, "workers", "set", 2, 1000),
             FoundTarget("service_bus_messaging_units", bus, "sb", "namespace", 1, 16),
-            FoundTarget("cosmos_throughput", container, "d-c", "container"),
+            FoundTarget("event_hubs_throughput_units", hubs, "eh", "namespace", 3, 40),
+            FoundTarget(
+                "cosmos_throughput",
+                f"{account}/sqlDatabases/d/containers/c",
+                *("d-c", "container", 1000, None, 400),
+                labels,
+            ),
             sources=[hub, storage],
             left_out=("plan free: F1 scales by itself, or not at all",),
             unread=("/x: 403",),
@@ -111,10 +119,20 @@ def test_all_kinds_that_work_on_queues_are_written_and_the_others_listed():
     assert {name: (spec.minimum, spec.maximum, spec.facts.unit) for name, spec in specs.items()} == {
         "shop": (0, 3, "replicas"),
         "workers": (1, 4, "instances"),
+        "sb": (1, 3, "messaging units"),
+        "eh": (1, 6, "throughput units"),
+        "d-c": (400, 2000, "RU/s"),
     }
+    assert all(spec.dry_run for spec in specs.values())
+    utilization = specs["d-c"].metrics["utilization"]
+    assert (utilization.collector, utilization.per_instance) == ("azure_monitor", True)
+    assert utilization.options["resource_id"] == account
+    assert utilization.options["dimensions"] == dict(labels)
+    assert specs["eh"].metrics["incoming"].options["resource_id"] == hubs
+    assert made.text.count("# To decide: ") == 3
     assert made.settings == {"Store__queueServiceUri": "https://store.queue.core.windows.net/"}
     listed = [line for line in made.text.splitlines() if line.startswith("#   ")]
-    for words in ("[targets.sb]", "[targets.d-c]", 'event_hub = "flights"', "plan free", "/x: 403"):
+    for words in ('event_hub = "flights"', "plan free", "/x: 403"):
         assert any(words in line for line in listed), words
 
 
@@ -155,5 +173,5 @@ def test_many_are_told_by_their_number():
 
 
 def test_nothing_to_scale_is_said_and_no_file_is_made_up():
-    with pytest.raises(ValueError, match="nothing was found that works on queues and can be scaled"):
+    with pytest.raises(ValueError, match="nothing was found that can be scaled"):
         written(found(sources=[queue("orders")]), {})
