@@ -225,7 +225,8 @@ def _price(
     if not charges:
         what = " for request units" if billed.unit == REQUEST_UNITS else ""
         return None, (f"the export has no charge{what} of '{billed.resource or billed.target}'",)
-    told, why = _by_quantity(charges) if billed.shared else _by_capacity(billed, days, last_day)
+    metered = any(charge.autoscale for charge in charges)
+    told, why = _by_quantity(charges) if billed.shared or metered else _by_capacity(billed, days, last_day)
     if not told:
         return None, (why,)
     value = median(told)
@@ -233,10 +234,12 @@ def _price(
         return None, (AT_NOTHING,)
     low, _, high = quantiles(told, n=4) if len(told) > 1 else (value, value, value)
     spread = high - low > 0.1 * value
-    note = "the price differs by day: other charges are on the same resource, or its size was changed"
-    return Price(value, len(told), low, high), (note,) if spread else ()
+    notes = ((DIFFERS,) if spread else ()) + ((METERED,) if metered else ())
+    return Price(value, len(told), low, high), notes
 
 
+DIFFERS = "the price differs by day: other charges are on the same resource, or its size was changed"
+METERED = "autoscale is on the bill: what is told as money is the price of as many RU/s as manual throughput"
 AT_NOTHING = (
     "what it used was billed at 0: a reservation pays for it? `--amount EffectiveCost` (FOCUS), or an export of amortized costs, "
     "spreads that over the use"

@@ -26,7 +26,7 @@ from spark_jobs.cost.account import Account, Billed, totals
 from spark_jobs.cost.charges import newest_runs
 from spark_jobs.cost.files import ENDINGS
 from spark_jobs.cost.local import GATES, one_currency
-from spark_jobs.cost.targets import Options, billed_targets
+from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, account_of, accounts_in, charges_in
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment
@@ -75,8 +75,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
     known = os.environ if settings.app_settings is None else settings.app_settings
     billed = billed_targets(read_targets(settings.config, known), known, settings.options)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    wanted = frozenset(each.resource for each in billed.values())
-    charges = read_charges(spark, settings.costs, wanted, settings.options.amount)
+    charges = read_charges(spark, settings.costs, resources_of(billed), settings.options.amount)
     with input_errors(), small_batches(spark), cached(charges):
         with watch(spark, "reading the exports"):
             [told] = collected(charges.agg(F.max("day").alias("last"), F.collect_set("currency").alias("in")))

@@ -25,7 +25,7 @@ from spark_jobs.cost.account import Account, Billed, account, told_price, totals
 from spark_jobs.cost.charges import Charge
 from spark_jobs.cost.files import export_files, read_export, seen_of
 from spark_jobs.cost.spans import Seen
-from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, unnamed
+from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, resources_of, unnamed
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.gates import check, closed_by, read_limits
@@ -178,7 +178,7 @@ def command(
     settings = cli.app_settings(root)
     billed = billed_targets(read_targets(config, settings), settings, options)
     seen = read_seen(log, begin, end)
-    wanted = frozenset(each.resource for each in billed.values())
+    wanted = resources_of(billed)
     charges = [
         charge
         for file in export_files(costs)

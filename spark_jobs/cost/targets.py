@@ -69,6 +69,13 @@ def billed_targets(
     return {name: _billed(name, targets, settings, options) for name in names}
 
 
+def resources_of(billed: Mapping[str, Billed]) -> frozenset[str]:
+    """What to look for in an export. A charge without a resource, such as a purchase, is of no target, and of none whose
+    resource nobody says.
+    """
+    return frozenset(each.resource for each in billed.values() if each.resource)
+
+
 def unnamed(target: str, options: Options) -> Billed:
     """A target that only the log knows: nobody says which resource it is."""
     return Billed(target, hold=options.hold, used=options.used)

@@ -12,7 +12,7 @@ from spark_jobs.cost import tables
 from spark_jobs.cost.files import export_files, read_export
 from spark_jobs.cost.job import Settings, run
 from spark_jobs.cost.local import accounts_of, read_seen
-from spark_jobs.cost.targets import Options, billed_targets
+from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.gates import Limit
 from tests.spark.result_files import read
@@ -53,11 +53,10 @@ def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, 
     assert "orders" in Path(str(told.value).rpartition(" ")[2]).read_text()
 
     billed = billed_targets(None, {}, OPTIONS)
-    wanted = frozenset(each.resource for each in billed.values())
     charges = [
         charge
         for file in export_files(folder / "costs")
-        for charge in read_export(str(file), file.read_bytes(), wanted, None)
+        for charge in read_export(str(file), file.read_bytes(), resources_of(billed), None)
     ]
     seen = read_seen(folder / "log", None, None)
     expected = [tables.rows_of(each) for each in accounts_of(seen, charges, billed, OPTIONS)]

@@ -10,10 +10,11 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
-from spark_jobs.cost.account import AUTOSCALE, MANUAL, REQUEST_UNITS, STATIC, Billed, account
+from spark_jobs.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from spark_jobs.cost.charges import Charge, billed_id, newest_runs
 from spark_jobs.cost.files import read_export
 from spark_jobs.cost.spans import Seen, Span, spans_of
+from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.errors import InputError
 from tidemark.__main__ import command_line
 
@@ -193,6 +194,14 @@ def test_of_an_account_that_others_use_the_price_is_by_quantity_and_autoscale_me
 
     assert found.price.value == pytest.approx(0.008)
     assert found.charged is None
+    assert found.notes == (METERED,)
+
+
+def test_charges_without_a_resource_are_of_no_target_not_even_of_one_whose_resource_nobody_says():
+    billed = billed_targets(None, {}, Options({"orders": PLAN}, {"other": 0.2}, frozenset({"db"})))
+
+    assert resources_of(billed) == {billed_id(PLAN)}
+    assert [each.unit for each in billed.values()] == ["instance", "instance", REQUEST_UNITS]
 
 
 @pytest.mark.parametrize(
