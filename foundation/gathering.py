@@ -166,7 +166,8 @@ class AskedOnce(Generic[_T]):
         if not task.done():
             return False
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        return asked_at + (age if error is None or age <= 0 else self._failed_for(error)) <= now
+        kept = age if error is None or age <= 0 else self._failed_for(error)
+        return not 0.0 <= now - asked_at < kept  # clocks are set back, too
 
     async def aclose(self) -> None:
         tasks = [task for task, _ in self._known.values()]

@@ -36,6 +36,7 @@ from scaling.discover.command import app as discover_app
 from scaling.doctor.command import app as doctor_app
 from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
+from scaling.places.calls import show as show_calls
 from scaling.places.notify import notify_app
 from scaling.places.orders import By, orders_app
 from scaling.places.place import Place, newest
@@ -56,6 +57,9 @@ _T = TypeVar("_T")
 _Place = TypeVar("_Place", Autoscaler, Place)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Calls = Annotated[
+    bool, typer.Option("--calls", help="What the app calls, and of what budget, instead of targets.")
+]
 
 
 def mount(whole: typer.Typer) -> None:
@@ -132,12 +136,17 @@ def _fail(message: str) -> NoReturn:
 
 @app.command()
 def status(
+    calls: Calls = False,  # noqa: FBT002 - a command-line flag
     root: Root = ROOT,
     app_: App = None,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
+    if calls:
+        found = _at(Where(root, app_, account), lambda place: place.calls(), log_only=True)
+        _print_json(found) if json_ else show_calls(console, found)
+        return
 
     def tell(text: str) -> None:
         errors.print(f"[yellow]{_text(without_secrets(text))}[/]")

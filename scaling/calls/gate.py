@@ -47,6 +47,11 @@ def urgent() -> Iterator[None]:
         _urgent.reset(before)
 
 
+def is_urgent() -> bool:
+    """Whether this is part of a change that is being carried out."""
+    return _urgent.get()
+
+
 class Gate:
     """One for all calls of a process, from whatever thread or loop."""
 
@@ -69,7 +74,7 @@ class Gate:
         while True:
             now = self._clock()
             with self._lock:
-                refusal = self._ledger.ask(call, now, urgent=_urgent.get())
+                refusal = self._ledger.ask(call, now, urgent=is_urgent())
             if refusal is None:
                 return call
             if now + refusal.seconds > until:

@@ -1,4 +1,4 @@
-"""The ledger of calls: who may call now, who has to wait and how long, and what was called. Pure: `now` is an argument, in
+"""The ledger of calls: who may call now, who has to wait and how long, and what was called. Pure; `now` is an argument, in
 seconds of a clock that never runs back.
 
 The rules:
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from math import ceil
+from math import ceil, inf
 
 from msgspec import Struct
 
@@ -49,7 +49,7 @@ class Refusal(Struct, frozen=True):
 
 class Usage(Struct, frozen=True):
     """What was called of one API in one scope. `budget` is None where there is none; `waits` are the seconds for which the
-    service has asked everybody to wait. `throttled` are answers that asked for it.
+    service, or an endpoint there, has asked everybody to wait. `throttled` are answers that asked for it.
     """
 
     api: str
@@ -110,7 +110,7 @@ class _Account:
     def __init__(self, budget: Budget | None) -> None:
         self.budget = budget
         self.made, self.refused, self.throttled = _Counts(), _Counts(), _Counts()
-        self.place = ""
+        self.quiet_until = -inf
         if budget is not None:
             reserved = min(ceil(budget.calls * RESERVED), budget.calls - 1)
             self._all = _Window(budget.calls, budget.seconds)
@@ -165,8 +165,6 @@ class Ledger:
 
     def ask(self, call: Call, now: float, *, urgent: bool = False) -> Refusal | None:
         accounts = [self._account(api, scope) for api, scope in call.charges]
-        for account in accounts:
-            account.place = call.place
         refusal = self._quieted(call, now)
         waits = [account.wait(call.who, now, urgent=urgent) for account in accounts]
         if refusal is None and any(waits):
@@ -187,7 +185,9 @@ class Ledger:
         until = now + min(max(seconds, 0.0), LONGEST_QUIET)
         self._quiet[call.place] = max(until, self._quiet.get(call.place, until))
         for api, scope in call.charges:
-            self._account(api, scope).throttled.add(now)
+            account = self._account(api, scope)
+            account.throttled.add(now)
+            account.quiet_until = max(account.quiet_until, until)
 
     def _quieted(self, call: Call, now: float) -> Refusal | None:
         left = self._quiet.get(call.place, now) - now
@@ -211,7 +211,7 @@ class Ledger:
                 account.refused.within(60.0, now),
                 account.refused.within(REMEMBERED, now),
                 account.throttled.within(REMEMBERED, now),
-                max(self._quiet.get(account.place, now) - now, 0.0),
+                max(account.quiet_until - now, 0.0),
             )
             if used.last_hour or used.refused_hour or used.waits:
                 yield used

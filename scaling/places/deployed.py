@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from foundation.http.deployed_app import DeployedApp
+from scaling.calls.usage import CallsSeen
 from scaling.notices.trial import Answers
 from scaling.places.place import Page
 from scaling.shadow import report
@@ -28,6 +29,9 @@ class DeployedPlace:
 
     async def status(self) -> StatusView:
         return await self._app.get(("scaling", "status"), StatusView)
+
+    async def calls(self) -> CallsSeen:
+        return await self._app.get(("scaling", "calls"), CallsSeen)
 
     async def page(self, target: str | None, since: float, limit: int, continuation: str | None) -> Page:
         """The app subtracts `since` from its own clock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from scaling.calls.usage import CallsSeen
 from scaling.log_entry import LogEntry, LogKind
 from scaling.notices.trial import Answers
 from scaling.shadow.comparison import ShadowView
@@ -31,6 +32,10 @@ class Place(Protocol):
 
     async def status(self) -> StatusView:
         """Every target, and the poison messages."""
+        ...
+
+    async def calls(self) -> CallsSeen:
+        """What the app's processes have called."""
         ...
 
     async def page(self, target: str | None, since: float, limit: int, continuation: str | None) -> Page:

@@ -8,13 +8,14 @@ from typing import Any
 
 from foundation.errors import StoreUnavailableError
 from foundation.http.callers import NOBODY, named
+from scaling.calls.usage import CallsSeen
 from scaling.notices.trial import Answers, tested
 from scaling.places.place import Page
 from scaling.ports import PoisonMessage
 from scaling.service.autoscaler import Autoscaler
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, shadow_view
-from scaling.web.api import carry_out
+from scaling.web.api import calls_seen, carry_out
 from scaling.web.views import StatusView, status_view
 
 
@@ -44,6 +45,10 @@ class StoragePlace:
                 raise
             self._tell(f"poison messages are not known: {error}")
         return status_view(config, snapshots, poison, now=self._autoscaler.clock())
+
+    async def calls(self) -> CallsSeen:
+        """Raises StoreUnavailableError."""
+        return await calls_seen(self._autoscaler)
 
     async def page(self, target: str | None, since: float, limit: int, continuation: str | None) -> Page:
         """Raises StoreUnavailableError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import time
 import tomllib
@@ -17,6 +18,8 @@ from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 from scaling.calls.budgets import budgets_of
+from scaling.calls.gate import gate_of
+from scaling.calls.noting import Noting
 from scaling.config.checks import Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import DEFAULT_RETENTION, Config, build_config, decoded, load_config
@@ -27,6 +30,7 @@ from scaling.service import registry
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
 from scaling.service.shell import Ports
+from scaling.storage.calls import TableCallCounts
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
@@ -142,9 +146,18 @@ def _ports(
             log=TableDecisionLog(settings, STORAGE),
             poison=poison,
             announcer=_announcer(config, settings, poison) if told else None,
+            calls=Noting(gate_of(settings), TableCallCounts(settings, STORAGE), _process()),
         )
+    except SettingsError as error:
+        raise ConfigError([Problem("app settings", str(error))]) from error
     except ValueError as error:
         raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
+
+
+def _process() -> str:
+    """What tells this process from others of the app."""
+    machine = os.environ.get("WEBSITE_INSTANCE_ID", "").strip()[:12] or platform.node()
+    return f"{machine}/{os.getpid()}"
 
 
 def _announcer(config: Config, settings: Mapping[str, str], poison: PoisonQueues) -> Announcer:

@@ -342,7 +342,8 @@ class Autoscaler:
             await asyncio.wait([self._findings])
         closing = [collector.aclose() for collector in ports.collectors.values()]
         closing += [scaler.aclose() for scaler in ports.scalers.values()]
-        closing += [p.aclose() for p in (ports.states, ports.log, ports.poison, ports.announcer) if p]
+        others = (ports.states, ports.log, ports.poison, ports.announcer, ports.calls)
+        closing += [port.aclose() for port in others if port]
         for result in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

@@ -78,6 +78,18 @@ def _unread(fields: Fields) -> Measured:
         yield 1, {"metric": each["metric"], "reason": str(each["reason"])}
 
 
+def _calls(name: str) -> Callable[[Fields], Measured]:
+    def read(fields: Fields) -> Measured:
+        for each in fields.get("calls") or ():
+            of = {"api": each["api"], "scope": each["scope"], "process": str(fields.get("process", ""))}
+            if name != "budget":
+                yield each[name], of
+            elif each["budget"] is not None:
+                yield each["budget"] * 60.0 / each["seconds"], of
+
+    return read
+
+
 INSTRUMENTS: tuple[Instrument, ...] = tuple(
     Instrument(f"autoscaler.{name}", kind, unit, of, description, read)
     for name, kind, unit, of, description, read in (
@@ -137,6 +149,21 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
             "poison",
             "Messages in the poison queues, while there are any",
             _field("count"),
+        ),
+        (
+            *("calls", "gauge", "{call}", "calls"),
+            "Calls within a minute (attributes `api`, `scope`, `process`)",
+            _calls("last_minute"),
+        ),
+        (
+            *("calls.budget", "gauge", "{call}", "calls"),
+            "What the [budget](calls.md) of a process comes to within a minute (the same attributes)",
+            _calls("budget"),
+        ),
+        (
+            *("calls.refused", "gauge", "{call}", "calls"),
+            "Calls within a minute that were not made, for want of budget or because a service asked to wait (the same)",
+            _calls("refused_minute"),
         ),
     )
 )
@@ -217,7 +244,7 @@ HEAD = f"""
 ## The autoscaler
 
 All instruments belong to the meter `{METER}`, are fed where a decision, an effect or a check is logged, and carry `target`, except for
-`autoscaler.poison`. They say what the fields of [the log lines](log-fields.md) say. `{EXPORTER}` switches them on, see
+`autoscaler.poison` and those of calls, which are fed every ten minutes, and every minute while calls are refused. They say what the fields of [the log lines](log-fields.md) say. `{EXPORTER}` switches them on, see
 [settings](settings.md#settings-of-the-app). A gauge shows what a process measured last, for {SHOWN_FOR / 60:g} minutes: of a
 target that nobody decides upon any more it is absent. Where the app has several instances, the newest is from the one whose
 `{AGE}` is lowest.

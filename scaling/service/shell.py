@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
 from foundation.errors import StoreUnavailableError
+from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, Pause, TargetState
@@ -42,6 +43,7 @@ class Ports(Struct, frozen=True):
     log: DecisionLog
     poison: PoisonQueues
     announcer: Announcer | None = None
+    calls: Noting | None = None
 
 
 class Outcome(Struct, frozen=True):
@@ -113,6 +115,15 @@ async def send_notices(ports: Ports, now: float) -> Outcome:
         return Outcome()
     lines, warnings = await ports.announcer.send(now)
     return Outcome(lines=lines, warnings=warnings)
+
+
+async def noted(ports: Ports, clock: Callable[[], float], work: Awaitable[Outcome]) -> Outcome:
+    """What `work` comes to, with what there is to tell of the calls that this process has made."""
+    outcome = await work
+    if ports.calls is None:
+        return outcome
+    lines, warnings = await ports.calls.note(clock())
+    return Outcome(outcome.messages, (*outcome.lines, *lines), (*outcome.warnings, *warnings))
 
 
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:

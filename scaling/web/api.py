@@ -17,6 +17,7 @@ from foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError,
 from foundation.log.tail import Line
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
+from scaling.calls.usage import CallsSeen, seen
 from scaling.config.policy import Policy
 from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
@@ -108,10 +109,10 @@ async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
     problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
     standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
     problems += [leaving(f"warning: {text}") for text in standing if text is not None]
-    seen = views.status_view(
+    view = views.status_view(
         config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
     )
-    return json_response(structs.replace(seen, may_order=caller.may_order))
+    return json_response(structs.replace(view, may_order=caller.may_order))
 
 
 async def recommendation(autoscaler: Autoscaler, target: str) -> Response:
@@ -125,6 +126,17 @@ async def recommendation(autoscaler: Autoscaler, target: str) -> Response:
         return json_response(recommendation_of(policy, snapshot, interval=interval, now=now))
     except NoAdviceError as error:
         return error_response(503, leaving(str(error)))
+
+
+async def calls(autoscaler: Autoscaler) -> Response:
+    """What each process has called within the last hour. Raises StoreUnavailableError."""
+    return json_response(await calls_seen(autoscaler))
+
+
+async def calls_seen(autoscaler: Autoscaler) -> CallsSeen:
+    """The same before it is JSON."""
+    noting, now = autoscaler.ports.calls, autoscaler.clock()
+    return seen([] if noting is None else await noting.counts.read(), now)
 
 
 async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response:

@@ -131,7 +131,7 @@ async def _respond(
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
 async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Reads every configured metric and capacity; one report per target."""
-    await _run(lambda scaler: scaler.collect(), reports)
+    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.collect()), reports)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
@@ -144,7 +144,7 @@ async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.Lis
 @blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
 async def scaler(message: func.QueueMessage) -> None:
     """Carries out one action."""
-    await _run(lambda scaler: scaler.apply(message.get_body()))
+    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.apply(message.get_body())))
 
 
 @blueprint.timer_trigger(
@@ -153,7 +153,7 @@ async def scaler(message: func.QueueMessage) -> None:
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Compares requested with reached; sends lost actions again."""
-    await _run(lambda scaler: scaler.verify(), actions)
+    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.verify()), actions)
 
 
 @blueprint.timer_trigger(
@@ -175,6 +175,12 @@ async def scaling_recommendation(req: func.HttpRequest) -> func.HttpResponse:
     """What a target should be set to."""
     target = req.route_params["target"]
     return await _respond(req, lambda autoscaler, _: api.recommendation(autoscaler, target))
+
+
+@blueprint.route("scaling/calls", methods=["GET"], auth_level=LEVEL)
+async def scaling_calls(req: func.HttpRequest) -> func.HttpResponse:
+    """What the processes of this app have called, and of what budget."""
+    return await _respond(req, lambda scaler, _: api.calls(scaler))
 
 
 @blueprint.route("scaling/log", methods=["GET"], auth_level=LEVEL)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from devstack.servers.faults import Fault
+from scaling.calls.gate import urgent
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
@@ -87,6 +88,17 @@ async def test_what_a_list_says_of_a_change_is_asked_of_the_target_itself(world)
 
     assert (await world.read(NOW + 60)).count(5) == 1
     assert world.asked() == {"serverfarms": 1, "containerApps": 1, "plan": 1}
+
+
+async def test_for_a_change_the_target_itself_is_read(world):
+    await world.read(NOW)
+    world.asked()
+
+    with urgent():
+        assert (await world.plans[3].current("t", now=NOW + 1)).current == 2
+        assert (await world.apps[3].current("t", now=NOW + 1)).current == 2
+
+    assert world.asked() == {"plan": 1, "app": 1}
 
 
 async def test_who_may_not_list_the_subscription_lists_the_group(world):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from foundation.azure.opening import Opened
+from scaling.calls.gate import is_urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import identity_of, open_resources, open_web
 
@@ -75,8 +76,10 @@ class ArmAccess:
         self, place: Place, ask: Callable[[str], Awaitable[Listed]], now: float, *, version: str = ""
     ) -> Any | None:
         """A resource as `ask` lists it, with all of its subscription or else of its group, once for all targets of one
-        moment; None where it is to be read by itself: see `Lists`.
+        moment; None where it is to be read by itself: see `Lists`. For a change it always is.
         """
+        if is_urgent():
+            return None
         for scope, type_ in place.lists:
             bound, what = partial(ask, scope), f"{type_} of {scope}"
             listed = await self._lists.of((scope, type_), bound, now=now, what=what, version=version)

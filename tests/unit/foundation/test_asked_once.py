@@ -31,6 +31,7 @@ async def test_all_who_ask_at_once_get_one_answer_and_it_is_kept_for_a_while():
     assert await once.get("a", source, now=9.9, age=10.0) == 1
     assert await once.get("b", source, now=9.9, age=10.0) == 2
     assert await once.get("a", source, now=10.0, age=10.0) == 3
+    assert await once.get("a", source, now=-3600.0, age=10.0) == 4
 
 
 async def test_an_error_is_the_answer_for_as_long_as_it_says_but_not_for_who_wants_to_know_now():

@@ -132,6 +132,13 @@ def test_status_shows_the_budget_and_its_warning(tmp_path, running):
     assert any(line.startswith("the budget will not last: 40 of 72") for line in lines)
 
 
+def test_status_shows_calls_in_place_of_targets(tmp_path, running):
+    assert "no process has told of its calls within the last hour" in words(
+        run(tmp_path, "status", "--calls")
+    )
+    assert json.loads(run(tmp_path, "status", "--calls", "--json").output)["processes"] == []
+
+
 def test_status_as_json_is_what_the_api_shows(tmp_path, running):
     shown = json.loads(run(tmp_path, "status", "--json").output)
 

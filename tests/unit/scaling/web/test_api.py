@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.http.answers import json_response
 from foundation.http.callers import Caller, RefusedError
+from scaling.calls.usage import CallsView, ProcessCalls
 from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
@@ -69,6 +71,32 @@ async def test_status_shows_every_target_with_its_last_decision(world):
     assert (answer.status, answer.media_type) == (200, "application/json")
     assert (first["target"], first["reason"], first["desired"]) == ("plan-a", "scale_out", 4)
     assert (second["target"], second["reason"]) == ("plan-b", None)
+
+
+async def test_calls_shows_what_the_processes_of_the_app_have_called(world):
+    assert body(await api.calls(world)) == {"now": NOW, "processes": []}
+    view = CallsView("service_bus", "orders", 50, 5.0, 4, 240)
+    counts = SimpleNamespace(read=lambda: told([ProcessCalls("machine/1", NOW - 30, (view,))]))
+    ports = msgspec.structs.replace(world.ports, calls=SimpleNamespace(counts=counts))
+
+    shown = body(await api.calls(Autoscaler(world.config, ports, clock=world.clock)))
+
+    assert shown["processes"][0]["calls"][0] == {
+        "api": "service_bus",
+        "scope": "orders",
+        "budget": 50,
+        "seconds": 5.0,
+        "last_minute": 4,
+        "last_hour": 240,
+        "refused_minute": 0,
+        "refused_hour": 0,
+        "throttled_hour": 0,
+        "waits_until": None,
+    }
+
+
+async def told(value):
+    return value
 
 
 async def test_status_tells_what_lint_finds_in_the_rules(world):

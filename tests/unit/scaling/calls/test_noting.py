@@ -1,0 +1,164 @@
+"""What a process has called: noted once a minute, logged seldom, shown to whoever asks."""
+
+import json
+
+from rich.console import Console
+
+from foundation.errors import StoreUnavailableError
+from foundation.log.tail import MARK, told_line
+from scaling.calls.budgets import Budget, call_of
+from scaling.calls.ledger import Ledger
+from scaling.calls.noting import Noting
+from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
+from scaling.places.calls import show
+from scaling.service.metrics import INSTRUMENTS
+
+NOW = 1_800_000_000.0
+PLAN = "https://management.azure.com/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
+
+
+class Counts:
+    """The table, in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, ProcessCalls] = {}
+        self.forgot: list[float] = []
+        self.error: Exception | None = None
+
+    async def put(self, counts: ProcessCalls) -> None:
+        if self.error is not None:
+            raise self.error
+        self.rows[counts.process] = counts
+
+    async def read(self):
+        return list(self.rows.values())
+
+    async def forget(self, *, before: float) -> int:
+        self.forgot.append(before)
+        return 0
+
+    async def aclose(self) -> None: ...
+
+
+class Calls:
+    """A gate whose ledger is asked directly."""
+
+    def __init__(self) -> None:
+        self.ledger, self.now = Ledger({"management_reads": Budget(5, 60.0)}), 0.0
+
+    def usage(self):
+        return list(self.ledger.usage(self.now))
+
+    def make(self, count: int) -> None:
+        for _ in range(count):
+            self.ledger.ask(call_of("GET", PLAN), self.now)
+
+
+async def test_a_process_notes_what_it_called_once_a_minute_and_nothing_before_its_first_call():
+    calls, counts = Calls(), Counts()
+    noting = Noting(calls, counts, "machine/1")
+
+    assert await noting.note(NOW) == ((), ())
+    assert counts.rows == {}
+    calls.make(3)
+    await noting.note(NOW + 1)
+    calls.make(1)
+    assert await noting.note(NOW + 30) == ((), ())
+
+    [view] = counts.rows["machine/1"].calls
+    assert (view.api, view.scope, view.budget, view.seconds) == (
+        "management_reads",
+        "management.azure.com/s",
+        5,
+        60.0,
+    )
+    assert (view.last_minute, view.refused_minute, view.waits_until) == (3, 0, None)
+    assert counts.forgot == [NOW + 1 - 86_400]
+    await noting.note(NOW + 61)
+    assert counts.rows["machine/1"].calls[0].last_minute == 4
+    assert len(counts.forgot) == 1
+
+
+async def test_a_line_is_logged_every_ten_minutes_and_every_minute_while_calls_are_refused():
+    calls = Calls()
+    noting = Noting(calls, Counts(), "machine/1")
+    calls.make(1)
+
+    logged = [bool((await noting.note(NOW + 60 * minute))[0]) for minute in range(12)]
+    assert [minute for minute, each in enumerate(logged) if each] == [10]
+    calls.now = 300.0
+    calls.make(6)
+    (line,), _ = await noting.note(NOW + 720)
+
+    assert line == "calls: 4 calls in the last minute, 2 refused for want of budget"
+    told = told_line(line)
+    fields = json.loads(told[told.rindex(MARK) :])
+    assert (fields["kind"], fields["process"], fields["calls"][0]["refused_minute"]) == (
+        "calls",
+        "machine/1",
+        2,
+    )
+    measured = {each.name: list(each.read(line.fields)) for each in INSTRUMENTS if each.of == "calls"}
+    of = {"api": "management_reads", "scope": "management.azure.com/s", "process": "machine/1"}
+    assert measured == {
+        "autoscaler.calls": [(4, of)],
+        "autoscaler.calls.budget": [(5.0, of)],
+        "autoscaler.calls.refused": [(2, of)],
+    }
+
+
+async def test_a_table_that_does_not_answer_is_a_warning_and_ends_nothing():
+    calls, counts = Calls(), Counts()
+    counts.error = StoreUnavailableError("table 'ScalingCalls' cannot be reached")
+    calls.make(1)
+
+    _, warnings = await Noting(calls, counts, "machine/1").note(NOW)
+
+    assert warnings == ("calls: not noted: StoreUnavailableError: table 'ScalingCalls' cannot be reached",)
+
+
+def test_what_is_in_trouble_is_kept_before_what_is_called_most():
+    ledger = Ledger({"service_bus": Budget(1, 60.0)})
+    for number in range(SHOWN + 5):
+        for _ in range(3 if number else 2):
+            ledger.ask(call_of("GET", f"https://host{number}.example/"), 0.0)
+    refused = call_of("GET", "https://refused.servicebus.windows.net/q", "service_bus")
+    ledger.ask(refused, 0.0)
+    ledger.ask(refused, 0.0)
+    ledger.told(refused, 90.0, 0.0)
+
+    kept = process_calls("p", ledger.usage(0.0), NOW)
+
+    assert len(kept.calls) == SHOWN
+    assert (kept.calls[0].scope, kept.calls[0].waits_until) == ("refused.servicebus.windows.net", NOW + 90.0)
+
+
+def test_a_process_that_is_gone_has_no_last_minute_and_is_forgotten_after_an_hour():
+    view = CallsView("other", "h", None, None, 7, 70, 1, 2)
+    stored = [
+        ProcessCalls("old", NOW - 4000, (view,)),
+        ProcessCalls("gone", NOW - 200, (view,)),
+        ProcessCalls("new", NOW - 9, (view,)),
+    ]
+
+    found = seen(stored, NOW)
+
+    assert [each.process for each in found.processes] == ["new", "gone"]
+    assert [each.calls[0].last_minute for each in found.processes] == [7, 0]
+    assert found.processes[1].calls[0].last_hour == 70
+
+
+def test_a_table_shows_budgets_counts_and_waits():
+    views = (
+        CallsView("management_reads", "management.azure.com/s", 100, 5.0, 40, 2400, 3, 12, 1, NOW + 30),
+        CallsView("other", "[bold]prometheus.example", None, None, 5, 300),
+    )
+    console = Console(width=160, record=True)
+    show(console, seen([ProcessCalls("machine/1", NOW - 20, views)], NOW))
+    lines = [" ".join(line.replace("│", " ").split()) for line in console.export_text().splitlines()]
+
+    assert "process machine/1, 20 s ago:" in lines
+    assert "management_reads management.azure.com/s 100 in 5 s 40 2400 12 1 30 s" in lines
+    assert "other [bold]prometheus.example none 5 300 0 0" in lines
+    show(console, seen([], NOW))
+    assert "no process has told of its calls within the last hour" in console.export_text()
