@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct, structs
 
 from foundation.errors import StoreUnavailableError
+from foundation.sanitize import told
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
@@ -23,6 +24,8 @@ from scaling.service.reading import MetricSource
 from scaling.window import Window
 
 _Result = TypeVar("_Result")
+
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 8
 """Tries to save against concurrent writers before the message goes back to its queue."""
@@ -93,11 +96,8 @@ async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
     telling = state.telling
     if telling is None or not telling.notices:
         return state
-    if ports.announcer is not None:
-        try:
-            await within(STORE_DEADLINE, ports.announcer.put(telling.notices), "the outbox of notices")
-        except Exception:  # noqa: BLE001 - whatever keeps it from the outbox, the target is decided
-            return state
+    if ports.announcer is not None and not await _put(ports.announcer, telling.notices):
+        return state
     left = structs.replace(telling, notices=())
     return structs.replace(state, telling=left if left.standing is not None else None)
 
@@ -105,8 +105,17 @@ async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
 async def announce(ports: Ports, notice: Notice) -> None:
     """Tells of what stands, and is looked at again: where the outbox cannot be reached, the next look tells it."""
     if ports.announcer is not None:
-        with suppress(Exception):  # it ends no check
-            await within(STORE_DEADLINE, ports.announcer.put([notice]), "the outbox of notices")
+        await _put(ports.announcer, [notice])
+
+
+async def _put(announcer: Announcer, notices: Sequence[Notice]) -> bool:
+    """Whether the outbox has them. What keeps them from it keeps no target from being decided, and no check from its end."""
+    try:
+        await within(STORE_DEADLINE, announcer.put(notices), "the outbox of notices")
+    except Exception as error:  # noqa: BLE001 - also one that nobody has thought of
+        logger.warning("notices wait, as the outbox did not take them: %s", told(error))
+        return False
+    return True
 
 
 async def send_notices(ports: Ports, now: float) -> Outcome:

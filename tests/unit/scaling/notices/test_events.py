@@ -156,12 +156,13 @@ async def test_what_a_platform_says_is_told_without_secrets_and_as_text_that_can
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("no answer"), ValueError("cannot be encoded")])
-async def test_an_outbox_that_takes_nothing_keeps_no_target_from_being_decided(error):
+async def test_an_outbox_that_takes_nothing_keeps_no_target_from_being_decided(error, caplog):
     happened = scene()
     happened.people.outbox.before = raising("outbox.put", error)
 
     await happened.minutes(4, 900.0)
     assert happened.world.platform.capacity > 3
+    assert f"did not take them: {type(error).__name__}: {error}" in caplog.text
 
     happened.people.outbox.before = None
     await happened.minutes(1)
