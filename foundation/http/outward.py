@@ -50,7 +50,7 @@ _PLATFORM = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "fd00:ec2::254
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_.-]*[a-z0-9])?\.?", re.IGNORECASE)
-_NUMBER = re.compile(r"(\d+|0x[0-9a-f]*)\.?", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.IGNORECASE)
 _ACCEPTED = "accepted is https://HOST/..., without a user name"
 
 
@@ -86,7 +86,9 @@ def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset())
     if parts.scheme != "https" and not (trust and parts.scheme == "http"):
         raise AddressError(f"{setting}: '{leaving(host)}' is not asked over TLS; {_ACCEPTED}, or {TRUSTED}")
     address = _literal(host)
-    if address is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2])):
+    if address is None and (
+        not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])
+    ):
         raise AddressError(f"{setting}: '{leaving(host)}' is no name of a host; {_ACCEPTED}")
     if address is not None and not trust and is_local(address):
         raise AddressError(f"{setting}: {_refusal(host)}")

@@ -49,6 +49,8 @@ def test_an_address_is_accepted_and_its_host_may_be_shown(url, trusted, host):
         (f"https://[fe80::1%25eth0]/{TOKEN}", "this machine or its link"),
         (f"https://2852039166/{TOKEN}", "is no name of a host"),
         (f"https://0xa9fea9fe/{TOKEN}", "is no name of a host"),
+        (f"https://2852039166./{TOKEN}", "is no name of a host"),
+        (f"https://169.254.169.254./{TOKEN}", "is no name of a host"),
         (f"https://0251.0376.0251.0376/{TOKEN}", "is no name of a host"),
         (f"https://a_b^c/{TOKEN}", "is no name of a host"),
         (TOKEN, "is no address"),
