@@ -16,6 +16,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
@@ -37,6 +38,7 @@ PAGE_MAX = 1_000  # rows the service returns per request
 PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
 PURGE_SECONDS = 20.0  # of one call: however rarely the log is purged, it keeps up with what was written
 PURGED_AT_ONCE = 8  # partitions
+READS_AT_ONCE = 64  # requests of all who read; of 100 connections the rest is for those who decide
 BATCH_BYTES = 1_000_000
 """The HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop."""
 _COLUMNS = [*layout.LOG_COLUMNS, *layout.LOG_DATA]
@@ -101,6 +103,7 @@ class TableDecisionLog(TableStore):
         self._known: set[str] = set()
         self._known_of = 0
         self._purges = 0
+        self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     async def append(self, entries: Sequence[LogEntry]) -> None:
         """Raises StoreUnavailableError, after which some entries may have been written: append them again."""
@@ -158,7 +161,7 @@ class TableDecisionLog(TableStore):
             for partition in partitions
         ]
         try:
-            rows = await _newest(streams, limit + 1)
+            rows = await _newest(streams, limit + 1, self._reading)
         finally:
             for stream in streams:
                 await stream.aclose()
@@ -237,9 +240,12 @@ def _query(partition: str, position: Position | None, span: Span) -> str:
     return " and ".join(clauses)
 
 
-async def _newest(streams: Sequence[AsyncIterator[Entity]], count: int) -> list[Entity]:
+async def _newest(
+    streams: Sequence[AsyncIterator[Entity]], count: int, reading: asyncio.Semaphore
+) -> list[Entity]:
     """The first `count` rows of all streams by time, partition and key; the first pages are fetched together."""
-    heads = await gather(_next, streams, at_once=len(streams))
+    following_of = partial(_next, reading)
+    heads = await gather(following_of, streams, at_once=len(streams))
     heap = [(_order(head), index, head) for index, head in enumerate(heads) if head is not None]
     heapify(heap)
     rows: list[Entity] = []
@@ -248,7 +254,7 @@ async def _newest(streams: Sequence[AsyncIterator[Entity]], count: int) -> list[
         rows.append(row)
         if len(rows) == count:
             break
-        following = await _next(streams[index])
+        following = await following_of(streams[index])
         if following is None:
             heappop(heap)
         else:
@@ -256,8 +262,9 @@ async def _newest(streams: Sequence[AsyncIterator[Entity]], count: int) -> list[
     return rows
 
 
-async def _next(stream: AsyncIterator[Entity]) -> Entity | None:
-    return await anext(stream, None)
+async def _next(reading: asyncio.Semaphore, stream: AsyncIterator[Entity]) -> Entity | None:
+    async with reading:
+        return await anext(stream, None)
 
 
 def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:
