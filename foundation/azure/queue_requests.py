@@ -77,7 +77,7 @@ class QueueRequests:
     async def hide(self, message: Taken, seconds: int) -> None:
         """Hides it so long from now on. What it can be settled with changes."""
         reply = await self._send("PUT", f"{_message(message)}&visibilitytimeout={seconds}")
-        message.pop_receipt = reply.headers["x-ms-popreceipt"]
+        message.pop_receipt = reply.headers.get("x-ms-popreceipt", message.pop_receipt)
 
     async def put(self, content: str) -> None:
         body = f"<QueueMessage><MessageText>{escape(content)}</MessageText></QueueMessage>"

@@ -2,18 +2,19 @@
 
 import base64
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
-from azure.core.exceptions import HttpResponseError, ServiceResponseError
+from azure.core.exceptions import AzureError, HttpResponseError, ServiceResponseError
 from azure.data.tables import TableSasPermissions, generate_table_sas
 from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.azure.storage_requests import Reply
+from foundation.azure.storage_requests import Bearer, Reply
 from foundation.azure.table_requests import TableRequests, body_of, entity_of
 from foundation.azure.tables import Table
 
@@ -153,11 +154,11 @@ class Scripted:
 
 class Token:
     def __init__(self):
-        self.asked = []
+        self.asked, self.until = [], 4_000_000_000
 
     async def get_token(self, *scopes, **_):
         self.asked.append(scopes)
-        return AccessToken("t0ken", 4_000_000_000)
+        return AccessToken("t0ken", int(self.until))
 
     async def close(self):
         pass
@@ -183,6 +184,29 @@ async def test_an_identity_gets_a_token_for_storage_once():
 
     assert token.asked == [("https://storage.azure.com/.default",)]
     assert {headers["Authorization"] for _, _, headers in wire.sent} == {"Bearer t0ken"}
+
+
+async def test_a_token_that_is_refused_or_about_to_end_is_not_used_again():
+    good = (200, {}, b'{"value":[]}')
+    wire, token = Scripted(good, (401,), good, good), Token()
+    requests = requests_of(wire, token)
+
+    async def ask():
+        await requests.query("RowKey eq 'x'", select=None, top=None)
+
+    await ask()
+    with pytest.raises(HttpResponseError):
+        await ask()
+    token.until = time.time() + 200.0
+    await ask()
+    await ask()
+
+    assert len(token.asked) == 3
+
+
+async def test_a_token_goes_over_tls_only():
+    with pytest.raises(AzureError, match="over TLS only"):
+        await Bearer(Token()).sign("GET", "http://acme.example/Rows", {})
 
 
 async def test_what_can_be_repeated_is_and_a_new_row_only_after_an_answer():
