@@ -4,9 +4,11 @@ import re
 import time
 
 import pytest
+from msgspec import structs
 
 from scaling.log_entry import LogKind
-from tests.browser_support import CONTRASTS, PHONE, eventually
+from scaling.window import WindowSpec
+from tests.browser_support import CONTRASTS, PHONE, eventually, threshold_policy
 from tests.unit.scaling.web.test_past import TOML
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
@@ -43,6 +45,21 @@ async def test_an_address_opens_the_history_of_a_target_in_place_of_the_rest(sho
     assert await page.get_by_role("heading", name="Targets").is_visible()
     focused = await page.evaluate("document.activeElement.className")
     assert "summary" in focused
+
+
+async def test_a_target_that_is_looked_at_less_often_has_a_line_and_no_gaps(show, api):
+    target = api.targets["plan-orders"]
+    metric = target.policy.spec.metrics["backlog"]
+    slow = structs.replace(metric, window=WindowSpec(span=6000, interval=600.0, min_samples=10))
+    target.policy = threshold_policy("plan-orders", metrics={"backlog": slow})
+    decisions = [entry for entry in target.entries if entry.kind == LogKind.DECISION]
+    target.entries = decisions[::10]
+
+    page = await history(show)
+
+    assert (
+        await page.locator("#history-plots circle.spot").count() == 0
+    )  # what a sample between two gaps would be
 
 
 async def test_dragging_zooms_and_the_address_and_the_way_back_follow(show, api):
