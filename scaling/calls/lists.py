@@ -42,6 +42,7 @@ class Lists(Generic[_T]):
         self._throttled = throttled
         self._readers: set[object] = set()
         self._counts: Counter[Hashable] = Counter()
+        self._warned: set[str] = set()
         self.once: AskedOnce[_T] = AskedOnce(self._failed_for)
 
     def join(self, reader: object, *places: Hashable) -> None:
@@ -88,8 +89,10 @@ class Lists(Generic[_T]):
                 return await ask()
         except Exception as error:
             if not self._is_throttled(error):
-                text = "%s cannot be listed, so each is read by itself for the next %g min: %s"
-                logger.warning(text, what, NOT_AGAIN / 60, told(error))
+                text = "%s cannot be listed, so each is read by itself; tried again every %g min: %s"
+                level = logging.DEBUG if what in self._warned else logging.WARNING  # it may stay so for good
+                logger.log(level, text, what, NOT_AGAIN / 60, told(error))
+                self._warned.add(what)
             raise
 
     def _is_throttled(self, error: BaseException) -> bool:

@@ -128,7 +128,13 @@ async def test_where_no_list_can_be_had_each_is_read_by_itself_and_the_list_is_l
     assert await world.read(NOW + 60) == [2] * 17
     assert (found := world.asked())["plan"] == 12
     assert found["serverfarms"] == 0
+    world.server.faults.add(
+        Fault("arm.list_plans", "error", status=403, condition="AuthorizationFailed", count=2)
+    )
     await world.read(NOW + 601)
+    assert world.asked()["serverfarms"] == 2
+    assert caplog.text.count("cannot be listed") == 2  # of the subscription, and of the group
+    await world.read(NOW + 1202)
     assert world.asked() == {"serverfarms": 1, "containerApps": 1, "autoscalesettings": 1}
 
 
