@@ -70,9 +70,10 @@ var roles = concat(filter(kindRoles, each => contains(kinds, each.kind)), [
     id: ids.autoscale
     name: 'Tidemark Autoscale Reader'
     // Monitoring Reader reads the configuration of everything in the group, and queries every workspace there.
-    why: 'See whether an Azure Monitor autoscale setting holds a plan'
+    why: 'See whether an Azure Monitor autoscale setting holds a plan, and list plans'
     actions: [
       'Microsoft.Insights/autoscalesettings/read'
+      'Microsoft.Web/serverfarms/read' // a list of the group's plans, in place of a read of each
     ]
   }
   {
