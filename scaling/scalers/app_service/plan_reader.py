@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 from scaling.scalers.arm.errors import Failure, classify
@@ -60,7 +60,7 @@ class PlanReader:
         refusal = why_refused(plan)
         if refusal is not None:
             raise TargetRefusedError(f"{label} cannot be scaled: {refusal}")
-        maximum = await self._sku_maximum(web, plan.sku.name if plan.sku else None, now)
+        maximum = await self._sku_maximum(web, plan, now)
         facts = facts_of(plan, maximum, self._zone_redundant_minimum)
         self._last = facts.capacity
         return plan, facts
@@ -81,16 +81,25 @@ class PlanReader:
         capacity = plan.sku.capacity if plan is not None and plan.sku is not None else None
         return plan if capacity is not None and self._last in {None, capacity} else None
 
-    async def _sku_maximum(self, web: WebSiteManagementClient, sku: str | None, now: float) -> int | None:
-        """The maximum that the SKU call tells; None where it does not, or may not be made."""
-        if sku is None:
+    async def _sku_maximum(
+        self, web: WebSiteManagementClient, read: AppServicePlan, now: float
+    ) -> int | None:
+        """The maximum that the SKU call tells; None where it does not, or may not be made. One call is for all plans of a
+        SKU, a subscription and a region.
+        """
+        if read.sku is None or read.sku.name is None:
             return None
-        plan = self._plan
+        plan, sku = self._plan, read.sku.name
+
+        async def ask() -> Any:
+            return await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+
+        key = ("skus", plan.subscription.casefold(), str(getattr(read, "location", "")).casefold(), sku)
         maximum, until = self._maximum.get(sku, (None, -inf))
         if until <= now:
             try:
                 async with asyncio.timeout(BESIDE_DEADLINE):
-                    told = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+                    told = await self._arm().once(key, ask, now, MAXIMUM_AGE)
                 maximum, until = sku_maximum(told, sku), now + MAXIMUM_AGE
             except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
                 logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)

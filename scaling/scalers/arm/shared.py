@@ -106,16 +106,26 @@ class ArmAccess:
         """
 
         async def ask() -> Listed:
-            async with asyncio.timeout(LIST_DEADLINE):
-                client, found = await self.resources.get(), {}
-                async for setting in client.autoscale_settings(scope):
-                    told = setting.get("properties") or {}
-                    if told.get("enabled"):
-                        target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
-                        found[target] = str(setting.get("name"))
-                return found
+            client, found = await self.resources.get(), {}
+            async for setting in client.autoscale_settings(scope):
+                told = setting.get("properties") or {}
+                if told.get("enabled"):
+                    target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+                    found[target] = str(setting.get("name"))
+            return found
 
-        return await self._lists.once.get(("autoscale", scope.casefold()), ask, now=now, age=age)
+        return await self.once(("autoscale", scope.casefold()), ask, now, age)
+
+    async def once(
+        self, key: tuple[str, ...], ask: Callable[[], Awaitable[Listed]], now: float, age: float
+    ) -> Listed:
+        """What is the same for many targets, at most `age` seconds old. Raises what `ask` raises, and TimeoutError."""
+
+        async def bounded() -> Listed:
+            async with asyncio.timeout(LIST_DEADLINE):
+                return await ask()
+
+        return await self._lists.once.get(key, bounded, now=now, age=age)
 
 
 class UsesArm:
