@@ -28,6 +28,7 @@ from devstack.demo.spark import large_data as data
 from devstack.demo.spark.child import JobCall, read_results
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess
+from devstack.servers.certificates import ensure_certificate
 from devstack.stack.supervisor import ROOT
 
 READY_WITHIN = 60.0
@@ -153,6 +154,8 @@ def loss_steps(made: Path, folder: Path) -> list[Step]:
 @contextmanager
 def _servers() -> Iterator[dict[str, str]]:
     """The connections of a Cosmos DB and an Azurite, until the end."""
+    # local.settings.json names it, and who reads that file wants it there; these servers speak plain HTTP.
+    ensure_certificate(ROOT / ".devstack" / "certificates")
     with Azurite().running_blocking() as azurite:
         cosmos = ChildProcess(
             "Cosmos DB",

@@ -101,6 +101,42 @@ def test_the_story_closes_the_gate_once_and_opens_it_by_what_was_found_lost(tmp_
     assert len({step.output for step in steps}) == 4
 
 
+def test_the_certificate_that_the_local_settings_name_is_there_before_a_job_reads_them(monkeypatch):
+    """On a clean clone nobody has started the stack, which makes it."""
+    made = []
+
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_spark, "ensure_certificate", made.append)
+    monkeypatch.setattr(demo_spark, "Azurite", stop)
+    with pytest.raises(KeyboardInterrupt), demo_spark._servers():
+        pass
+
+    named = json.loads((ROOT / "local.settings.json").read_text())["Values"]["TIDEMARK_CA_BUNDLE"]
+    assert [folder / "localhost.pem" for folder in made] == [ROOT / named]
+
+
+def test_a_step_that_was_not_come_to_fails_the_story(monkeypatch, tmp_path):
+    """The process of the jobs ended early: what it left are the results until then."""
+
+    def ends_early(command, **_options):
+        result = JobResult("backfill", 0, 1.0, ())
+        (tmp_path / "results.jsonl").write_bytes(msgspec.json.encode(result) + b"\n")
+
+    monkeypatch.setattr(demo_spark.subprocess, "run", ends_early)
+    steps = demo_spark.loss_steps(tmp_path / "data", tmp_path)
+
+    done = demo_spark._run(steps, tmp_path, {})
+
+    assert [(ran.status, ran.as_told) for ran in done] == [
+        (0, True),
+        (None, False),
+        (None, False),
+        (None, False),
+    ]
+
+
 @pytest.fixture
 def jobs(monkeypatch):
     """Three jobs: one that is done, one whose gate closes, one that cannot."""
