@@ -57,7 +57,7 @@ class Rounds(Generic[_T, _R]):
 
     A round ends after `seconds`, with what is there by then. Calls of one endpoint go out `at_once` at a time,
     those of different endpoints do not wait for each other. Who was not asked in a round for want of time is asked
-    first in the next one; who did not answer is asked last, and is waited for `SUSPECT_SECONDS` only, except in
+    first in the next one, the longest neglected before others; who did not answer is asked last, and is waited for `SUSPECT_SECONDS` only, except in
     every `TRUST_AGAIN`th round, so that a slow one can come back. A call that goes on although it was cancelled
     is left behind, and its place is not asked again before it has ended.
     """
@@ -69,6 +69,8 @@ class Rounds(Generic[_T, _R]):
         self._at_once = at_once
         self._suspect_seconds = min(SUSPECT_SECONDS, seconds)
         self._not_asked: set[str] = set()
+        self._answered: dict[str, int] = {}  # in which round last
+        self._round = 0
         self._missed: dict[str, int] = {}
         self._left: dict[str, asyncio.Task[_R]] = {}
 
@@ -78,6 +80,7 @@ class Rounds(Generic[_T, _R]):
         """What each item's call returned, or why there is nothing. An Exception that `call` raises is no answer."""
         if self._left:  # those that heed the cancellation need a moment for it
             await asyncio.wait(list(self._left.values()), timeout=0.1)
+        self._round += 1
         gates: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self._at_once))
         asked: set[str] = set()
 
@@ -97,8 +100,9 @@ class Rounds(Generic[_T, _R]):
                     self._leave(key, task)
         return found
 
-    def _rank(self, key: str) -> int:
-        return 0 if key in self._not_asked else 2 if key in self._missed else 1
+    def _rank(self, key: str) -> tuple[int, int]:
+        turn = 0 if key in self._not_asked else 2 if key in self._missed else 1
+        return turn, self._answered.get(key, 0) if turn == 0 else 0
 
     def _suspected(self, key: str) -> bool:
         return self._missed.get(key, 0) % TRUST_AGAIN != 0
@@ -118,6 +122,7 @@ class Rounds(Generic[_T, _R]):
             return NoAnswer("an earlier call has not ended, although it was given up")
         if task.done():
             self._missed.pop(key, None)
+            self._answered[key] = self._round
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is None:
                 return task.result()

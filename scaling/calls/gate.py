@@ -18,8 +18,10 @@ from foundation.errors import UnavailableError
 from scaling.calls.budgets import BUDGETS, SHARE, WORKERS, Call, budgets_of, call_of
 from scaling.calls.ledger import Ledger, Usage
 
-PATIENCE = 5.0
-"""Seconds a call waits for its turn; one that would have to wait longer is refused at once."""
+PATIENCE = 10.0
+"""Seconds a call waits for its turn; one that would have to wait longer is refused at once. Below the length of a round of
+reads, of which it lets most be used.
+"""
 
 ASKS_TO_WAIT = frozenset({429, 503})
 """Answers whose Retry-After holds for everybody."""
@@ -79,7 +81,12 @@ class Gate:
                 return call
             if now + refusal.seconds > until:
                 raise CallRefusedError(refusal.why, refusal.seconds)
-            await self._sleep(refusal.seconds)
+            try:
+                await self._sleep(refusal.seconds)
+            except asyncio.CancelledError:
+                with self._lock:
+                    self._ledger.left(call)
+                raise
 
     def heard(self, call: Call, status: int, retry_after: float | None) -> None:
         """What the answer was; `retry_after` in seconds, if it says."""

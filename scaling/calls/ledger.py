@@ -145,6 +145,9 @@ class _Account:
             if not urgent:
                 self._ordinary.times.append(now)
 
+    def leave(self, who: str) -> None:
+        self._line.pop(who, None)
+
     def refuse(self, who: str, now: float) -> None:
         """Puts it in line, or leaves it at its place there."""
         self.refused.add(now)
@@ -179,6 +182,11 @@ class Ledger:
             elif wait or not any(waits):
                 account.refuse(call.who, now)
         return refusal
+
+    def left(self, call: Call) -> None:
+        """Whoever waited in line has given up, and is not expected back soon: nobody else is held up by its place."""
+        for api, scope in call.charges:
+            self._account(api, scope).leave(call.who)
 
     def told(self, call: Call, seconds: float, now: float) -> None:
         """The answer to a call asked everybody to wait. A shorter wait does not end a longer one."""

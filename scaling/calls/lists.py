@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from foundation.gathering import AskedOnce
 from foundation.sanitize import told
-from scaling.calls.gate import CallRefusedError
+from scaling.calls.gate import CallRefusedError, urgent
 
 LIST_FROM = 3
 """Readers of one place from which on a list is read instead of each of them."""
@@ -85,8 +85,9 @@ class Lists(Generic[_T]):
 
     async def _asked(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:
         try:
-            async with asyncio.timeout(LIST_DEADLINE):
-                return await ask()
+            with urgent():  # or single reads, which it spares, would keep it from being read
+                async with asyncio.timeout(LIST_DEADLINE):
+                    return await ask()
         except Exception as error:
             if not self._is_throttled(error):
                 text = "%s cannot be listed, so each is read by itself; tried again every %g min: %s"

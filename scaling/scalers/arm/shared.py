@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from foundation.azure.opening import Opened
-from scaling.calls.gate import is_urgent
+from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import identity_of, open_resources, open_web
 
@@ -122,8 +122,9 @@ class ArmAccess:
         """What is the same for many targets, at most `age` seconds old. Raises what `ask` raises, and TimeoutError."""
 
         async def bounded() -> Listed:
-            async with asyncio.timeout(LIST_DEADLINE):
-                return await ask()
+            with urgent():  # one call, for all
+                async with asyncio.timeout(LIST_DEADLINE):
+                    return await ask()
 
         return await self._lists.once.get(key, bounded, now=now, age=age)
 

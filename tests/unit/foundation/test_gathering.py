@@ -92,6 +92,17 @@ def test_those_of_one_endpoint_who_were_not_asked_come_first_and_who_hang_come_l
     assert took == pytest.approx(5.0)
 
 
+def test_of_those_who_were_not_asked_the_longest_neglected_come_first():
+    """Nine answer in a round, of thirty, and a tenth is cut off: soon all have answered, the last ones configured, too."""
+    places = Places({f"p{number:02}": 2.1 for number in range(30)}, everybody_at, at_once=1)
+    answered = set()
+    with virtual_time() as run:
+        for _ in range(5):
+            answered |= set(run(places.ask())[0])
+
+    assert answered == set(places.seconds)
+
+
 def test_a_call_that_cannot_be_cancelled_is_left_behind_and_its_place_not_asked_again_meanwhile():
     released = asyncio.Event()
     begun = []

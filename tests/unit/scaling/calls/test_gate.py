@@ -1,5 +1,7 @@
 """The ledger and its gate: waiting, being refused, and services that ask everybody to wait. In time that is made up."""
 
+import asyncio
+
 import pytest
 
 from scaling.calls.budgets import Budget, call_of
@@ -34,6 +36,21 @@ async def test_a_call_waits_a_moment_for_its_turn():
     await world.enter()
 
     assert world.clock.now == 1005.0
+
+
+async def test_who_gives_up_waiting_holds_up_nobody():
+    world = World()
+    for _ in range(8):
+        await world.enter()
+    world.gate._sleep = lambda _: asyncio.Event().wait()
+    waiting = [asyncio.create_task(world.enter(f"{ORDERS}{n}")) for n in range(8)]
+    await asyncio.sleep(0)
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    world.clock.now += 5.0
+
+    await world.enter()  # which would wait for ever
 
 
 async def test_a_call_that_would_have_to_wait_long_is_refused_at_once_with_the_time_to_wait():
