@@ -13,7 +13,7 @@ log_queries
     Log Analytics: 200 requests in 30 s for each caller ("Azure Monitor service limits"), here counted for each address.
 service_bus
     Administration of Service Bus has no limit of its own. In the Standard tier a namespace has 1,000 credits a second, of which
-    a message takes one and an operation of administration ten ("Throttling operations on Azure Service Bus"): what is
+    a message takes one and an operation of administration ten† ("Throttling operations on Azure Service Bus"): what is
     taken here is a tenth of them.
 cosmos_reads, cosmos_updates
     Cosmos DB: 500 reads and 25 changes of throughput in 5 minutes and account ("Azure Cosmos DB service quotas").
