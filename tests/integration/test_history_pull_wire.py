@@ -17,6 +17,7 @@ from azure.mgmt.monitor.models import Metric, MetricValue, Response, TimeSeriesE
 from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
 from foundation.errors import UnavailableError
+from scaling.calls.gate import gate_of
 from scaling.history import files
 from scaling.history.azure_monitor import MetricsReader, _points, _series
 from scaling.history.choosing import Options, chosen
@@ -70,6 +71,8 @@ class World:
 
     async def pull(self, options=None, *, days=1, out="history.csv"):
         settings = arm_settings(self.server)
+        # What was slept has passed for the ledger of calls, too.
+        gate_of(settings)._clock = lambda: time.monotonic() + sum(self.slept)
         reader = MetricsReader(settings)
         wanted = chosen(options or self.options(), {}, settings)
         puller = Puller(reader, self.shown, lambda: NOW + self.clock_offset, self.sleep)
