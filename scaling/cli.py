@@ -16,13 +16,7 @@ from rich.table import Table
 from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
-from foundation.errors import (
-    ConflictError,
-    OrderError,
-    SettingsError,
-    StoreUnavailableError,
-    TidemarkError,
-)
+from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
@@ -121,7 +115,7 @@ def _with(opened: Callable[[], _Place], work: Callable[[_Place], Coroutine[Any, 
 
     try:
         return asyncio.run(main())
-    except (ConfigError, OrderError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
+    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
         _fail(str(error))
     except ConflictError:
         _fail("other orders for this target kept arriving; try again")

@@ -34,7 +34,10 @@ def notify_app(run: Run) -> typer.Typer:
 
         With --app the deployed app sends it, with its own settings and from its own network; that takes the operator's role.
         """
-        found, console = run(Where(root, app), lambda place: place.test_webhooks(webhook)), Console()
+        try:
+            found, console = run(Where(root, app), lambda place: place.test_webhooks(webhook)), Console()
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         for name, answer in found.items():
             told = answer.problem or f"answered {answer.status}"
             colour = "red" if answer.problem else "green"
