@@ -71,7 +71,8 @@ class Windows(NamedTuple):
             return self
         place = np.cumsum(chosen)
         columns: Any = (column[chosen] for column in self[:-1])
-        return Windows._make([*columns, tuple(_where(counts, chosen, place) for counts in self.counts)])
+        counts = (_where(each, chosen, place) for each in self.counts)
+        return Windows._make([*columns, tuple(each for each in counts if each.begin < each.end)])
 
 
 def _where(counts: Counts, chosen: NDArray[np.bool_], place: _Ints) -> Counts:

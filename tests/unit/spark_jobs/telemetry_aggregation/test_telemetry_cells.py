@@ -136,6 +136,26 @@ def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_
             assert abs(row[f"p{percent}"] - exact) <= RELATIVE_ERROR * abs(exact) * (1 + 1e-9)
 
 
+@given(samples=SAMPLES, begins=st.booleans(), ends=st.booleans())
+def test_states_of_hours_give_the_same_windows_whichever_hours_are_whole(samples, begins, ends):
+    midnight = BEGIN + 3 * MINUTE
+    begin = midnight - (60 if begins else 3) * MINUTE
+    end = midnight + (60 if ends else 4) * MINUTE
+    series = Series()
+    each = [
+        Samples.of(table([sample]), series)[0] for sample in sorted(samples, key=lambda sample: sample[3])
+    ]
+    found = tables.finished(parts(each), series, begin, end, distinct=False)
+
+    if found is None:
+        assert not samples
+        return
+    wider = {name: width for name, width in WINDOWS.items() if width > MINUTE}
+    wanted = pa.Table.from_batches([tables.states_of(table(samples), distinct=False)])
+    windows = [tables.windows_of(states, wider).to_pylist() for states in (found.states, wanted)]
+    assert sorted(map(str, windows[0])) == sorted(map(str, windows[1]))
+
+
 @given(samples=SAMPLES)
 def test_numbers_too_great_to_be_packed_give_the_same(samples):
     usual = tables.states_of(table(samples), distinct=True)
