@@ -147,14 +147,22 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
 
 
 def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
-    """Hook 3b: a frame that is there as a whole is taken without waiting, so without a task and a timer."""
+    """Hook 3b: a frame that is there as a whole is taken without waiting, so without a task and a timer.
+
+    Not while somebody else is receiving: the SDK's keep-alive does beside its receiver, every 30 s. A frame that the SDK
+    has read reaches its reader a few turns of the loop later, and one taken meanwhile would come before it.
+    """
     transport = consumer._handler._connection._transport  # noqa: SLF001
     stream: asyncio.StreamReader = transport.reader
     buffered: bytearray = stream._buffer  # type: ignore[attr-defined] # noqa: SLF001
     resume: Callable[[], None] = stream._maybe_resume_transport  # type: ignore[attr-defined] # noqa: SLF001
     receive: Callable[..., Awaitable[Any]] = transport.receive_frame
 
+    waiting = 0
+
     def take() -> tuple[int, Any] | None:
+        if waiting:
+            return None
         size = int.from_bytes(buffered[:4])
         is_whole = _FRAME_HEADER < size <= len(buffered) and buffered[5] == _AMQP
         begun = transport._read_buffer  # noqa: SLF001 - what was read of a frame before a timeout
@@ -167,6 +175,13 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
         return taken
 
     async def receive_frame(timeout: float | None = None, **options: Any) -> Any:
-        return shortcut.attempt(take) or await receive(timeout=timeout, **options)
+        nonlocal waiting
+        if taken := shortcut.attempt(take):
+            return taken
+        waiting += 1
+        try:
+            return await receive(timeout=timeout, **options)
+        finally:
+            waiting -= 1
 
     transport.receive_frame = receive_frame

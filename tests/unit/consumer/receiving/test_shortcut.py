@@ -1,6 +1,8 @@
 """Where the SDK's inside is not as expected, everything goes the SDK's own way, and it is told once."""
 
+import asyncio
 import importlib
+import random
 import subprocess
 import sys
 from collections import deque
@@ -8,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from azure.eventhub._pyamqp import _decode
+from azure.eventhub._pyamqp.aio._transport_async import AsyncTransport
 from msgspec import structs
 
 from consumer.config import read_config
@@ -224,3 +227,41 @@ async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
 
     assert await transport.receive_frame(timeout=1) == ("the SDK's", before)
     assert isinstance(told[0], ZeroDivisionError)
+
+
+def transfer(number):
+    """A frame of AMQP: the transfer with this delivery id."""
+    fields = b"\x43\x52" + bytes([number]) + b"\xa0\x01t\x43\x41\x42"
+    body = b"\x00\x53\x14\xc0" + bytes([len(fields) + 1, 6]) + fields + b"message"
+    return (8 + len(body)).to_bytes(4) + b"\x02\x00\x00\x00" + body
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_frames_stay_in_order_while_the_keep_alive_of_the_sdk_receives_as_well(told, seed):
+    transport = AsyncTransport("localhost:1")
+    transport.reader = asyncio.StreamReader()
+    consumer = SimpleNamespace(_handler=SimpleNamespace(_connection=SimpleNamespace(_transport=transport)))
+    _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+    pieces, count, got = random.Random(seed), 60, []
+
+    async def receive():
+        while True:
+            _, (_, fields) = await transport.receive_frame(timeout=60)
+            got.append(fields[1])
+
+    readers = [asyncio.create_task(receive()) for _ in range(2)]
+    data = b"".join(map(transfer, range(count)))
+    while data:
+        size = pieces.choice([3, 20, 100, 400])
+        transport.reader.feed_data(data[:size])
+        data = data[size:]
+        for _ in range(pieces.randrange(6)):
+            await asyncio.sleep(0)
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+
+    assert got == list(range(count))
+    assert told == []
