@@ -23,6 +23,9 @@ class Progress:
         self.delivered = -1 if first is None else first - start.inclusive
         """The last sequence number handed over, or told as taken by retention."""
         self.began = False
+        self.has_gaps = False
+        """Whether two links in a row went past the same place: numbers are missing in the log itself."""
+        self._doubted: int | None = None
         self.last_enqueued: int | None = None
         self.event_bytes = 0.0
 
@@ -42,7 +45,31 @@ class Progress:
 
     def skips(self, events: Sequence[Event]) -> bool:
         """Whether sequence numbers are missing up to the last of the next events."""
-        return self._continues and events[-1].sequence_number - self.delivered > len(events)
+        before = self.delivered if self._continues else events[0].sequence_number - 1
+        return events[-1].sequence_number - before > len(events)
+
+    def before_gap(self, events: Sequence[Event]) -> int | None:
+        """How many of the next events to hand over before another link is asked for what is missing behind them; None
+        if nothing is, or has to be taken as it is.
+
+        Numbers that are missing although retention did not take them are not in the log (it was compacted, or they
+        were never given) or were lost on the way. In the first case they are missing on the next link as well, and
+        from then on no gap of the partition is doubted.
+        """
+        place, gap = self._first_gap(events)
+        if gap is None or self.has_gaps:
+            return None
+        self.has_gaps, self._doubted = self._doubted == place, place
+        return None if self.has_gaps else gap
+
+    def _first_gap(self, events: Sequence[Event]) -> tuple[int, int | None]:
+        """The number before the first one that is missing, and how many of the events come before it."""
+        place = self.delivered if self._continues else events[0].sequence_number - 1
+        for index, event in enumerate(events):
+            if event.sequence_number > place + 1:
+                return place, index
+            place = max(place, event.sequence_number)
+        return place, None
 
     def expired(self, state: PartitionState, events: Sequence[Event] = ()) -> Expired | None:
         """What retention took before the next events, or, without any, before the next one to come."""

@@ -69,6 +69,8 @@ class ReceiverStatistics(Struct):
     reconnects: int = 0
     stuck: int = 0
     """Links that were silent while the partition had more events, and were replaced."""
+    doubted: int = 0
+    """Links that went past events which the hub may still have, and were replaced."""
     resized: int = 0
     last_error: str = ""
 
@@ -168,7 +170,8 @@ class HubReceiver(Hub):
             except LinkLostError as error:
                 return error
             if events:
-                await self._hand_over(events, link.last_enqueued, progress, on_events)
+                if not await self._hand_over(events, link.last_enqueued, progress, on_events):
+                    return None
                 began_at = heard_at = clock()
                 suspect = False
                 if self._is_unfit(link, progress):
@@ -191,7 +194,8 @@ class HubReceiver(Hub):
 
     async def _hand_over(
         self, events: Sequence[Event], last_enqueued: int | None, progress: Progress, on_events: OnEvents
-    ) -> None:
+    ) -> bool:
+        """Whether the link may go on: it has left out none that the hub may still have."""
         known, fresh = progress.delivered, []
         for event in events:
             if event.sequence_number <= known:
@@ -199,13 +203,18 @@ class HubReceiver(Hub):
             known = event.sequence_number
             fresh.append(event)
         progress.last_enqueued = last_enqueued
-        self._statistics.received += len(fresh)
         self._statistics.redelivered += len(events) - len(fresh)
-        if fresh:
-            progress.measure(fresh)
-            await self._explain_gaps(progress, fresh)
-            await on_events(fresh, last_enqueued)
-            progress.advance(fresh[-1])
+        if not fresh:
+            return True
+        progress.measure(fresh)
+        await self._explain_gaps(progress, fresh)
+        gap = self._doubtful(progress, fresh)
+        handed = fresh[:gap]
+        if handed:
+            self._statistics.received += len(handed)
+            await on_events(handed, last_enqueued)
+            progress.advance(handed[-1])
+        return gap is None
 
     async def _is_behind(self, progress: Progress) -> bool:
         try:
@@ -237,6 +246,24 @@ class HubReceiver(Hub):
             else:
                 self._note_expired(progress, state, events)
                 return
+
+    def _doubtful(self, progress: Progress, events: Sequence[Event]) -> int | None:
+        """As Progress.before_gap; told."""
+        had_gaps = progress.has_gaps
+        gap = progress.before_gap(events)
+        if gap is not None:
+            self._statistics.doubted += 1
+            _log.warning(
+                "partition %s: event %d came without the one before it: connecting anew, to ask for it once more",
+                *(progress.partition, events[gap].sequence_number),
+            )
+        elif progress.has_gaps and not had_gaps:
+            _log.info(
+                "partition %s: numbers are missing in the hub itself between event %d and event %d: it was compacted,"
+                " or they were never given",
+                *(progress.partition, progress.delivered, events[-1].sequence_number),
+            )
+        return gap
 
     def _note_expired(self, progress: Progress, state: PartitionState, events: Sequence[Event] = ()) -> None:
         """Compares where the partition begins by now with what was handed over."""

@@ -15,6 +15,7 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage
 from consumer.errors import FencedError, PositionError
 from consumer.leasing.start_position import Start
 from consumer.receiving import fast_path as shortcut_module
+from consumer.receiving.link import Link
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.servers.faults import Fault
 from foundation.errors import SettingsError, UnavailableError
@@ -411,6 +412,27 @@ async def test_what_is_delivered_again_is_left_out_and_what_is_missing_is_no_obs
 
     assert taken.numbers == [*range(50), *range(57, 108)]
     assert redelivered >= 50 + 47
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "never"])
+async def test_an_event_that_a_link_hands_out_late_or_never_comes_by_the_next_one(server, monkeypatch, late):
+    fill(server, 100)
+    take, changed = Link.take, []
+
+    async def out_of_order(link, timeout):
+        found = list(await take(link, timeout))
+        if found and not changed:
+            changed.append(found.pop(5))
+            found += changed * late
+        return found
+
+    monkeypatch.setattr(Link, "take", out_of_order)
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: taken.numbers[-1:] == [99])
+        doubted = receiver.statistics().doubted
+
+    assert taken.numbers == [*range(100)]
+    assert doubted == 1
 
 
 def missing(taken, end):

@@ -63,6 +63,65 @@ def test_only_where_numbers_are_missing_the_hub_is_asked():
     assert after_nine.skips(events(11))
 
 
+def test_what_is_missing_is_asked_for_once_more_and_then_believed():
+    after_nine = progress(Start(sequence_number=9))
+
+    assert after_nine.before_gap(events(10, 11)) is None
+    assert after_nine.before_gap(events(10, 11, 13, 15)) == 2
+    after_nine.advance(events(11)[0])
+    assert after_nine.before_gap(events(12, 15)) == 1, (
+        "12 was on its way; the next is missing at another place"
+    )
+    after_nine.advance(events(12)[0])
+    assert after_nine.before_gap(events(15, 16)) is None, "nor did another link bring any"
+    assert after_nine.before_gap(events(15, 20)) is None, "such is the log"
+
+
+def test_what_retention_took_is_not_asked_for():
+    after_nine = progress(Start(sequence_number=9))
+    after_nine.delivered = 29
+
+    assert after_nine.before_gap(events(10, 11, 30, 31)) is None
+    assert after_nine.before_gap(events(10, 30, 32)) == 2
+
+
+def test_wherever_receiving_begins_what_is_missing_behind_the_first_is_asked_for():
+    assert progress().before_gap(events(1_000, 1_001)) is None
+    assert progress().before_gap(events(1_000, 1_002)) == 1
+    assert progress().skips(events(1_000, 1_002))
+
+
+@given(
+    st.sets(st.integers(0, 30), min_size=1),
+    st.lists(st.sets(st.integers(0, 30)), max_size=40),
+    st.integers(1, 8),
+)
+def test_what_a_link_loses_is_handed_over_all_the_same_and_what_is_not_there_holds_up_nothing(
+    there, lost, size
+):
+    """Each link loses other events; in the end one loses none."""
+    going, handed, links = progress(Start(sequence_number=0, inclusive=True)), [], 0
+    for losing in [*lost, *[set()] * 70]:
+        links += 1
+        coming = [number for number in sorted(there - losing) if number > going.delivered]
+        for begin in range(0, len(coming), size):
+            batch = events(*coming[begin : begin + size])
+            gap = going.before_gap(batch)
+            for event in batch[:gap]:
+                handed.append(event.sequence_number)
+                going.advance(event)
+            if gap is not None:
+                break
+        else:
+            if not losing:
+                break
+
+    assert handed == sorted(set(handed))
+    if not lost:
+        assert handed == sorted(there)
+        assert links <= 2
+
+
 @pytest.mark.parametrize("start", [Start(), Start(time=5.0, inclusive=True)])
 def test_where_receiving_begins_wherever_the_hub_does_nothing_is_missing_before_the_first(start):
     beginning = progress(start)
