@@ -26,6 +26,8 @@ class Progress:
         self.has_gaps = False
         """Whether two links in a row went past the same place: numbers are missing in the log itself."""
         self._doubted: int | None = None
+        self.silent_links = 0
+        """Links in a row that were given up because nothing came."""
         self.last_enqueued: int | None = None
         self.event_bytes = 0.0
 
@@ -83,7 +85,7 @@ class Progress:
         return self.began or self.start.sequence_number is not None
 
     def advance(self, event: Event) -> None:
-        self.delivered, self.began = event.sequence_number, True
+        self.delivered, self.began, self.silent_links = event.sequence_number, True, 0
 
     def measure(self, events: Sequence[Event]) -> None:
         size = sum(event.size for event in events) / len(events)

@@ -366,6 +366,24 @@ async def test_a_silent_link_is_replaced_when_the_partition_has_more(server):
     assert receiver.statistics().stuck == replaced, "an idle partition is not a stuck one"
 
 
+async def test_links_that_take_longer_to_open_than_a_silent_one_is_given_are_given_longer_each_time(
+    server, monkeypatch
+):
+    fill(server, 10)
+    run = Link._run
+
+    async def slow(link, options):
+        await asyncio.sleep(1.5)
+        await run(link, options)
+
+    monkeypatch.setattr(Link, "_run", slow)
+    async with a_receiver(server, idle=0.1, stuck_after=0.4) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        assert receiver.statistics().stuck >= 1
+
+    assert taken.numbers == list(range(10))
+
+
 async def test_an_attach_that_is_never_answered_is_given_up(server):
     fill(server, 10)
     server.faults.add(Fault("attach:*", "half_open"))
