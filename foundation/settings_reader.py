@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -352,6 +353,13 @@ def in_words_of_the_file(
     return {key: told.get(key, _HIDDEN) for key in problems}
 
 
+@lru_cache(
+    maxsize=256
+)  # a backtest reads millions of policies, and msgspec looks at the annotations anew each time
+def _fields(params_type: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(params_type)}
+
+
 def parse_params(
     params_type: Any, options: Mapping[str, Any], *, beside: Iterable[str] = ()
 ) -> tuple[Any, dict[str, str]]:
@@ -361,7 +369,7 @@ def parse_params(
     a method `problems()` for cross-field checks. `beside` are further keys of the table, for hints.
     """
     problems: dict[str, str] = {}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(params_type)}
+    fields = _fields(params_type)
     for option, value in options.items():
         field = fields.get(option)
         if field is None:

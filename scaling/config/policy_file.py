@@ -22,7 +22,7 @@ from scaling.config.notify_table import Notify, read_notify
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.rule_registry import RuleError
 from scaling.config.target_table import PlugIns, TargetTable
-from scaling.schedules.timetable import Timetable
+from scaling.schedules.timetable import Timetable, timetable
 
 _AT_LINE = re.compile(r"at line (\d+)")
 
@@ -112,14 +112,14 @@ def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
     """When samples are due; the platform reads schedules in UTC unless WEBSITE_TIME_ZONE names another zone."""
     schedule = settings.get("COLLECT_SCHEDULE", DEFAULT_SCHEDULE)
     try:
-        even = Timetable(schedule)
+        even = timetable(schedule, "UTC")
     except ValueError as error:
         shared.problems.append(_setting_problem("COLLECT_SCHEDULE", error))
-        return Timetable(DEFAULT_SCHEDULE)
+        return timetable(DEFAULT_SCHEDULE, "UTC")
     if even.is_even or "WEBSITE_TIME_ZONE" not in settings:
         return even
     try:
-        return Timetable(schedule, settings["WEBSITE_TIME_ZONE"])
+        return timetable(schedule, settings["WEBSITE_TIME_ZONE"])
     except ValueError as error:
         shared.problems.append(_setting_problem("WEBSITE_TIME_ZONE", error))
         return even

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
-from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
+from spark_jobs.backtest.candidates.grid import BASELINE, Candidates, Plan, Targets, metric_of
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, Verdict, choose_for_all, judge, judge_all
 from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
@@ -28,35 +28,37 @@ PLOTTED_TARGETS = 5
 
 
 class Job(Struct, frozen=True):
-    """A backtest ready to run: for every base policy its candidates and the metric that is the queue."""
+    """A backtest ready to run: for every base policy its candidates, the metric that is the queue, and the seconds between two
+    collections under the running policy.
+    """
 
     settings: Settings
-    candidates: dict[str, list[Candidate]]  # by base
+    candidates: Candidates
     metrics: dict[str, str]  # by base
+    intervals: dict[str, float]  # by base
     base: str | None
 
     def base_of(self, target: str) -> str:
         return self.base or target
 
-    def policies(self, target: str) -> list[tuple[str, PolicySpec]]:
-        return [(c.name, c.spec) for c in self.candidates[self.base_of(target)]]
+    def policies(self, target: str, first: int = 0, last: int | None = None) -> list[tuple[str, PolicySpec]]:
+        return [(c.name, c.spec) for c in self.candidates.some(self.base_of(target), first, last)]
 
     def policy(self, target: str, name: str) -> PolicySpec:
-        return next(spec for candidate, spec in self.policies(target) if candidate == name)
+        return self.candidates.named(self.base_of(target), name).spec
 
     def metric(self, target: str) -> str:
         return self.metrics[self.base_of(target)]
 
     def interval(self, target: str) -> float:
-        """Seconds between two collections under the running policy."""
-        return self.policy(target, BASELINE).metrics[self.metric(target)].window.interval
+        return self.intervals[self.base_of(target)]
 
     def spans(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, int, int]]:
         """All candidates by target and in their order, from one place to before another, cut so that there are about four
         tasks for each worker.
         """
+        count = len(self.candidates.names)
         for target in sorted(targets):
-            count = len(self.candidates[self.base_of(target)])
             blocks = min(max(-(-4 * workers // len(targets)), 1), count)
             edges = [round(index * count / blocks) for index in range(blocks + 1)]
             yield from ((target, *span) for span in pairwise(edges))
@@ -64,7 +66,7 @@ class Job(Struct, frozen=True):
     def scorings(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, Scoring]]:
         """The candidates of `spans`."""
         for target, first, last in self.spans(targets, workers):
-            yield target, Scoring(self.policies(target)[first:last])
+            yield target, Scoring(self.policies(target, first, last))
 
     def comparings(self, choices: Mapping[str, Choice]) -> Iterator[tuple[str, Comparing]]:
         drawn = set(plotted(choices))
@@ -73,10 +75,12 @@ class Job(Struct, frozen=True):
             yield target, Comparing(*both, target in drawn)
 
 
-def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
-    """Candidates for every recorded target. Raises InputError."""
+def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str], *, keep: bool = True) -> Job:
+    """Candidates for every recorded target. Without `keep` those of many bases are neither built nor checked yet. Raises
+    InputError.
+    """
     try:
-        return _planned(plan, targets, recorded)
+        return _planned(plan, targets, recorded, keep=keep)
     except (ConfigError, GridError, HistoryError) as error:
         raise InputError(str(error)) from error
 
@@ -88,7 +92,7 @@ def refused(problems: Iterable[str]) -> InputError:
     return InputError("; ".join(told[:5]) + more)
 
 
-def _planned(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
+def _planned(plan: Plan, targets: Targets, recorded: Iterable[str], *, keep: bool) -> Job:
     names = sorted(recorded)
     if not names:
         raise HistoryError("the history is empty: it names no target")
@@ -101,15 +105,15 @@ def _planned(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
             f"{', '.join(targets.names) or 'no targets'}. To replay every recorded target with one of these policies, "
             "set base in the grid"
         )
-    candidates = {name: targets.candidates(name, plan) for name in bases}
-    metrics = {name: metric_of(found[0].spec, plan.rules.metric) for name, found in candidates.items()}
-    for name, found in candidates.items():
-        for candidate in found:
-            if metrics[name] not in candidate.spec.metrics:
-                raise GridError(
-                    f"candidate '{candidate.name}' of {name}: has no metric '{metrics[name]}', the queue"
-                )
-    return Job(Settings(plan.rules, plan.model, plan.estimate_rate), candidates, metrics, base)
+    running = {name: targets.baseline(name) for name in bases}
+    metrics = {name: metric_of(spec, plan.rules.metric) for name, spec in running.items()}
+    intervals = {name: spec.metrics[metrics[name]].window.interval for name, spec in running.items()}
+    kept = bases if keep or base is not None else []
+    candidates = Candidates(targets, plan, kept)
+    for name in kept:
+        candidates.check(name, metrics[name])
+    settings = Settings(plan.rules, plan.model, plan.estimate_rate)
+    return Job(settings, candidates, metrics, intervals, base)
 
 
 class Analysis(Struct, frozen=True):
@@ -218,8 +222,8 @@ def advice(found: Analysis) -> list[Advice]:
 
 def changes_of(found: Analysis, choice: Choice) -> str:
     """The recommended changes as TOML; empty for the running policy."""
-    known = found.job.candidates
-    base = found.job.base_of(choice.target)
-    candidates = known.get(base) or next(iter(known.values()))
-    wanted = next(c for c in candidates if c.name == choice.recommended)
-    return changes_text(base if base in known else "each target", wanted.changes) if wanted.changes else ""
+    job = found.job
+    base = job.base_of(choice.target)
+    known = base in job.metrics
+    wanted = job.candidates.named(base if known else next(iter(job.metrics)), choice.recommended)
+    return changes_text(base if known else "each target", wanted.changes) if wanted.changes else ""

@@ -37,7 +37,17 @@ from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.replay.score import Row, row_of
 from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.tasks import SCORED, Preparing, Span, Task, comparison_of, encoded, scored
+from spark_jobs.backtest.tasks import (
+    SCORED,
+    Preparing,
+    Source,
+    Span,
+    Task,
+    comparison_of,
+    encoded,
+    outcomes,
+    scored,
+)
 from spark_jobs.backtest.transforms import (
     arrivals_as_readings,
     chosen,
@@ -115,7 +125,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
     with cached(histories(extract(spark, settings))) as recorded:
         with watch(spark, "reading the history"):
             names = targets_of(recorded)
-        job = plan_job(plan, targets, names)
+        job = plan_job(plan, targets, names, keep=False)
         found = backtest(spark, job, recorded, names, results)
     return load(spark, results, settings, found)
 
@@ -180,16 +190,17 @@ def backtest(
 
 def check(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> None:
     """Raises InputError with the problems of all targets, before anything is replayed."""
+    source = None if job.base is not None else job.candidates.source
     with watch(spark, "checking the history"):
-        _outcomes(spark, recorded, job, ((name, Preparing()) for name in names))
+        _outcomes(spark, recorded, job, ((name, Preparing()) for name in names), source)
 
 
 def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> DataFrame:
     """SCORED of all candidates. A task that meets what cannot be replayed raises InputError."""
     spans = job.spans(names, workers_of(spark))
     plans = _plans(spark, job, ((target, Span(first, last)) for target, first, last in spans))
-    policies = {base: encoded([(c.name, c.spec) for c in found]) for base, found in job.candidates.items()}
-    work = partial(scored, policies=policies)
+    policies = {job.base: encoded(job.policies(job.base))} if job.base is not None else {}
+    work = partial(scored, policies=policies, source=job.candidates.source)
     return replayed(recorded, plans[0], partitions=plans[1], work=work, gives=SCORED)
 
 
@@ -229,11 +240,7 @@ def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | Non
 
 def _rows(scores: DataFrame, job: Job) -> list[Row]:
     """SCORES of few targets, by target and in the order of the candidates."""
-    order = {
-        name: place
-        for policies in job.candidates.values()
-        for place, name in enumerate(candidate.name for candidate in policies)
-    }
+    order = {name: place for place, name in enumerate(job.candidates.names)}
     rows = [row_of(line.asDict()) for line in collected(scores.select(*SCORES.fieldNames()))]
     return sorted(rows, key=lambda row: (row.target, order[row.candidate], row.part == "held_out"))
 
@@ -274,11 +281,13 @@ def _outcomes(
     recorded: DataFrame,
     job: Job,
     works: Iterable[tuple[str, Comparing | Preparing]],
+    source: Source | None = None,
 ) -> list[Any]:
     """OUTCOMES of each work, in no order. Raises InputError with the problems of all targets."""
     plans, partitions = _plans(spark, job, works)
     with small_batches(spark):
-        found = collected(replayed(recorded, plans, partitions=partitions))
+        work = partial(outcomes, source=source)
+        found = collected(replayed(recorded, plans, partitions=partitions, work=work))
     if problems := [row.problem for row in found if row.problem is not None]:
         raise refused(problems)
     return found

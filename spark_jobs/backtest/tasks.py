@@ -12,8 +12,11 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
+from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
+from spark_jobs.backtest.candidates.grid import Candidates, Plan, Targets
 from spark_jobs.backtest.candidates.recommend import choose, total
+from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.reading import of_metrics
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.backtest.replay.score import Row, flat, row_of
@@ -31,7 +34,7 @@ class Span(Struct, frozen=True, tag="span"):
 
 
 class Preparing(Struct, frozen=True, tag="preparing"):
-    """Only look whether the history can be replayed."""
+    """Only look whether the history can be replayed, and with candidates that nobody has built yet."""
 
 
 class Task(Struct, frozen=True):
@@ -60,6 +63,9 @@ SCORED = arrow_schema(SCORES).append(pa.field("decisions", pa.int64()))
 Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """For mapInArrow: TASKS in, a task's days one after the other."""
 
+Source = tuple[Targets, Plan]
+"""What candidates are built of."""
+
 Days = list[Sequence[Mapping[str, Any]]]
 """Recorded rows of a target, by day."""
 
@@ -71,33 +77,47 @@ def works(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, bytes, Days]
         yield target, work, [day["readings"] for day in days]
 
 
-def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """OUTCOMES of comparisons. What is wrong with a history becomes a problem, not a failed task."""
+def outcomes(batches: Iterable[pa.RecordBatch], source: Source | None = None) -> Iterator[pa.RecordBatch]:
+    """OUTCOMES of preparing and comparing. What is wrong with a history, or a candidate, becomes a problem, not a failed
+    task. `source` where candidates are still to be checked.
+    """
     for target, work, days in works(batches):
         task, result, problem = _task.decode(work), None, None
         try:
             found = _prepared(target, task, days)
             if isinstance(task.work, Comparing):
                 result = encoded(compare(Replayer(found), task.work))
-        except HistoryError as error:
+            elif source is not None:
+                Candidates(*source).check(task.base, task.metric)
+        except (HistoryError, ConfigError, GridError) as error:
             problem = str(error)
         row = {"target": target, "result": result, "problem": problem}
         yield pa.RecordBatch.from_pylist([row], schema=OUTCOMES)
 
 
-def scored(batches: Iterable[pa.RecordBatch], policies: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
-    """SCORED of spans. `policies` has the encoded candidates by base. Raises InputError for what cannot be replayed."""
+def scored(
+    batches: Iterable[pa.RecordBatch], policies: Mapping[str, bytes], source: Source
+) -> Iterator[pa.RecordBatch]:
+    """SCORED of spans. `policies` has encoded candidates by base; those of others are built here. Raises InputError for what
+    cannot be replayed.
+    """
     known: dict[str, list[tuple[str, PolicySpec]]] = {}
+    candidates = Candidates(*source)
     for target, work, days in works(batches):
         task = _task.decode(work)
         assert isinstance(task.work, Span)  # noqa: S101 - the caller's contract
-        if task.base not in known:
+        if task.base in policies and task.base not in known:
             known = {task.base: _policies(policies[task.base])}
-        chosen = known[task.base][task.work.first : task.work.last]
+        span = task.work.first, task.work.last
         try:
+            chosen = (
+                known[task.base][slice(*span)]
+                if task.base in known
+                else [(each.name, each.spec) for each in candidates.some(task.base, *span)]
+            )
             replayer = Replayer(_prepared(target, task, days))
             rows = [flat(row) for row in replayer.rows(chosen)]
-        except HistoryError as error:
+        except (HistoryError, ConfigError) as error:
             raise InputError(str(error)) from error
         made = {name: replayer.decisions(spec, task.metric) for name, spec in chosen}
         for row in rows:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.backtest.reading import TIME_COLUMNS, UNREAD
 from spark_jobs.backtest.schemas import CHOSEN, HISTORIES, PLANS, READINGS, SCORES, TASKS
-from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, outcomes, totals_of
+from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, totals_of
 from spark_jobs.errors import InputError
 from spark_jobs.platform.rows import collected
 
@@ -89,7 +89,7 @@ def replayed(
     plans: DataFrame,
     *,
     partitions: int,
-    work: Batches = outcomes,
+    work: Batches,
     gives: pa.Schema = OUTCOMES,
 ) -> DataFrame:
     """What `work` gives, with the columns `gives`, of every plan with its target's history. Tasks are spread evenly; a plan

@@ -198,6 +198,43 @@ def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, giv
         scores.collect()
 
 
+def test_the_candidates_of_many_targets_are_built_by_tasks(spark, given, monkeypatch):
+    """A thousand targets with 2,400 candidates each would take the driver half an hour, and all of its memory."""
+    tables = CONFIG.removeprefix("\nversion = 1\n").replace("%PLAN_ID%", "%ID_plan%")
+    each = {"north": 10, "south": 7, "east": 8}.items()
+    (given / "tidemark.toml").write_text(
+        "version = 1\n"
+        + "".join(
+            tables.replace("targets.plan", f"targets.{name}")
+            .replace("ID_plan", f"ID_{name}")
+            .replace("maximum = 10", f"maximum = {most}")
+            for name, most in each
+        )
+    )
+    own = GRID.replace('base = "plan"\n', "")
+    (given / "grid.toml").write_text(own)
+    built = []
+    original = Targets.candidates
+
+    def told(self, target, plan, first=0, last=None):
+        found = original(self, target, plan, first, last)
+        built.append(len(found))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Targets, "candidates", told)
+        run(spark, settings(given))
+    assert set(built) == {1}  # what runs and what is recommended, to compare them
+
+    plan = read_grid(own, name="grid.toml")
+    text = (given / "tidemark.toml").read_text()
+    targets = Targets(text, name="tidemark.toml", settings={}, plug_ins=registry)
+    readings = merged(read_arrivals(given / "arrivals"), read_log(given / "log", None))
+    _, rows = local.backtest(readings, plan, targets, processes=1)
+    expected = sorted(map(flat, rows), key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
+    assert table(given / "out/scores", SCORES) == expected
+
+
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
     minutes = {

@@ -7,7 +7,8 @@ reader of the configuration: what it refuses there, it refuses here, in the same
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec import Struct
 from foundation import settings_reader
 from foundation.durations import duration, parse_duration, positive_duration
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared
-from scaling.config.policy import PolicySpec
+from scaling.config.policy import Policy, PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns
 from spark_jobs.backtest.candidates import variation
@@ -24,6 +25,11 @@ from spark_jobs.backtest.replay.fleet import Model
 
 BASELINE = "baseline"
 """The candidate that is the running policy, unchanged."""
+
+_DECIDING = (
+    variation.SETTING,
+    "WEBSITE_TIME_ZONE",
+)  # app settings that change policies without being named in them
 
 
 class Candidate(Struct, frozen=True):
@@ -195,8 +201,11 @@ class Targets:
     def __init__(self, text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> None:
         """Raises ConfigError where the text is no TOML."""
         self._name = name
-        self._settings = _Lenient(settings)
+        # Workers are sent this: no more of the settings, some of which are secrets, than decide something.
+        used = {key: value for key, value in settings.items() if key in _DECIDING or f"%{key}%" in text}
+        self._settings = _Lenient(used)
         self._plug_ins = _AnyOptions(plug_ins)
+        self._running: Mapping[str, Policy] | None = None
         try:
             self._tree = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -212,15 +221,28 @@ class Targets:
         found: Mapping[str, Any] = self._tree["targets"][target]
         return found
 
-    def baseline(self, target: str) -> PolicySpec:
-        """The running policy. Raises ConfigError."""
-        return self._built(target, self._tree, Shared(self._name, self._lines, self._settings))
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_running": None}  # a thousand compiled policies are soon made again
 
-    def candidates(self, target: str, plan: Plan) -> list[Candidate]:
-        """The baseline and every variant for one target. Raises ConfigError with the problems of all of them."""
-        found = [Candidate(BASELINE, self.baseline(target))]
+    def baseline(self, target: str) -> PolicySpec:
+        """The running policy. Raises ConfigError with the problems of all targets."""
+        if self._running is None:
+            shared = Shared(self._name, self._lines, self._settings)
+            self._running = build_config(self._tree, shared, plug_ins=self._plug_ins).policies
+        return _bare(self._running[target].spec)
+
+    def candidates(self, target: str, plan: Plan, first: int = 0, last: int | None = None) -> list[Candidate]:
+        """The baseline and every variant for one target, or those from one place to before another.
+
+        Raises ConfigError with the problems of all of them.
+        """
+        found: list[Candidate] = []
+        if not first:
+            only = {**self._tree, "targets": {target: self._tree["targets"][target]}}
+            shared = Shared(self._name, self._lines, self._settings)
+            found.append(Candidate(BASELINE, self._built(target, only, shared)))
         problems: dict[str, Problem] = {}
-        for variant in plan.variants:
+        for variant in plan.variants[max(first - 1, 0) : None if last is None else max(last - 1, 0)]:
             where = f"{plan.name}, candidate '{variant.name}'"
             try:
                 found.append(self._candidate(target, variant, where))
@@ -255,10 +277,44 @@ class Targets:
         return Candidate(variant.name, spec, changes)
 
     def _built(self, target: str, tree: Mapping[str, Any], shared: Shared) -> PolicySpec:
-        config = build_config(tree, shared, plug_ins=self._plug_ins)
-        spec = config.policies[target].spec
-        bare = {name: msgspec.structs.replace(metric, options={}) for name, metric in spec.metrics.items()}
-        return msgspec.structs.replace(spec, scaler_options={}, metrics=bare)
+        return _bare(build_config(tree, shared, plug_ins=self._plug_ins).policies[target].spec)
+
+
+def _bare(spec: PolicySpec) -> PolicySpec:
+    metrics = {name: msgspec.structs.replace(metric, options={}) for name, metric in spec.metrics.items()}
+    return msgspec.structs.replace(spec, scaler_options={}, metrics=metrics)
+
+
+class Candidates:
+    """The candidates of each base, in their order. `kept` ones are built once; others when they are asked for, since those of
+    a thousand bases are millions.
+    """
+
+    def __init__(self, targets: Targets, plan: Plan, kept: Iterable[str] = ()) -> None:
+        """Raises ConfigError."""
+        self.source = targets, plan
+        self.names = (BASELINE, *(variant.name for variant in plan.variants))
+        self._kept = {base: targets.candidates(base, plan) for base in kept}
+
+    def some(self, base: str, first: int = 0, last: int | None = None) -> list[Candidate]:
+        """Those from one place to before another. Raises ConfigError."""
+        if base in self._kept:
+            return self._kept[base][first:last]
+        targets, plan = self.source
+        return targets.candidates(base, plan, first, last)
+
+    def named(self, base: str, name: str) -> Candidate:
+        """Raises ConfigError, and ValueError for what is no candidate's name."""
+        place = self.names.index(name)
+        return self.some(base, place, place + 1)[0]
+
+    def check(self, base: str, metric: str) -> None:
+        """Raises ConfigError for candidates that cannot be, GridError for one without the metric."""
+        for candidate in self.some(base):
+            if metric not in candidate.spec.metrics:
+                raise variation.GridError(
+                    f"candidate '{candidate.name}' of {base}: has no metric '{metric}', the queue"
+                )
 
 
 class _Lenient(dict[str, str]):
@@ -278,13 +334,18 @@ class _AnyOptions:
         self._real = real
 
     def collector_class(self, kind: str) -> type[Any]:
-        return _unchecked(self._real.collector_class(kind))
+        real: Any = self._real.collector_class(kind)
+        found: type[Any] = _unchecked(real)
+        return found
 
     def scaler_class(self, kind: str) -> type[Any]:
-        return _unchecked(self._real.scaler_class(kind))
+        real: Any = self._real.scaler_class(kind)
+        found: type[Any] = _unchecked(real)
+        return found
 
 
-def _unchecked(cls: type[Any]) -> type[Any]:
+@lru_cache(maxsize=64)
+def _unchecked(cls: Any) -> Any:
     names = [field.encode_name for field in msgspec.structs.fields(cls.Params)]
     params = msgspec.defstruct("Params", [(name, Any, None) for name in names], kw_only=True)
     kept = {name: getattr(cls, name) for name in ("COUNTS", "DEFAULT_COUNT") if hasattr(cls, name)}

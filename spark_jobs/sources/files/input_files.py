@@ -18,6 +18,7 @@ from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.sources.files.path_times import Look, Wanted
 
 _WINDOW = 1 << 18  # bytes looked through at a time for a mark
+_UNPACKED = 8  # times its size, about, is what JSON and CSV in gzip are
 
 LAKE = {"abfs", "abfss", "az"}
 
@@ -43,21 +44,26 @@ class FoundFile(NamedTuple):
     def bytes_read(self) -> int:
         return (self.size if self.end is None else self.end) - self.begin
 
+    @property
+    def weight(self) -> int:
+        """The bytes that a task has to go through, about."""
+        return self.bytes_read * (_UNPACKED if self.name.lower().endswith(".gz") else 1)
+
 
 def packed(
     files: Iterable[FoundFile], size: int, splits: Callable[[str], bool] = lambda _name: False
 ) -> list[list[FoundFile]]:
-    """Files in their order, so many together as make up `size` bytes; those of twice that and more, whose name `splits`, in
-    pieces.
+    """Files in their order, so many together as make up `size` bytes, unpacked; those of twice that and more, whose name
+    `splits`, in pieces. What has that size alone is a task of its own.
     """
     tasks: list[list[FoundFile]] = []
     filled = size
     for file in (piece for each in files for piece in _pieces(each, size, splits)):
-        if filled >= size:
+        if filled >= size or file.weight >= size:
             tasks.append([])
             filled = 0
         tasks[-1].append(file)
-        filled += file.bytes_read
+        filled += file.weight
     return tasks
 
 

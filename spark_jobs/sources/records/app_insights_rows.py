@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from io import StringIO
@@ -84,25 +85,30 @@ def _csv_records(data: bytes) -> Iterator[Record]:
         raise RejectedError(f"the file is not UTF-8: {error}") from None
     rows = csv.reader(StringIO(text, newline=""), strict=True)
     try:
-        names = [re.sub(r"\s*\[.*\]$", "", name) for name in next(rows, [])]
-        for number, row in enumerate(rows, start=2):
-            if row:
-                extra = {} if len(row) == len(names) else {"": f"{len(row)} of {len(names)} columns"}
-                yield number, json.dumps({**dict(zip(names, row, strict=False)), **extra}).encode()
+        deque(rows, maxlen=0)
     except csv.Error as error:
         raise RejectedError(f"the file is not CSV: line {rows.line_num}: {error}") from None
+    rows = csv.reader(StringIO(text, newline=""), strict=True)
+    names = [re.sub(r"\s*\[.*\]$", "", name) for name in next(rows, [])]
+    for number, row in enumerate(rows, start=2):
+        if row:
+            extra = {} if len(row) == len(names) else {"": f"{len(row)} of {len(names)} columns"}
+            yield number, json.dumps({**dict(zip(names, row, strict=False)), **extra}).encode()
 
 
 def _query_records(data: bytes) -> Iterator[Record]:
     try:
-        for table in msgspec.json.decode(data)["tables"]:
-            names = [column["name"] for column in table["columns"]]
-            for number, row in enumerate(table["rows"], start=1):
-                yield number, json.dumps(dict(zip(names, row, strict=True))).encode()
+        tables = [
+            ([column["name"] for column in table["columns"]], table["rows"])
+            for table in msgspec.json.decode(data)["tables"]
+        ]
+        records = [dict(zip(names, row, strict=True)) for names, rows in tables for row in rows]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise RejectedError(
             f"not the answer of a query, with tables of columns and rows: {error!r}"
         ) from None
+    for number, record in enumerate(records, start=1):
+        yield number, json.dumps(record).encode()
 
 
 def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:

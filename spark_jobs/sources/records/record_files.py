@@ -10,6 +10,7 @@ more are read by several tasks.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,7 +40,7 @@ from spark_jobs.sources.records.records import (
     RejectedError,
     parsed,
     records,
-    unpacked,
+    texts,
 )
 
 PARTITION_BYTES = 16 << 20
@@ -67,7 +68,7 @@ class RecordSource(Source):
 
     @staticmethod
     def records(data: bytes, file: str) -> Iterator[Record]:  # noqa: ARG004 - its name tells some sources its form
-        """A file's records. Raises RejectedError where it cannot be read at all."""
+        """A file's records. Raises RejectedError where it cannot be read at all, before the first of them."""
         return records(data)
 
     @staticmethod
@@ -76,9 +77,9 @@ class RecordSource(Source):
         return not head.startswith(GZIP_MAGIC) and not head.removeprefix(BOM).lstrip().startswith(b"[")
 
     @classmethod
-    def parse(cls, data: bytes, file: str) -> Parsed:
-        """Raises RejectedError as `records`."""
-        return parsed(cls.records(data, file), cls.row, arrow_schema(cls.SCHEMA), file)
+    def parse(cls, data: bytes, file: str, *, size: float = math.inf) -> Iterator[Parsed]:
+        """Some `size` bytes at a time. Raises RejectedError as `records`."""
+        return parsed(cls.records(data, file), cls.row, arrow_schema(cls.SCHEMA), file, size=size)
 
     def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
         files = RecordFiles.of(type(self), self.options)
@@ -132,13 +133,17 @@ class RecordFiles(FileOptions):
         return self._batches(name, data, Aside(self.quarantined(url)))
 
     def _batches(self, name: str, data: memoryview, aside: Aside, begin: int = 0) -> Iterator[pa.RecordBatch]:
+        """No more than some `partition_bytes` of a file are rows at a time."""
+        size, rejects = self.partition_bytes, dict[int, list[Reject]]()
         try:
-            found = self.source.parse(unpacked(data), name)
+            for at, text in texts(data, size, partial(self.source.has_lines, file=name)):
+                for found in self.source.parse(text, name, size=size):
+                    rejects.setdefault(begin + at, []).extend(found.rejects)
+                    yield found.batch
         except RejectedError as error:
             aside.file(name, data, str(error))
-            return
-        aside.records(f"{name}.from-byte-{begin}" if begin else name, found.rejects)
-        yield found.batch
+        for at, those in rejects.items():
+            aside.records(f"{name}.from-byte-{at}" if at else name, those)
 
 
 class Aside:
@@ -228,7 +233,7 @@ def _parse_lines(
             by_file.setdefault(row["file"], []).append(row["value"].encode())
         for file, lines in by_file.items():
             name = local_name(file)
-            found = files.source.parse(b"\n".join(lines), name)
+            [found] = files.source.parse(b"\n".join(lines), name)
             if found.rejects:
                 # A file may come in several batches, and again after a restart: the same rejects, the same name.
                 digest = hashlib.sha256(b"\n".join(each.text for each in found.rejects)).hexdigest()[:12]

@@ -2,20 +2,23 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import Budget, Pace, RuleSpec
 from scaling.model import Reason
 from scaling.service import registry
-from spark_jobs.backtest import local
+from spark_jobs.backtest import local, tasks, work
 from spark_jobs.backtest.analysis import counts
-from spark_jobs.backtest.candidates.grid import BASELINE, Targets, metric_of, read_grid
+from spark_jobs.backtest.candidates.grid import BASELINE, Candidates, Targets, metric_of, read_grid
 from spark_jobs.backtest.candidates.recommend import (
     Judged,
     Verdict,
@@ -453,6 +456,45 @@ def test_every_combination_becomes_a_policy_of_the_products_own_reader():
     assert found[3].spec.rules[0].options["scale_out_above"] == "90 * instances"
     assert found[3].spec.rules[0].options["scale_in_below"] == 100
     assert found[1].changes == {"rules.queue.scale_out_above": 300, "out.cooldown": "1m"}
+
+
+def test_what_is_sent_to_workers_has_the_settings_that_decide_and_no_others():
+    text = CONFIG.replace("above = 500", 'above = "%LIMIT%"')
+    settings = {"LIMIT": "70 * instances", "COLLECT_SCHEDULE": "*/30 * * * * *", "BUS_KEY": "a secret"}
+    plan = read_grid(MODEL + "[vary]\nminimum = [2, 3]\n", name="grid.toml")
+    found = Targets(text, name="tidemark.toml", settings=settings, plug_ins=registry)
+    found.baseline("plan")
+
+    sent = cloudpickle.dumps((found, plan))
+    there = Candidates(*cloudpickle.loads(sent))
+
+    assert b"secret" not in sent
+    assert there.some("plan") == found.candidates("plan", plan)
+    assert there.some("plan", 1, 2) == found.candidates("plan", plan)[1:2]
+    assert there.named("plan", "minimum=3").spec.minimum == 3
+    limits = [each.spec.rules[0].options["scale_out_above"] for each in there.some("plan")]
+    assert limits == ["70 * instances"] * 3
+    assert there.some("plan")[0].spec.metrics["backlog"].window.interval == 30
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        ("[vary]\nrules.queue.scale_out_above = [1, 'x +']\n", "candidate 'scale_out_above=\"x \\+\"'"),
+        ("[candidates.odd]\nremove = ['metrics']\nrules = []\nmetrics.a = {}\n", "candidate 'odd'"),
+        ("[vary]\nmaximum = [3]\n", None),
+    ],
+)
+def test_a_task_tells_of_candidates_that_cannot_be(grid, told):
+    plan = read_grid(MODEL + grid, name="grid.toml")
+    task = tasks.Task(work.Settings(plan.rules, plan.model), "backlog", 60.0, "plan", tasks.Preparing())
+    readings = [{"at": 60.0 * n, "arrivals": 5.0, "instances": 1, "metrics": None} for n in range(9)]
+    row = {"target": "plan", "work": tasks.encoded(task), "block": 0, "readings": readings}
+
+    [found] = tasks.outcomes([pa.RecordBatch.from_pylist([row])], (targets(), plan))
+
+    [outcome] = found.to_pylist()
+    assert bool(re.search(told, outcome["problem"])) if told else outcome["problem"] is None
 
 
 def test_defaults_reach_into_the_tables_of_a_target_as_in_the_product():

@@ -1,6 +1,7 @@
 """Which folders are listed for a stretch of time, and large files read in pieces: all of it once, none of it whole."""
 
 import fnmatch
+import gzip
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -272,13 +273,14 @@ LINES = st.lists(st.one_of(st.just(b"{}"), st.just(b""), st.binary(max_size=40))
 
 
 @settings(max_examples=60, deadline=None)
-@given(LINES, st.integers(10, 400), st.sampled_from([b"\n", b"\r\n"]))
-def test_lines_of_a_file_in_pieces_are_each_read_once(tmp_path_factory, lines, size, end):
+@given(LINES, st.integers(10, 400), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_lines_of_a_file_in_pieces_are_each_read_once(tmp_path_factory, lines, size, end, packed):
     root = tmp_path_factory.mktemp("lake")
     good = msgspec.json.encode(CHECKPOINT)
     texts = [good if line == b"{}" else b"x" + line.replace(b"\n", b" ") if line else b"" for line in lines]
     (root / "in").mkdir()
-    (root / "in" / "a.jsonl").write_bytes(end.join(texts))
+    whole = end.join(texts)
+    (root / "in" / f"a.jsonl{'.gz' * packed}").write_bytes(gzip.compress(whole) if packed else whole)
     options = {"path": str(root / "in"), "quarantine": str(root / "aside"), "partitionBytes": str(size)}
 
     found = rows_of(RecordFiles.of(ConsumerTelemetrySource, options)) if texts else []
@@ -304,12 +306,24 @@ def test_lines_of_a_file_in_pieces_are_each_read_once(tmp_path_factory, lines, s
     ],
 )  # fmt: skip
 def test_what_is_no_lines_is_one_tasks_and_read_once(tmp_path, name, text):
+    """One task's is a file, but not all that it holds at once: a list of a gigabyte makes twenty of rows."""
     (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / f"small-{name}").write_text("")
+    files = RecordFiles.of(AppInsightsSource, {"path": str(tmp_path), "partitionBytes": "200"})
 
-    assert (
-        len(rows_of(RecordFiles.of(AppInsightsSource, {"path": str(tmp_path), "partitionBytes": "200"})))
-        == 50
-    )
+    assert len(rows_of(files)) == 100
+    assert max(batch.num_rows for task in files.tasks() for batch in files.batches(task)) < 6
+
+
+def test_files_are_one_tasks_together_by_what_is_in_them(tmp_path):
+    for name, size in {"a.csv": 10, "b.csv.gz": 100, "c.csv": 700, "d.csv": 20, "e.csv": 20}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    files = RecordFiles.of(AppInsightsSource, {"path": str(tmp_path), "partitionBytes": "400"})
+
+    tasks = [[Path(file.name).name for file in task] for task in files.tasks()]
+
+    assert tasks == [["a.csv"], ["b.csv.gz"], ["c.csv"], ["d.csv", "e.csv"]]
 
 
 def test_an_option_that_is_none_is_told():

@@ -15,7 +15,7 @@ from consumer.telemetry.records import CheckpointRecord, IntervalRecord, Partiti
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, EffectOutcome, Reason, Recommendation
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row, event_time
-from spark_jobs.sources.records.records import RejectedError, parsed, records, unpacked
+from spark_jobs.sources.records.records import RejectedError, parsed, records, texts
 from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
 
 AT = 1_763_712_000.125
@@ -99,7 +99,7 @@ def test_every_line_is_a_row_or_a_reject_with_its_number():
     good = msgspec.json.encode(CHECKPOINT)
     schema = pa.schema([("kind", pa.string()), ("left", pa.int64()), ("file", pa.string())])
 
-    found = parsed(records(good + b"\r\n\n{cut\n" + good + b"\n\xff\xfe"), telemetry_row, schema, "a.jsonl")
+    [found] = parsed(records(good + b"\r\n\n{cut\n" + good + b"\n\xff\xfe"), telemetry_row, schema, "a.jsonl")
 
     assert found.batch.to_pylist() == [{"kind": "checkpoint", "left": 7, "file": "a.jsonl"}] * 2
     assert [(each.number, each.text) for each in found.rejects] == [(3, b"{cut"), (5, b"\xff\xfe")]
@@ -112,17 +112,25 @@ def test_no_line_is_lost(lines):
     data = b"x\n" + b"\n".join(lines)
     schema = pa.schema([("kind", pa.string())])
 
-    found = parsed(records(data), telemetry_row, schema)
+    [found] = parsed(records(data), telemetry_row, schema)
 
     assert found.batch.num_rows + len(found.rejects) == 1 + sum(bool(line.strip()) for line in lines)
 
 
-def test_gzip_is_unpacked_and_cut_gzip_rejected():
-    packed = gzip.compress(b"abc" * 100)
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 23, 24, 25])
+def test_lines_in_gzip_come_in_pieces_and_nothing_of_one_that_is_cut(size):
+    whole = b"first\n\nsecond\nno end"
+    packed = gzip.compress(whole[:9]) + gzip.compress(whole[9:])
 
-    assert unpacked(packed) == b"abc" * 100
-    with pytest.raises(RejectedError, match="not whole"):
-        unpacked(packed[:-9])
+    found = list(texts(packed, size, lambda head: head[:1] == b"f"))
+
+    assert b"".join(text for _, text in found) == whole
+    assert [at for at, _ in found] == [sum(len(text) for _, text in found[:n]) for n in range(len(found))]
+    assert all(text.endswith(b"\n") and len(text) <= size + 7 for _, text in found[:-1])
+    assert list(texts(packed, size, lambda _head: False)) == [(0, whole)]
+    for cut in (packed[:-9], packed[:40], packed[:-8] + b"damaged!"):
+        with pytest.raises(RejectedError, match="not whole"):
+            next(texts(cut, size, lambda _head: True))
 
 
 def test_a_cut_list_is_rejected_whole():
@@ -317,7 +325,7 @@ def test_a_row_of_csv_with_other_columns_is_rejected_and_the_next_one_read():
     data = as_csv(list(CLASSIC.values())[:-2], CLASSIC.values())
     schema = pa.schema([("name", pa.string())])
 
-    found = parsed(app_event_records(data, "a.csv"), app_event_row, schema)
+    [found] = parsed(app_event_records(data, "a.csv"), app_event_row, schema)
 
     assert (found.batch.num_rows, [each.number for each in found.rejects]) == (1, [2])
     assert "8 of 10 columns" in found.rejects[0].reason
