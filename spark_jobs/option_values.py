@@ -33,3 +33,17 @@ def seconds(option: str, text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
+
+
+def price_of(text: str) -> tuple[str, float]:
+    """Of `--price`: target and amount. Raises InputError."""
+    target, _, amount = text.rpartition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = -1.0
+    if not target or not 0 <= value < float("inf"):
+        raise InputError(
+            f"--price is '{text}'; accepted: TARGET=AMOUNT with an amount of 0 or more, plan-orders=0.19"
+        )
+    return target, value

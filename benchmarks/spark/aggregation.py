@@ -135,7 +135,7 @@ def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[floa
     app = command_line({"spark": PARTS["spark"]})
     started = cpu_seconds(), time.perf_counter()
     argv = ["telemetry-aggregation", "--metrics", str(data), "--output", f"{result}.tables"]
-    done = CliRunner().invoke(app, [*argv, "--windows", WINDOW[kind], "--cores", str(cores)])
+    done = CliRunner().invoke(app, [*argv, "--no-page", "--windows", WINDOW[kind], "--cores", str(cores)])
     assert done.exit_code == 0, done.output
     Path(f"{result}.tables/gauges.parquet").replace(f"{result}.parquet")
     return started

@@ -49,3 +49,15 @@ class Manifest(Struct, frozen=True):
     tables: dict[str, dict[str, Part]]
     about: dict[str, str] = {}
     runs: list[Told] = []
+
+
+def nothing_new(last: Manifest | None, told: Told) -> str:
+    """In words, where a stream has read nothing since the last run, or nothing yet; else ""."""
+    if not told.counts["read"]:
+        return "There was nothing to read yet: this run is over nothing."
+    before = last.runs[-1] if last is not None and last.runs else None
+    same = before is not None and (before.inputs, before.counts.get("read")) == (
+        told.inputs,
+        told.counts["read"],
+    )
+    return f"Nothing is new since run {before.run}: its tables are shown again." if before and same else ""

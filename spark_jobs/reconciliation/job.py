@@ -96,7 +96,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     with watch(spark, "comparing"):
         tables = _compare(spark, sides, settings, now, results)
     with watch(spark, f"writing {settings.output}"):
-        found = _findings(tables, sides, settings, config.hub)
+        found = _findings(tables, sides, settings, config.hub, now)
         closed = _account(spark, results, found, settings)
         results.publish()
         path = write_report(spark, _page(found, settings), settings.output)
@@ -190,7 +190,9 @@ def _compare(
     return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
 
 
-def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings, hub: str) -> page.Findings:
+def _findings(
+    tables: Mapping[str, DataFrame], sides: Sides, settings: Settings, hub: str, now: datetime
+) -> page.Findings:
     [ends] = collected(tables["hours"].agg(F.min("hour").alias("first"), F.max("hour").alias("last")))
     span = None if ends["first"] is None else (ends["first"], ends["last"])
     hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
@@ -203,13 +205,19 @@ def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings,
             F.coalesce(F.sum(F.when(F.col("open"), F.expr("missing - settled"))), F.lit(0)).alias("missing"),
         )
     )
+    [read] = collected(
+        tables["events"].agg(
+            F.count_if(F.col("copies") > 1).alias("copies"), F.max("enqueued_at").alias("newest")
+        )
+    )
     failing = totals["missing"] if settings.on_gap is OnGap.FAIL else 0
+    coming = page.yet_to_come(read.newest, now=now, until=settings.until, lag=settings.capture_lag)
     return page.Findings(
         hub=hub,
         source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
         identity=sides.identity,
         counts=counts,
-        copies=tables["events"].where("copies > 1").count(),
+        copies=read.copies,
         hours=hours,
         unsettled=_first(tables["unsettled"].orderBy(*_ORDER), unsettled),
         duplicates=_first(tables["duplicates"].orderBy(*_ORDER), twice),
@@ -220,6 +228,7 @@ def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings,
         marks=sides.marks,
         closed=bool(unsettled or twice or failing),
         span=span,
+        yet_to_come=coming if settings.capture else "",
     )
 
 
@@ -299,6 +308,8 @@ def _tell(found: page.Findings, path: str) -> None:
     )
     if not found.events_total:
         console.print("there are no events in the time asked for: nothing was compared", style="bold yellow")
+    if found.yet_to_come:
+        console.print(found.yet_to_come, style="yellow")
     console.print(
         f"{found.events_total:,} events: {told or 'none'}; {found.duplicates_total:,} settled twice; "
         f"{found.missing:,} sequence numbers missing"

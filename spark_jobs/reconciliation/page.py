@@ -13,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from consumer.model import Checkpoint
+from foundation.wording import duration_text
 from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
@@ -69,6 +70,8 @@ class Findings(Struct, frozen=True):
     closed: bool
     span: tuple[datetime, datetime] | None = None
     """The first and the last hour; None: of `hours`, whose rows are those of columns of the heat map otherwise."""
+    yet_to_come: str = ""
+    """As the function of this name tells it."""
 
     @property
     def events_total(self) -> int:
@@ -83,6 +86,7 @@ def build(found: Findings) -> Report:
     report = Report(f"Reconciliation {found.hub}", f"{found.source}; {_span(found)}")
     report.facts(_facts(found))
     report.text(_verdict(found))
+    report.text(found.yet_to_come)
     report.text(_IDENTITY[found.identity])
     _statuses(report, found)
     if found.hours:
@@ -94,6 +98,27 @@ def build(found: Findings) -> Report:
     _gaps(report, found)
     _partitions(report, found)
     return report
+
+
+def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | None, lag: timedelta) -> str:
+    """Which events capture files cannot hold yet, in words; "" where there are none. `newest` is when the last event that was
+    read was enqueued, `until` and `lag` are --to and --capture-lag.
+    """
+    granted = duration_text(lag.total_seconds())
+    if until is not None and until <= now:
+        if now >= until + lag:
+            return ""
+        return (
+            f"Files with events of before --to may still come: it is not yet {until + lag:%Y-%m-%d %H:%M:%S}Z, {granted}"
+            " (--capture-lag) after it. What comes until then is not compared; run this again afterwards."
+        )
+    if newest is None:
+        return ""
+    age = now - newest
+    told = f"The newest event in the capture files came {duration_text(max(age.total_seconds(), 0))} before this run."
+    if age > lag:
+        return f"{told} Either the hub was quiet since then, or Capture could not write: what it holds back is not compared."
+    return f"{told} Capture writes a file when its window is over, after 15 minutes at most: what came since then is not compared."
 
 
 def _facts(found: Findings) -> dict[str, str]:
@@ -275,7 +300,7 @@ def _folder(files: Sequence[str]) -> str:
 
 def _gaps(report: Report, found: Findings) -> None:
     text = (
-        "'Between files': whole capture files are missing. 'Within a file': the hub itself does not have them. 'Expired': "
+        "'Between files': whole capture files are missing, or were named more than --capture-lag after --to. 'Within a file': the hub itself does not have them. 'Expired': "
         "between the checkpoint and the first event that is left. Numbers that are known from documents or dead "
         "letters are settled: only the events' capture is missing."
     )

@@ -20,10 +20,11 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.option_values import moment, seconds
+from spark_jobs.option_values import moment, price_of, seconds
 from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
+from spark_jobs.platform.manifest import nothing_new
 from spark_jobs.platform.output import check_folder, check_format
-from spark_jobs.platform.progress import watch
+from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.reports.report_files import write_report
@@ -279,14 +280,17 @@ def _report(
     batches: Mapping[str, int] | None = None,
 ) -> str:
     """Makes the run's tables current and writes the page of them. `batches` are those that a stream has taken."""
-    from spark_jobs.telemetry_aggregation import page  # noqa: PLC0415 - matplotlib takes a second
+    from spark_jobs.telemetry_aggregation.pages import page  # noqa: PLC0415 - matplotlib takes a second
 
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
     closed = _tell(spark, results, settings, batches or {})
+    old = nothing_new(results.last, results.told) if batches is not None else ""
+    if old:
+        console.print(old, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
     with watch(spark, "writing the report"):
         tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
         counts = collected(results.table("quality").orderBy("input"))
-        report = page.build(tables, counts, settings.currency)
+        report = page.build(tables, counts, settings.currency, old)
         page.next_step(report, settings.inputs.decisions, settings.output)
         results.publish()
         path = write_report(spark, report, settings.output)
@@ -374,26 +378,13 @@ def command(
         late=seconds("--late", late),
         hold=seconds("--hold", hold),
         clock_skew=seconds("--clock-skew", clock_skew),
-        prices=dict(_price(text) for text in price or ()),
+        prices=dict(price_of(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
         allow=read_limits(allow or (), GATES),
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
-
-
-def _price(text: str) -> tuple[str, float]:
-    target, _, amount = text.rpartition("=")
-    try:
-        value = float(amount)
-    except ValueError:
-        value = -1.0
-    if not target or not 0 <= value < float("inf"):
-        raise InputError(
-            f"--price is '{text}'; accepted: TARGET=AMOUNT with an amount of 0 or more, plan-orders=0.19"
-        )
-    return target, value
 
 
 if __name__ == "__main__":

@@ -24,12 +24,14 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment, seconds
+from spark_jobs.platform.gates import check, exceeded, read_limits
 from spark_jobs.telemetry_aggregation import stretch
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
 from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span
 
 TEXTS = ["window", "subject", "part", "metric"]
+GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
 """States of hours that may wait for the end of their day; about 100 MB."""
 
@@ -236,11 +238,14 @@ def command(
     ] = "5m",
     windows: Annotated[str, Option(help="Which windows, with commas between them.")] = ",".join(WINDOWS),
     cores: Annotated[int | None, Option(min=1, show_default="all", help="Threads.")] = None,
+    page: Annotated[bool, Option("--page/--no-page", help="Whether a page with plots is written.")] = True,  # noqa: FBT002 - an option
+    allow: cli.Allow = None,
 ) -> None:
-    """Backlog percentiles, means and time to drain by minute, hour and day: the table gauges, as Parquet, and quality.
+    """Backlog percentiles, means and time to drain by minute, hour and day: the table gauges, as Parquet, quality, and a page.
 
-    The same digits as `tidemark spark telemetry-aggregation --metrics`, which also reads logs and writes a report.
+    The same digits as `tidemark spark telemetry-aggregation --metrics`, which also reads logs.
     """
+    limits = read_limits(allow or (), GATES)
     bounds = moment("--from", since), moment("--to", until)
     latest = datetime.now(UTC) + timedelta(seconds=seconds("--clock-skew", clock_skew))
     wanted = {name: WINDOWS[name] for name in WINDOWS if name in windows.split(",")}
@@ -255,7 +260,19 @@ def command(
         metrics, output, since=bounds[0], until=bounds[1], latest=latest, windows=wanted, threads=threads
     )
     typer.echo(", ".join(f"{name} {value:,}" for name, value in counts._asdict().items()))
-    typer.echo(output / "gauges.parquet")
+    written = output / "gauges.parquet"
+    if page:
+        # Matplotlib takes a second.
+        from rich.console import Console  # noqa: PLC0415
+
+        from spark_jobs.reports.report import tell_next  # noqa: PLC0415
+        from spark_jobs.telemetry_aggregation.pages.local_page import report_of  # noqa: PLC0415
+
+        report = report_of(written, list(wanted), ("metrics", *counts), metrics)
+        written = report.write(output)
+        tell_next(report, Console(stderr=True))
+    typer.echo(written)
+    check(exceeded(limits, counts._asdict(), counts.read), str(written))
 
 
 class _NoPandas:

@@ -12,11 +12,12 @@ from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.reports.report import Report
 from spark_jobs.schemas import DECISIONS
 from spark_jobs.telemetry_aggregation import incremental as module
-from spark_jobs.telemetry_aggregation import job, page
+from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.datasets import decisions
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
+from spark_jobs.telemetry_aggregation.pages import page
 
 pytestmark = pytest.mark.timeout(600)  # dozens of micro-batches, on loaded machines too
 

@@ -21,7 +21,8 @@ from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import run_command
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import GateClosedError, InputError, JobError
+from spark_jobs.platform.gates import Limit
 from spark_jobs.reconciliation import extract
 from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
@@ -200,6 +201,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     assert ended.value.code == 3, told  # the letter beside the document is still there
     assert "40 events: 1 dead lettered, 39 written; 1 settled twice; 0 sequence numbers missing" in told
     assert "gate closed" in told
+    assert "The newest event in the capture files came" in told
 
 
 def raising(error):
@@ -212,14 +214,17 @@ def raising(error):
 def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(spark, place):
     place.capture_files(left_out={*(("0", n) for n in range(5, 10)), *(("1", n) for n in range(10, 15))})
     place.write(each for each in place.bodies if each[0] == "1" or each[1] not in range(5, 10))
-    reported, _ = run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT), spark)
+    allow = {"quarantined": Limit(count=9)}  # without a quarantine nobody knows
+    with pytest.raises(GateClosedError, match="gate closed: quarantined not known, allowed 9; report: "):
+        run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT, allow=allow), spark)
     rows = {row[0]: (row[1:6], row[-1]) for row in tables(place.folder / "gaps")["gaps"]}
 
     assert rows == {
         "0": ((5, 9, 5, 0, "between files"), True),
         "1": ((10, 14, 5, 5, "between files"), False),
     }
-    assert (reported.missing, reported.closed) == (5, False)
+    [told] = manifest(place.folder / "gaps")["runs"]
+    assert (told["counts"]["missing"], told["closed"]) == (5, ["quarantined not known, allowed 9"])
 
 
 def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place):

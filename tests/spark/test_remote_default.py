@@ -82,6 +82,7 @@ def test_jobs_write_and_publish_where_spark_means_and_the_same_as_here(spark, se
         own: [f"file:{tmp_path}/own", str(tmp_path / "own")],
     }
     assert told["counts"] == {"Files/out": 16, own: 16, "/data/stream": 15}
+    assert "Nothing is new since run 1: its tables are shown again." in done.stderr
     assert told["pages"][2:4] == ["/data/stream/telemetry-aggregation.html"] * 2
     [relative] = (tmp_path / "rest").rglob("telemetry-aggregation.html")
     for page in (

@@ -94,11 +94,23 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
             command,
             [
                 *("--input", source, "--measurement", "EventXReceived_Count", "--output", str(output)),
-                *("--from", "2017-05-06", "--to", "2017-05-28"),
+                *(
+                    "--from",
+                    "2017-05-06",
+                    "--to",
+                    "2017-05-28",
+                    "--allow",
+                    "lost=0",
+                    "--allow",
+                    "sampled=10%",
+                ),
             ],
         )
-    assert ended.value.code == 0
-    assert f"{date(2017, 5, 20)}  sampled\n" in capsys.readouterr().out
+    told = capsys.readouterr().err
+    assert ended.value.code == 3, told
+    assert re.search(
+        r"^gate closed: sampled [\d,]+ of [\d,]+, allowed 0\.1 of all; report: ", told, re.MULTILINE
+    )
 
     [finding] = duckdb.sql(
         f"SELECT day, kind, changed FROM '{places(output, 'findings')[0]}/*.parquet'"
@@ -177,6 +189,7 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_p
     alone, _ = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
 
     assert "500 rows are in more than one file of the export; each counts once" in told
+    assert f"{date(2017, 5, 20)}  sampled\n" in told
     assert "copies left out" in (output / "sampling-report-eventxreceived.html").read_text()
     assert (alone.rows, alone.copies) == (len(records), 0)
     found, expected = (

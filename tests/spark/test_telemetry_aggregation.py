@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError
+from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
-from spark_jobs.telemetry_aggregation import job, page
+from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauge_states, gauges
 from spark_jobs.telemetry_aggregation.incremental import (
@@ -31,6 +32,7 @@ from spark_jobs.telemetry_aggregation.incremental import (
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
+from spark_jobs.telemetry_aggregation.pages import page
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
@@ -99,9 +101,11 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
         inputs=Inputs(metrics=str(tmp_path / "in")),
         output=str(tmp_path / "out"),
         now=START + timedelta(hours=2),
+        allow={"invalid": Limit(count=1)},
     )
 
-    report = job.run(spark, settings)
+    with pytest.raises(GateClosedError, match="gate closed: invalid 2, allowed 1; report: ") as told:
+        job.run(spark, settings)
 
     result = result_table(spark, str(tmp_path / "out"), "gauges")
     found = result.orderBy("window", "window_start", "subject", "metric").collect()
@@ -127,7 +131,7 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
     assert {7.0} == flat  # the bounds are exact
     quality = result_table(spark, str(tmp_path / "out"), "quality").collect()
     assert [("metrics", len(samples) + 203, 200, 0, 1, 2)] == quality
-    assert "Backlogs" in Path(report).read_text()
+    assert "Backlogs" in Path(str(told.value).rpartition("report: ")[2]).read_text()
 
 
 def random_telemetry(rng: random.Random) -> list[dict]:

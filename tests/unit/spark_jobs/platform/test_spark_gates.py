@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from spark_jobs import cli
 from spark_jobs.errors import GateClosedError, InputError, JobError
 from spark_jobs.platform.gates import Limit, check, closed_by, exceeded, read_limits
-from spark_jobs.platform.manifest import Manifest, Part, Told
+from spark_jobs.platform.manifest import Manifest, Part, Told, nothing_new
 from spark_jobs.reports import runs
 from tidemark.__main__ import command_line
 
@@ -52,6 +52,30 @@ def test_a_closed_gate_is_exit_status_3_after_all_is_written(capsys):
     check([], "out/page.html")
     with pytest.raises(GateClosedError):
         job()
+
+
+@pytest.mark.parametrize(
+    ("before", "batches", "read", "told"),
+    [
+        (None, 3, 5, ""),
+        (
+            Told(6, inputs={"log": "log, batches to 3"}, counts={"read": 5}),
+            3,
+            5,
+            "Nothing is new since run 6",
+        ),
+        (Told(6, inputs={"log": "log, batches to 2"}, counts={"read": 5}), 3, 5, ""),
+        (Told(6, inputs={"log": "log, batches to 3"}, counts={"read": 4}), 3, 5, ""),  # began anew meanwhile
+        (Told(6), -1, 0, "There was nothing to read yet"),
+    ],
+)
+def test_a_stream_that_read_nothing_says_so(before, batches, read, told):
+    last = before and Manifest(6, "k", "a job", "parquet", {}, runs=[before])
+
+    said = nothing_new(last, Told(7, inputs={"log": f"log, batches to {batches}"}, counts={"read": read}))
+
+    assert said.startswith(told)
+    assert bool(said) == bool(told)
 
 
 @pytest.fixture

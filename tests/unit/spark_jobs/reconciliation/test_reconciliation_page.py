@@ -1,10 +1,12 @@
 """The reconciliation's page: what it says of a gate that is open or closed."""
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from consumer.model import Checkpoint
-from spark_jobs.reconciliation.page import Findings, build
+from spark_jobs.reconciliation.page import Findings, build, yet_to_come
 from spark_jobs.reconciliation.schemas import Identity, Status
 
 T0 = datetime(2026, 11, 20, 10)  # noqa: DTZ001 - as Spark gives times of a UTC session
@@ -115,3 +117,31 @@ def test_how_exact_the_answer_is_follows_from_the_consumers_ids():
 
     assert "an earlier event of the same id is superseded" in exact
     assert "CONSUMER_META=true makes the answer exact" in guessed
+
+
+@pytest.mark.parametrize(
+    ("newest", "until", "told"),
+    [
+        (
+            -90,
+            None,
+            "came 1 h 30 min before this run. Either the hub was quiet since then, or Capture could not write",
+        ),
+        (-7, None, "came 7 min before this run. Capture writes a file when its window is over"),
+        (1, None, "came 0 s before this run"),  # Event Hubs' clock is ahead of ours
+        (-7, 10, "came 7 min before this run"),
+        (-90, -59, "it is not yet 2026-11-20 13:01:00Z, 1 h (--capture-lag) after it"),
+        (None, -59, "it is not yet 2026-11-20 13:01:00Z"),
+        (-90, -60, ""),
+        (None, None, ""),
+    ],
+)
+def test_events_whose_capture_file_may_still_come_are_told(newest, until, told):
+    now = datetime(2026, 11, 20, 13, tzinfo=UTC)
+    newest, until = (None if each is None else now + timedelta(minutes=each) for each in (newest, until))
+
+    said = yet_to_come(newest, now=now, until=until, lag=timedelta(hours=1))
+
+    assert told in said
+    assert bool(told) == bool(said)
+    assert said in build(findings(yet_to_come=said)).html()

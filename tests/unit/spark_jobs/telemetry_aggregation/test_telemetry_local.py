@@ -125,12 +125,51 @@ def test_the_command_needs_no_other_part_and_refuses_windows_there_are_not(tmp_p
     app = command_line({"spark": PARTS["spark"]})
     argv = ["telemetry-aggregation", "--metrics", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
 
-    done = CliRunner().invoke(app, argv)
+    done = CliRunner().invoke(app, [*argv, "--no-page"])
     refused = CliRunner().invoke(app, [*argv, "--windows", "1m,2h"])
 
     assert (done.exit_code, "read 1," in done.output) == (0, True)
+    assert not list(tmp_path.rglob("*.html"))
     assert refused.exit_code == 1
     assert "--windows is '1m,2h'; accepted: one or more of 1m, 1h, 1d" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("windows", "by", "first"), [("1m,1h,1d", "day", "2026-11-20"), ("1h", "hour", "2026-11-20 08:00")]
+)
+def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_gate_closes(
+    tmp_path, windows, by, first
+):
+    for number in range(6):
+        kinds = {**KINDS, "target": pa.dictionary(pa.int32(), pa.string())}
+        write(tmp_path / "in" / f"{number}.parquet", range(number, 600, 30), float(number), kinds=kinds)
+        file = tmp_path / "in" / f"{number}.parquet"
+        table = pq.read_table(file)
+        names = pa.array([f"plan-{number}"] * len(table)).dictionary_encode()
+        pq.write_table(table.set_column(0, "target", names), file)
+    write(tmp_path / "in" / "bad.parquet", [1], float("nan"))
+    app = command_line({"spark": PARTS["spark"]})
+
+    done = CliRunner().invoke(
+        app,
+        [
+            *("telemetry-aggregation", "--metrics", str(tmp_path / "in"), "--output", str(tmp_path / "out")),
+            *("--windows", windows, "--allow", "invalid=0"),
+        ],
+    )
+
+    assert done.exit_code == 3, done.output
+    page = tmp_path / "out" / "telemetry-aggregation.html"
+    assert f"gate closed: invalid 1, allowed 0; report: {page}" in done.output
+    assert (
+        f"next: tidemark spark telemetry-aggregation --metrics {tmp_path / 'in'} --decisions" in done.output
+    )
+    text = page.read_text()
+    assert "2026-11-20 08:00 to 2026-11-20 08:" in text
+    assert f"<th>{by}</th>" in text
+    assert f"<td>{first}</td><td>plan-5</td>" in text
+    assert "The 4 series with the highest peaks" in text
+    assert (tmp_path / "out" / "backlogs.png").stat().st_size > 1000
 
 
 def test_of_two_runs_into_one_folder_the_one_that_ends_last_stays_whole(tmp_path, monkeypatch):

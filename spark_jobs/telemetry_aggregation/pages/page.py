@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
-from matplotlib.axes import Axes
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
-from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.pages.charts import (
+    NOT_BACKLOGS,
+    POINTS,
+    RATE_LIMIT,
+    SERIES,
+    SHOWN,
+    STOPPING,
+    gauge_figure,
+    gauge_table,
+    quality_table,
+)
 
-POINTS = 400  # windows per plot: more cannot be told apart on the page
-SHOWN = 4  # series per figure; the tables have all
 ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
+MINUTE = timedelta(minutes=1)
 UNITS = {"instance": "Instance-hours", "RU/s": "RU/s-hours"}
-STOPPING, RATE_LIMIT = "consumer.stopping", "consumer.rate_limit"
-NOT_BACKLOGS = ("consumer.oldest_age", RATE_LIMIT, "consumer.in_flight", STOPPING)
 UNTOLD_S = 15.0
 """Seconds of work that a killed instance has told nobody of, at most: CONSUMER_TELEMETRY_LAND (10 s) and
 CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
@@ -28,21 +36,24 @@ CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
 
 
 class Days(NamedTuple):
-    """The first and the last day of a table, and its days' rows."""
+    """The first and the last minute of a table, and its rows by day."""
 
     first: datetime
     last: datetime
     table: DataFrame
 
 
-def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str) -> Report:
-    """Reads what the page shows from the finished tables: as much of a year and a thousand series as of a day and one."""
-    report = Report("Telemetry aggregation", _span(tables))
+def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str, note: str = "") -> Report:
+    """Reads what the page shows from the finished tables: as much of a year and a thousand series as of a day and one. `note`
+    comes before all else.
+    """
     days = {name: found for name, table in tables.items() if (found := _days(table))}
+    report = Report("Telemetry aggregation", _span(days.values()))
     instances = _instances(tables["gauges"]) if "gauges" in days else NO_INSTANCES
     facts = _facts(days, currency)
     if instances.silent:
         facts["Without a last word"] = f"{instances.silent} of {instances.total} instances"
+    report.text(note)
     report.facts(facts)
     if "gauges" in days:
         _backlogs(report, tables["gauges"], days["gauges"])
@@ -52,13 +63,14 @@ def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str
             _silent(report, instances)
     if "scaling" in days:
         _scaling(report, tables["scaling"], days["scaling"], currency)
-    _quality(report, quality)
+    quality_table(report, quality)
     return report
 
 
 def _days(table: DataFrame) -> Days | None:
+    minutes = table.where(F.col("window") == "1m")
+    [ends] = collected(minutes.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last")))
     days = table.where(F.col("window") == "1d")
-    [ends] = collected(days.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last")))
     return None if ends["first"] is None else Days(ends["first"], ends["last"], days)
 
 
@@ -67,16 +79,12 @@ def _shown(days: Days, *order: Column | str) -> list[Row]:
     return collected(days.table.orderBy("window_start", *order).limit(ROWS_SHOWN))
 
 
-def _span(tables: Mapping[str, DataFrame]) -> str:
+def _span(days: Collection[Days]) -> str:
     """The first and the last minute of all tables."""
-    ends = []
-    for table in tables.values():
-        minutes = table.where(F.col("window") == "1m")
-        [row] = collected(
-            minutes.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last"))
-        )
-        ends += [at for at in row if at]
-    return f"{min(ends):%Y-%m-%d %H:%M} to {max(ends):%Y-%m-%d %H:%M} UTC" if ends else "No window yet"
+    if not days:
+        return "No window yet"
+    first, last = min(each.first for each in days), max(each.last for each in days)
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
 
 
 def _facts(days: Mapping[str, Days], currency: str) -> dict[str, str]:
@@ -103,54 +111,31 @@ def _facts(days: Mapping[str, Days], currency: str) -> dict[str, str]:
 
 
 def _finest(table: DataFrame, days: Days) -> DataFrame:
-    """Minutes where there are at most POINTS of them, else hours, else days."""
-    minutes = table.where(F.col("window") == "1m")
-    if minutes.select("window_start").distinct().limit(POINTS + 1).count() <= POINTS:
-        return minutes
-    span = (days.last - days.first).days + 1
-    return table.where(F.col("window") == ("1h" if 1 < span * 24 <= POINTS else "1d"))
+    """Minutes where the time has at most POINTS of them, else hours, else days."""
+    minutes = (days.last - days.first) // MINUTE + 1
+    hours = 24 * ((days.last.date() - days.first.date()).days + 1)
+    return table.where(F.col("window") == ("1m" if minutes <= POINTS else "1h" if hours <= POINTS else "1d"))
 
 
 def _backlogs(report: Report, table: DataFrame, days: Days) -> None:
     report.heading("Backlogs and other gauges")
-    series = ("subject", "part", "metric")
-    peaks = days.table.where(~F.col("metric").isin(*NOT_BACKLOGS)).groupBy(*series)
-    highest = peaks.agg(F.max("max").alias("peak")).orderBy(F.desc("peak"), *series).limit(SHOWN)
-    top = [(row.subject, row.part, row.metric) for row in collected(highest)]
+    peaks = days.table.where(~F.col("metric").isin(*NOT_BACKLOGS)).groupBy(*SERIES)
+    highest = peaks.agg(F.max("max").alias("peak")).orderBy(F.desc("peak"), *SERIES).limit(SHOWN)
+    top = [tuple(row[name] for name in SERIES) for row in collected(highest)]
     if top:
         finest = _finest(table, days)
-        figure, axes = plots.new_figure(len(top), height=2.2, sharex=True)
-        for each, one in zip(axes, top, strict=True):
-            _plot_gauge(each, one, finest)
-        plots.time_axis(axes[-1])
-        report.figure(figure, caption=f"The {len(top)} series with the highest peaks, UTC.", name="backlogs")
-    names = (*series, "samples", "p50", "p95", "p99", "max", "last")
+        gauge_figure(report, _of_series(finest, top))
     shown = days.table.where(F.col("metric") != STOPPING)
-    greatest = collected(shown.orderBy("window_start", F.desc("max"), *series).limit(10 * SHOWN))
-    report.table(
-        ["day", *names],
-        [[f"{row.window_start:%Y-%m-%d}", *(row[name] for name in names)] for row in greatest],
-        caption=(
-            f"By day, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {RELATIVE_ERROR:.0%} of the"
-            " exact value."
-        ),
-    )
+    gauge_table(report, collected(shown.orderBy("window_start", F.desc("max"), *SERIES).limit(10 * SHOWN)))
 
 
-def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> None:
-    subject, part, metric = series
-    chosen = table.where(
-        (F.col("subject") == subject) & (F.col("part") == part) & (F.col("metric") == metric)
+def _of_series(table: DataFrame, top: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row]]:
+    """The rows of each of these series, in the order of time."""
+    wanted = reduce(or_, (F.struct(*SERIES) == F.struct(*map(F.lit, each)) for each in top))
+    rows = collected(
+        table.where(wanted).select("window_start", *SERIES, "p50", "p99", "max").orderBy("window_start")
     )
-    rows = collected(chosen.select("window_start", "p50", "p99", "max").orderBy("window_start"))
-    times = [row.window_start for row in rows]
-    axes.fill_between(
-        times, [r.p50 for r in rows], [r.p99 for r in rows], alpha=0.25, color=plots.BLUE, label="p50 to p99"
-    )
-    axes.plot(times, [r.p50 for r in rows], color=plots.BLUE, label="p50")
-    axes.plot(times, [r.max for r in rows], color=plots.ORANGE, linewidth=0.9, label="max")
-    axes.set_title(" · ".join(filter(None, series)))
-    axes.legend(loc="upper left", ncols=3)
+    return {each: [row for row in rows if tuple(row[name] for name in SERIES) == each] for each in top}
 
 
 def _flows(report: Report, table: DataFrame, days: Days) -> None:
@@ -285,19 +270,6 @@ def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> Non
         ],
         caption=(
             f"By day; at most {ROWS_SHOWN} rows, the table 'scaling' has all. A dash is not known; cost needs a price."
-        ),
-    )
-
-
-def _quality(report: Report, quality: Sequence[Row]) -> None:
-    report.heading("What was read")
-    report.table(
-        ["input", "rows read", "duplicates dropped", "too late", "ahead of the clock", "invalid"],
-        quality,
-        caption=(
-            "Rows that came after their minute was closed are in the folder late; rows of a time that had not come yet, from"
-            " a clock that is ahead, are left out, and a stream keeps them in the folder ahead; invalid samples are no finite"
-            " numbers."
         ),
     )
 

@@ -1,0 +1,1 @@
+"""The pages: what both draw, Spark's, and that of one machine."""
