@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS
@@ -137,9 +138,15 @@ def write_table(
 
 
 def read_table(
-    spark: SparkSession, paths: Sequence[str] | str, fmt: str = "parquet", *, version: int | None = None
+    spark: SparkSession,
+    paths: Sequence[str] | str,
+    fmt: str = "parquet",
+    *,
+    version: int | None = None,
+    schema: StructType | None = None,
 ) -> DataFrame:
-    """The table at `paths`, which are parts of one; of Delta there is one path, and `version` may be an old one.
+    """The table at `paths`, which are parts of one; of Delta there is one path, and `version` may be an old one. Where the
+    `schema` is known, Spark needs no job to look for that of Parquet files.
 
     Raises InputError where there is none, JobError where Delta cannot be read.
     """
@@ -147,7 +154,7 @@ def read_table(
     given = [paths] if isinstance(paths, str) else list(paths)
     try:
         if fmt == "parquet":
-            return spark.read.parquet(*given)
+            return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
         if has_delta(spark):
             reader = spark.read.format("delta")
             frame = (reader if version is None else reader.option("versionAsOf", str(version))).load(given[0])

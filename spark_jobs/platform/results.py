@@ -15,12 +15,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
@@ -47,10 +48,16 @@ def result_table(spark: SparkSession, folder: str, name: str) -> DataFrame:
     return _frame(spark, folder, manifest.format, manifest.tables[name])
 
 
-def _frame(spark: SparkSession, folder: str, fmt: str, parts: Mapping[str, Part]) -> DataFrame:
+def _frame(
+    spark: SparkSession,
+    folder: str,
+    fmt: str,
+    parts: Mapping[str, Part],
+    schema: StructType | None = None,
+) -> DataFrame:
     paths = sorted({f"{folder}/{part.path}" for part in parts.values()})
     version = max((part.version for part in parts.values() if part.version is not None), default=None)
-    frame = output.read_table(spark, paths, fmt, version=version)
+    frame = output.read_table(spark, paths, fmt, version=version, schema=schema)
     return frame if WHOLE in parts else frame.drop("day")
 
 
@@ -63,6 +70,8 @@ class Results:
     last: Manifest | None
     new: Manifest
     told: Told
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    """Of the tables that this run wrote."""
 
     @classmethod
     def begin(
@@ -102,7 +111,7 @@ class Results:
         else:
             part = Part(f"{self._place(name, WHOLE)}/{name}")
             output.write_table(frame, f"{self.folder}/{part.path}")
-        self.new.tables[name] = {WHOLE: part}
+        self.new.tables[name], self.schemas[name] = {WHOLE: part}, frame.schema
 
     def kept(self, name: str) -> dict[str, Part]:
         """By day, what the last run left of a table and this one may keep."""
@@ -127,6 +136,7 @@ class Results:
         if not changed:
             self.new.tables[name] = parts
             return
+        self.schemas[name] = frame.schema
         rows = frame.withColumn("day", day).where(F.col("day").isin(changed))
         if self.new.format == "delta":  # one table, whose log keeps what stays; the day is a column of it
             path = f"{name}-by-day"
@@ -156,7 +166,8 @@ class Results:
 
     def table(self, name: str) -> DataFrame:
         """A table of this run, as written."""
-        return _frame(self.spark, self.folder, self.new.format, self.new.tables[name])
+        parts = self.new.tables[name]
+        return _frame(self.spark, self.folder, self.new.format, parts, self.schemas.get(name))
 
     def publish(self) -> None:
         """Makes this run's tables the folder's. Raises JobError where another run finished meanwhile."""

@@ -21,15 +21,10 @@ _NOT_DONE = [EffectOutcome.REFUSED.value, EffectOutcome.FAILED.value, EffectOutc
 HOUR_MICROS = 3600 * MICROS
 
 
-def points(log: DataFrame) -> DataFrame:
-    """Readings of the capacity: (target, at, kind, capacity), `at` in microseconds. From DECISIONS."""
-    capacity = (
-        F.when(F.col("kind") == "decision", F.col("current"))
-        .when((F.col("kind") == "effect") & F.col("outcome").isin([o.value for o in MOVED]), F.col("reached"))
-        .cast("long")
-    )
-    read = log.select("target", micros("at").alias("at"), "kind", capacity.alias("capacity"))
-    return read.where(F.col("capacity").isNotNull())
+def _told() -> Column:
+    """The capacity that an entry tells; null where it tells none."""
+    moved = (F.col("kind") == "effect") & F.col("outcome").isin([outcome.value for outcome in MOVED])
+    return F.when(F.col("kind") == "decision", F.col("current")).when(moved, F.col("reached")).cast("long")
 
 
 def scaling_states(log: DataFrame, *, since: Column, until: Column, hold: int) -> DataFrame:
@@ -37,9 +32,9 @@ def scaling_states(log: DataFrame, *, since: Column, until: Column, hold: int) -
 
     Entries before `since` only tell the capacity that still holds. All in microseconds.
     """
-    counted = _counts(log.where(micros("at") >= since))
-    known = _known(points(log), since, until, hold)
-    both = counted.unionByName(known, allowMissingColumns=True)
+    marked = _marked(log.where(micros("at") >= since))
+    known = _known(log, since, until, hold)
+    both = marked.unionByName(known, allowMissingColumns=True)
     return both.groupBy("target", "minute").agg(*_merged())
 
 
@@ -50,7 +45,8 @@ def _merged() -> list[Column]:
     return [merge(name).alias(name) for name, merge in merges.items()]
 
 
-def _counts(log: DataFrame) -> DataFrame:
+def _marked(log: DataFrame) -> DataFrame:
+    """A row per entry: its minute, and 1 or 0 by the names of COUNTS."""
     decision, effect = F.col("kind") == "decision", F.col("kind") == "effect"
     moved = effect & F.col("outcome").isin([outcome.value for outcome in MOVED])
     marks = {
@@ -61,41 +57,42 @@ def _counts(log: DataFrame) -> DataFrame:
         "scaled_in": moved & (F.col("reached") < F.col("from_capacity")),
         "failed": effect & F.col("outcome").isin(_NOT_DONE),
     }
-    return log.groupBy("target", floor_to(micros("at"), MINUTE).alias("minute")).agg(
-        *(F.count_if(mark).alias(name) for name, mark in marks.items())
-    )
+    # What is not known to be is not counted.
+    counted = (F.when(mark, 1).otherwise(0).cast("long").alias(name) for name, mark in marks.items())
+    return log.select("target", floor_to(micros("at"), MINUTE).alias("minute"), *counted)
 
 
-def _known(readings: DataFrame, since: Column, until: Column, hold: int) -> DataFrame:
-    """Seconds and capacity-seconds per minute (in microseconds). Of one moment's readings the effect's holds."""
+def _known(log: DataFrame, since: Column, until: Column, hold: int) -> DataFrame:
+    """A row per reading of the capacity and minute in which it held, with seconds and capacity-seconds (in microseconds). Of one
+    moment's readings the effect's holds.
+    """
+    read = log.select("target", micros("at").alias("at"), "kind", _told().alias("capacity"))
     order = Window.partitionBy("target").orderBy("at", "kind", "capacity")
     end = F.least(F.coalesce(F.lead("at").over(order), until), F.col("at") + F.lit(hold), until)
-    spans = readings.select("target", "capacity", F.greatest("at", since).alias("begin"), end.alias("end"))
+    spans = read.where(F.col("capacity").isNotNull()).select(
+        "target", "capacity", F.greatest("at", since).alias("begin"), end.alias("end")
+    )
     minutes = F.sequence(
         floor_to(F.col("begin"), MINUTE), floor_to(F.col("end") - 1, MINUTE), F.lit(MINUTE).cast("long")
     )
     cut = spans.where(F.col("end") > F.col("begin")).select("*", F.explode(minutes).alias("minute"))
     share = F.least("end", F.col("minute") + F.lit(MINUTE)) - F.greatest("begin", "minute")
-    return cut.groupBy("target", "minute").agg(
-        F.min("capacity").alias("capacity_min"),
-        F.max("capacity").alias("capacity_max"),
-        F.sum(share).alias("known"),
-        F.sum(F.col("capacity") * share).alias("integral"),
+    return cut.select(
+        "target",
+        "minute",
+        F.col("capacity").alias("capacity_min"),
+        F.col("capacity").alias("capacity_max"),
+        share.alias("known"),
+        (F.col("capacity") * share).alias("integral"),
     )
 
 
 def carried(log: DataFrame, before: Column) -> DataFrame:
     """Of entries before a time (microseconds), those that tell each target's capacity then."""
-    last = Window.partitionBy("target").orderBy(
-        F.desc("at"), F.desc("kind"), F.desc("reached"), F.desc("key")
-    )
-    told = log.where((micros("at") < before) & (F.col("current").isNotNull() | F.col("reached").isNotNull()))
-    tells = told.join(
-        points(told).select("target", F.timestamp_micros("at").alias("at"), "kind").distinct(),
-        on=["target", "at", "kind"],
-        how="left_semi",
-    )
-    return tells.withColumn("rank", F.row_number().over(last)).where(F.col("rank") == 1).select(*log.columns)
+    told = log.where((micros("at") < before) & _told().isNotNull())
+    newest = F.struct("at", "kind", _told().alias("capacity"), "key")
+    last = told.groupBy("target").agg(F.max_by(F.struct(*log.columns), newest).alias("kept"))
+    return last.select(*(F.col(f"kept.{name}") for name in log.columns))
 
 
 def scaling(

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import StructType
 
 from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
@@ -106,9 +107,12 @@ class Incremental:
         closed = max(before.closed, (newest - self.late) // MINUTE * MINUTE)
         live = rows.where(valid & (at >= before.closed) & (at <= latest))
         if number > 0:
-            live = live.unionByName(read_table(spark, self._open(number - 1)))
-        with cached(distinct(live, self.dataset.keys)) as kept:
-            duplicates = live.count() - kept.count()
+            live = live.unionByName(read_table(spark, self._open(number - 1), schema=rows.schema))
+        with cached(distinct(live, self.dataset.keys, copies=True)) as counted:
+            [taken] = collected(
+                counted.select(F.coalesce(F.sum(F.col("copies") - 1), F.lit(0)).alias("twice"))
+            )
+            duplicates, kept = taken.twice, counted.select(*rows.columns)
             pieces = self._write_states(kept, before, closed, number)
             self._write_open(kept, closed, number)
         counts = {**seen.asDict(), "duplicates": duplicates}
@@ -147,7 +151,8 @@ class Incremental:
         self, table: str, states: DataFrame, before: Mapping[str, list[Piece]], until: int, number: int
     ) -> dict[str, list[Piece]]:
         with cached(states.where(F.col("minute").isNotNull()).withColumn("day", day_of("minute"))) as laid:
-            new = {row.day for row in collected(laid.select("day").distinct())}
+            counts = {row.day: row["count"] for row in collected(laid.groupBy("day").count())}
+            new = counts.keys()
             today = _day(until)
             joined = {
                 day
@@ -158,12 +163,13 @@ class Incremental:
                 return dict(before)
             taken = {piece.place for pieces in before.values() for piece in pieces}
             piece = Piece(min(set(range(len(taken) + 1)) - taken), number)
-            rows = laid
+            rows, count = laid, sum(counts.values())
             if joined:
                 days = {day: before[day] for day in joined}
-                old = states_of_days(laid.sparkSession, self._folder, table, days)
+                old = states_of_days(laid.sparkSession, self._folder, table, days, states.schema)
                 rows = laid.unionByName(old.withColumn("day", day_of("minute")))
-            files = -(-rows.count() // ROWS_PER_FILE)
+                count = rows.count()
+            files = -(-count // ROWS_PER_FILE)
             # Ranges of time: one file is split between few days, and a day between few files.
             split = rows.coalesce(1) if files <= 1 else rows.repartitionByRange(files, "minute")
             write_table(split, f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
@@ -187,13 +193,17 @@ def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
 
 
 def states_of_days(
-    spark: SparkSession, folder: str, table: str, days: Mapping[str, list[Piece]]
+    spark: SparkSession,
+    folder: str,
+    table: str,
+    days: Mapping[str, list[Piece]],
+    schema: StructType | None = None,
 ) -> DataFrame:
-    """The states of these days, of which there is one at least; `folder` is the dataset's."""
+    """The states of these days, of which there is one at least; `folder` is the dataset's. `schema` as in read_table."""
     paths = {
         f"{folder}/{table}/place={piece.place}/day={day}" for day, pieces in days.items() for piece in pieces
     }
-    return read_table(spark, sorted(paths))
+    return read_table(spark, sorted(paths), schema=schema)
 
 
 def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> Row:

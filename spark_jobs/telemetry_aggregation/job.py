@@ -114,7 +114,7 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
     made: DataFrame | None = None
-    quality: list[tuple[object, ...]] = []
+    quality: list[Quality] = []
     with ExitStack() as used:
         for dataset in datasets(settings):
             frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
@@ -142,6 +142,9 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
 
 Counts = tuple[int, int, int, int, int]
 """As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""
+
+Quality = tuple[str, int, int, int, int, int]
+"""A row of QUALITY: the input and its counts."""
 
 
 def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tuple[DataFrame, int, Counts]:
@@ -275,7 +278,7 @@ def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Setting
 def _report(
     spark: SparkSession,
     results: Results,
-    quality: Sequence[tuple[object, ...]],
+    quality: Sequence[Quality],
     settings: Settings,
     batches: Mapping[str, int] | None = None,
 ) -> str:
@@ -283,14 +286,13 @@ def _report(
     from spark_jobs.telemetry_aggregation.pages import page  # noqa: PLC0415 - matplotlib takes a second
 
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
-    closed = _tell(spark, results, settings, batches or {})
+    closed = _tell(spark, results, quality, settings, batches or {})
     old = nothing_new(results.last, results.told) if batches is not None else ""
     if old:
         console.print(old, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
     with watch(spark, "writing the report"):
         tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
-        counts = collected(results.table("quality").orderBy("input"))
-        report = page.build(tables, counts, settings.currency, old)
+        report = page.build(tables, sorted(quality, key=str), settings.currency, old)
         page.next_step(report, settings.inputs.decisions, settings.output)
         results.publish()
         path = write_report(spark, report, settings.output)
@@ -299,12 +301,17 @@ def _report(
 
 
 def _tell(
-    spark: SparkSession, results: Results, settings: Settings, batches: Mapping[str, int]
+    spark: SparkSession,
+    results: Results,
+    quality: Sequence[Quality],
+    settings: Settings,
+    batches: Mapping[str, int],
 ) -> Sequence[str]:
     """What the run says of itself; returns why its gate is closed."""
-    [row] = collected(results.table("quality").agg(*(F.sum(name).alias(name) for name in COUNTS)))
-    counts = {**row.asDict(), "quarantined": set_aside(spark, settings.inputs.quarantine)}
-    closed = exceeded(settings.allow, counts, row.read)
+    columns = zip(*(counts for _, *counts in quality), strict=True)
+    counts: dict[str, float | None] = dict(zip(COUNTS, map(sum, columns), strict=True))
+    counts["quarantined"] = set_aside(spark, settings.inputs.quarantine)
+    closed = exceeded(settings.allow, counts, counts["read"] or 0.0)
     paths = {name: getattr(settings.inputs, name) for name in ("telemetry", "decisions", "metrics")}
     results.tell(
         inputs={

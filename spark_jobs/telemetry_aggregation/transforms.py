@@ -30,13 +30,17 @@ INSTANCE_GAUGES = {
 }
 
 
-def distinct(records: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One record per key. Of copies that differ the greatest stays, whatever the order: a rerun keeps the same."""
+def distinct(records: DataFrame, keys: Sequence[str], *, copies: bool = False) -> DataFrame:
+    """One record per key. Of copies that differ the greatest stays, whatever the order: a rerun keeps the same. With `copies` how
+    many there were, that record included, in a column of this name.
+    """
     rest = [column for column in records.columns if column not in keys]
+    count = [F.count(F.lit(1)).alias("copies")] if copies else []
+    names = [*records.columns, *(["copies"] if copies else [])]
     if len(rest) == 1:  # a number is aggregated by hashing, a struct by sorting
-        return records.groupBy(*keys).agg(F.max(rest[0]).alias(rest[0])).select(*records.columns)
-    best = records.groupBy(*keys).agg(F.max(F.struct(*rest)).alias("kept"))
-    return best.select(*(F.col(f"kept.{name}") if name in rest else F.col(name) for name in records.columns))
+        return records.groupBy(*keys).agg(F.max(rest[0]).alias(rest[0]), *count).select(*names)
+    best = records.groupBy(*keys).agg(F.max(F.struct(*rest)).alias("kept"), *count)
+    return best.select(*(F.col(f"kept.{name}") if name in rest else F.col(name) for name in names))
 
 
 # -- samples: every gauge of every source in one shape

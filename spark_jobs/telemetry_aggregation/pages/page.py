@@ -43,7 +43,9 @@ class Days(NamedTuple):
     table: DataFrame
 
 
-def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str, note: str = "") -> Report:
+def build(
+    tables: Mapping[str, DataFrame], quality: Sequence[Sequence[object]], currency: str, note: str = ""
+) -> Report:
     """Reads what the page shows from the finished tables: as much of a year and a thousand series as of a day and one. `note`
     comes before all else.
     """
