@@ -4,7 +4,8 @@ local.settings.json is committed and describes the local stack; what is real, se
 or in `.env`, which git ignores. So no file stands in for a part of something real:
 
 * a connection that is named further up, in whatever way (`Name`, `Name__accountName`), takes nothing from below;
-* when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read.
+* when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read;
+* nor when the command line names a subscription, or a resource of one, and those in the file are of others.
 
 What is named on the command line stands above them all, in the same way.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from foundation.errors import SettingsError
@@ -23,14 +24,18 @@ from foundation.sanitize import leaving
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
 
+_SUBSCRIPTION = re.compile(
+    r"/subscriptions/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:/|$)", re.IGNORECASE
+)
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/devstoreaccount1")
 
 
 def settings_of(
-    root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None
+    root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None, about: str = ""
 ) -> dict[str, str]:
-    """The settings for the app in `root`, with the storage account that the command line names, if it does.
+    """The settings for the app in `root`, with the storage account that the command line names, if it does. `about` is the
+    resource id, or the beginning of one, that it names.
 
     A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
     Raises SettingsError when a file cannot be read, or for an `account` that is none.
@@ -45,7 +50,15 @@ def settings_of(
         return _over(named, {f"{STORAGE}__accountName": account})
     if _is_deployed(named):
         return named
-    return _over(_placed(local_settings(root / "local.settings.json"), root), named)
+    local = local_settings(root / "local.settings.json")
+    if about and (there := subscriptions_of(local.values())) and there.isdisjoint(subscriptions_of([about])):
+        return named
+    return _over(_placed(local, root), named)
+
+
+def subscriptions_of(texts: Iterable[str]) -> set[str]:
+    """The subscriptions of all resource ids in `texts`, in lower case."""
+    return {match[1].lower() for text in texts for match in _SUBSCRIPTION.finditer(text)}
 
 
 def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:

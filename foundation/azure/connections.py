@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import ssl
 import time
@@ -89,21 +90,33 @@ class IdentityCredential:
     a credential.
     """
 
-    def __init__(self, *, managed: bool = False, client_id: str | None = None) -> None:
-        """Imports the SDK, which takes a quarter of a second: clients are mostly opened in threads."""
+    def __init__(
+        self, *, managed: bool = False, client_id: str | None = None, environment: Settings | None = None
+    ) -> None:
+        """Imports the SDK, which takes a quarter of a second: clients are mostly opened in threads.
+
+        `environment` is what the SDK is to find there, besides what there is: it looks nowhere else for an identity endpoint.
+        """
         from azure.identity import aio  # noqa: PLC0415 - and connection strings do without
 
         self._sdk = aio
         self._managed = managed
         self._client_id = client_id
+        self._environment = dict(environment or {})
         self._tokens: dict[tuple[Any, ...], AccessToken] = {}
 
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
-        if self._managed:
-            return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
-        if self._client_id:
-            return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
-        return self._sdk.DefaultAzureCredential()
+        lent = {name: value for name, value in self._environment.items() if name not in os.environ}
+        os.environ.update(lent)
+        try:
+            if self._managed:
+                return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
+            if self._client_id:
+                return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
+            return self._sdk.DefaultAzureCredential()
+        finally:
+            for name in lent:
+                os.environ.pop(name, None)
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Asks anew where a service has turned one down, which it says by `claims`."""
@@ -181,8 +194,9 @@ def connection_string(settings: Settings, prefix: str) -> str | None:
     return settings.get(prefix, "").strip() or None
 
 
-def credential(settings: Settings, prefix: str) -> IdentityCredential:
-    """The identity of a connection: the default chain, or managed identity when its settings say so.
+def credential(settings: Settings, prefix: str, environment: Settings | None = None) -> IdentityCredential:
+    """The identity of a connection: the default chain, or managed identity when its settings say so. `environment` as of
+    IdentityCredential.
 
     Raises ConnectionSettingsError for an unknown `<prefix>__credential`.
     """
@@ -192,9 +206,8 @@ def credential(settings: Settings, prefix: str) -> IdentityCredential:
             f"{prefix}__credential is not known; accepted: managedidentity, or no such setting for the "
             "default credential chain"
         )
-    return IdentityCredential(
-        managed=kind is not None, client_id=identity_setting(settings, prefix, "clientId")
-    )
+    client_id = identity_setting(settings, prefix, "clientId")
+    return IdentityCredential(managed=kind is not None, client_id=client_id, environment=environment)
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:

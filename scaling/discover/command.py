@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Option
 
-from foundation.app_settings import ROOT, local_settings, settings_of
+from foundation.app_settings import ROOT, local_settings, settings_of, subscriptions_of
 from foundation.errors import SettingsError
 from foundation.sanitize import one_line, without_secrets
 from foundation.wording import count_text
@@ -29,8 +28,6 @@ from scaling.scalers.arm.errors import classify
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 errors = Console(stderr=True)
-
-_SUBSCRIPTION = re.compile(r"/subscriptions/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/", re.IGNORECASE)
 
 
 @app.command("discover")
@@ -53,16 +50,19 @@ def discover_command(
 ) -> None:
     """Reads a subscription, or the local stack, and writes a first tidemark.toml for what it found: in dry-run, with comments."""
     try:
-        settings = settings_of(root)
+        settings = settings_of(root, about=f"/subscriptions/{subscription}" if subscription else "")
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
-    chosen = subscription or _told_by(settings)
-    if not _SUBSCRIPTION.fullmatch(f"/subscriptions/{chosen}/"):
+    told = subscriptions_of(settings.values())
+    chosen = subscription or (told.pop() if len(told) == 1 else "")
+    if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:
         raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
     if out.exists():
         _fail(f"{out} is there already; move it away, or name another file with --out")
     try:
         found = asyncio.run(_read(settings, chosen))
+        for line in found.unread:
+            errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
         made = written(found, settings)
         _keep(out, made, settings_file)
     except (ValueError, OSError, SettingsError) as error:
@@ -70,12 +70,6 @@ def discover_command(
     except AzureError as error:
         _fail(classify(error).story)
     _tell(out, found, made, settings_file)
-
-
-def _told_by(settings: Mapping[str, str]) -> str:
-    """The subscription of the resources that app settings name, where there is one only."""
-    told = {match[1].lower() for value in settings.values() for match in _SUBSCRIPTION.finditer(value)}
-    return told.pop() if len(told) == 1 else ""
 
 
 async def _read(settings: Mapping[str, str], subscription: str) -> Found:
@@ -106,8 +100,6 @@ def _tell(out: Path, found: Found, made: Written, settings_file: Path | None) ->
     console.print(
         f"{escape(str(out))}: {targets} in dry-run, of {sources} found; every guess is marked", soft_wrap=True
     )
-    for line in found.unread:
-        console.print(f"[yellow]{escape(one_line(without_secrets(line)))}[/]", soft_wrap=True)
     if made.settings and settings_file is None:
         console.print("App settings it needs:")
         for name, value in made.settings.items():

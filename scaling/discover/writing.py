@@ -82,6 +82,9 @@ SIGNALS = {
 
 BACKLOGS = ("service_bus_queue", "service_bus_subscription", "storage_queue")
 
+LEFT_OUT_TOLD = 5
+"""Of what is left out, where nothing else is found."""
+
 PER_UNIT = 100
 """Messages one instance is meant to have waiting, to begin with."""
 
@@ -103,7 +106,10 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
     """
     active = found.targets
     if not active:
-        raise ValueError("nothing was found that can be scaled")
+        left_out = "".join(f"; {each}" for each in found.left_out[:LEFT_OUT_TOLD])
+        raise ValueError(
+            f"nothing was found that can be scaled in subscription {found.subscription}{left_out}"
+        )
     connections = _Connections(settings)
     backlogs = [each for each in found.sources if each.kind in BACKLOGS]
     names = _names(found.targets)

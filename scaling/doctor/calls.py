@@ -29,7 +29,7 @@ from foundation.azure.connections import (
 from foundation.azure.trials import NOTHING
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
-from scaling.scalers.arm.clients import open_requests
+from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests
 from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.shared import ArmAccess
 
@@ -42,7 +42,7 @@ _RECEIPT = "AgAAAAMAAAAAAAAA"  # in the form of a real one
 
 async def token_claims(settings: Settings, prefix: str, scope: str) -> Mapping[str, Any]:
     """What a token issued to the identity of connection `prefix` says of it."""
-    identity = credential(settings, prefix)
+    identity = identity_of(settings) if prefix == CONNECTION else credential(settings, prefix)
     return claims_of((await identity.get_token(scope)).token)
 
 

@@ -89,7 +89,7 @@ def pull_command(
         instances=instances,
     )
     try:
-        settings = settings_of(root)
+        settings = settings_of(root, about=f"{resource_id}{plan_id}")
         wanted = chosen(options, policies_of(settings, root), settings)
         for note in wanted.notes:
             errors.print(f"[yellow]note:[/] {escape(one_line(note))}", soft_wrap=True)

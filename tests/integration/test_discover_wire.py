@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner
@@ -116,10 +117,11 @@ async def capacities(found, server, folder):
 
 
 async def test_the_file_that_is_written_passes_lint(server, tmp_path, monkeypatch):
-    values = {"AzureWebJobsStorage": "UseDevelopmentStorage=true", **arm_settings(server)}
+    identity = {name: os.environ[name] for name in ("IDENTITY_ENDPOINT", "IDENTITY_HEADER")}
+    values = {"AzureWebJobsStorage": "UseDevelopmentStorage=true", **arm_settings(server), **identity}
     settings, out = tmp_path / "local.settings.json", tmp_path / "tidemark.toml"
     settings.write_text(json.dumps({"Values": values}), encoding="utf-8")
-    for name in ("AZURE_SUBSCRIPTION_ID", "AzureWebJobsStorage"):
+    for name in ("AZURE_SUBSCRIPTION_ID", "AzureWebJobsStorage", *identity):  # a shell has none of them
         monkeypatch.delenv(name, raising=False)
 
     def run(*words):

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
 CONNECTION = "AzureResourceManager"
+IDENTITY = ("IDENTITY_ENDPOINT", "IDENTITY_HEADER")
+"""What the platform puts into an app's environment, and local.settings.json has for the local stack."""
+
 PUBLIC_CLOUD = "https://management.azure.com"
 
 # Clouds whose audience is the address of their Resource Manager. Elsewhere (private links, the local
@@ -104,7 +107,16 @@ def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
     """What signs in to Resource Manager; as `open_web`."""
     from foundation.azure.connections import credential  # noqa: PLC0415 - see above
 
-    return credential(settings, CONNECTION)
+    return credential(settings, CONNECTION, _local_identity(settings))
+
+
+def _local_identity(settings: Mapping[str, str]) -> dict[str, str]:
+    """The local stack's identity, for a command that has it from local.settings.json; the host has it in the environment.
+    Only where Resource Manager is on the same host: a token of the local stack opens nothing else.
+    """
+    told = {name: settings[name] for name in IDENTITY if settings.get(name, "").strip()}
+    hosts = [urlsplit(each).hostname for each in (told.get(IDENTITY[0], ""), endpoint(settings))]
+    return told if len(told) == len(IDENTITY) and hosts[0] == hosts[1] else {}
 
 
 def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict[str, Any]:

@@ -55,6 +55,19 @@ def test_an_account_that_is_named_is_the_one_and_nothing_of_the_local_stack_come
     assert "sttidemark" in (storage_endpoint(settings, "AzureWebJobsStorage", "table").address or str(named))
 
 
+def test_a_subscription_that_is_named_and_is_not_that_of_the_file_takes_nothing_from_it(root):
+    ours, other = (f"/subscriptions/{digit * 8}-0000-0000-0000-{digit * 12}" for digit in "0a")
+    (root / "local.settings.json").write_text(json.dumps({"Values": {**LOCAL, "PLAN": f"{ours}/rest"}}))
+
+    assert settings_of(root, {"A": "1"}, about=f"{other.upper()}/resourceGroups/rg") == {"A": "1"}
+    assert settings_of(root, {"A": "1"}, about=ours) == {**LOCAL, "PLAN": f"{ours}/rest", "A": "1"}
+    assert settings_of(root, {"A": "1"}, about="") == settings_of(root, {"A": "1"}, about=ours)
+
+
+def test_a_file_that_names_no_subscription_is_read_for_any(root):
+    assert settings_of(root, {}, about=f"/subscriptions/{'a' * 8}-0000-0000-0000-{'a' * 12}") == LOCAL
+
+
 def test_a_connection_named_by_identity_takes_no_connection_string_from_the_file(root):
     named = {"OrdersServiceBus__fullyQualifiedNamespace": "sb-orders.servicebus.windows.net"}
 

@@ -1,6 +1,7 @@
 """App settings become clients; what is wrong is said by name, and never by value."""
 
 import asyncio
+import os
 
 import pytest
 from azure.core.credentials import AccessToken
@@ -9,6 +10,7 @@ from azure.identity import aio
 
 from foundation.azure.connections import (
     ConnectionSettingsError,
+    IdentityCredential,
     blob_container,
     credential,
     event_hub_client,
@@ -206,6 +208,19 @@ async def test_the_identity_settings_choose_the_credential_and_it_is_closed_afte
     assert type(used).__name__ == kind
     assert used.options == options
     assert used.closed
+
+
+async def test_what_the_sdk_is_to_find_in_the_environment_is_there_while_it_looks_and_not_after(monkeypatch):
+    monkeypatch.setenv("IDENTITY_HEADER", "of the host")
+    seen = {}
+    lent = {"IDENTITY_ENDPOINT": "http://localhost:8444", "IDENTITY_HEADER": "local"}
+    look = lambda: seen.update({name: os.environ.get(name) for name in lent})  # noqa: E731
+    monkeypatch.setattr(aio, "DefaultAzureCredential", look)
+
+    IdentityCredential(environment=lent)._open()
+
+    assert seen == {"IDENTITY_ENDPOINT": "http://localhost:8444", "IDENTITY_HEADER": "of the host"}
+    assert "IDENTITY_ENDPOINT" not in os.environ
 
 
 async def test_concurrent_token_requests_do_not_share_a_credential(recorded):
