@@ -21,8 +21,10 @@ from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
+from scaling.analysis.calls import short_budgets
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
+from scaling.calls.budgets import budgets_of
 from scaling.config.checks import Finding, Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
@@ -286,12 +288,15 @@ def lint_command(
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
+    settings = settings_of(root)
     try:
-        config = read_config(settings_of(root), root=root)
-    except ConfigError as error:
+        config = read_config(settings, root=root)
+        short = short_budgets(config, budgets_of(settings))
+    except (ConfigError, SettingsError) as error:
         _fail(str(error))
     findings = [
         *config.findings,
+        *short,
         *(finding for policy in config.policies.values() for finding in lint(policy)),
         *(_promotions(root) if any(policy.shadow for policy in config.policies.values()) else ()),
     ]

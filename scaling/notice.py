@@ -17,6 +17,7 @@ class NoticeKind(StrEnum):
     HELD = "held"
     METRICS_MISSING = "metrics_missing"
     BUDGET = "budget"
+    CALLS = "calls"
     POISON = "poison"
     SEVERAL = "several"  # stands for many that came at once; every filter lets it through
     TEST = "test"

@@ -65,6 +65,9 @@ PUBLISHED: Mapping[str, Budget] = {
 }
 """By API; short spans spread the calls of a moment, so that a bucket is never emptied."""
 
+LIST_FROM = 3
+"""Readers of one place from which on a list is read instead of each of them."""
+
 _ENTRY = re.compile(
     r"\s*(?P<api>[a-z_]+)\s*=\s*(?P<calls>\d{1,6})\s*/\s*(?P<seconds>\d{1,5}(\.\d+)?)\s*s?\s*"
 )

@@ -15,10 +15,8 @@ from typing import Generic, TypeVar
 
 from foundation.gathering import AskedOnce
 from foundation.sanitize import told
+from scaling.calls.budgets import LIST_FROM
 from scaling.calls.gate import CallRefusedError, urgent
-
-LIST_FROM = 3
-"""Readers of one place from which on a list is read instead of each of them."""
 
 FRESH = 10.0
 """Seconds for which a list is the answer: all readers of one collection come within them."""

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
+from msgspec import Struct
+
 from foundation.log.tail import Line
 from foundation.sanitize import told
 from scaling.calls.gate import Gate
-from scaling.calls.usage import ProcessCalls, calls_line, is_tight, process_calls
+from scaling.calls.usage import CallsView, ProcessCalls, calls_line, is_tight, process_calls
 
 EVERY = 55.0
 """Seconds between two notes: the timers are a minute apart, and come early sometimes."""
@@ -20,6 +22,9 @@ LOGGED_EVERY = 595.0
 
 DEADLINE = 5.0
 """Seconds a note may take: what the function found waits for it."""
+
+LASTING = 590.0
+"""Seconds for which calls have to be refused again and again before people are told: a burst gets its turn by itself."""
 
 KEPT = 86_400.0
 """Seconds the rows of processes that are gone are kept."""
@@ -39,6 +44,14 @@ class CallCounts(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Noted(Struct, frozen=True):
+    """What there is to tell; `short` are the budgets that have not sufficed for a while."""
+
+    lines: tuple[Line, ...] = ()
+    warnings: tuple[str, ...] = ()
+    short: tuple[CallsView, ...] = ()
+
+
 class Noting:
     """Belongs to one process, which has this name."""
 
@@ -48,18 +61,20 @@ class Noting:
         self._process = process
         self._noted = self._forgot = -inf
         self._logged = inf
+        self._refused_since: dict[tuple[str, str], float] = {}
 
-    async def note(self, now: float) -> tuple[tuple[Line, ...], tuple[str, ...]]:
-        """Notes what was called, if anything was and the last note is a minute old. Returns lines and warnings."""
+    async def note(self, now: float) -> Noted:
+        """Notes what was called, if anything was and the last note is a minute old."""
         if now < self._noted + EVERY:
-            return (), ()
+            return Noted()
         counts = process_calls(self._process, self._gate.usage(), now)
         if not counts.calls:
-            return (), ()
+            return Noted()
         self._noted, self._logged = (
             now,
             min(self._logged, now),
         )  # the first ten minutes begin with the first call
+        short = self._short(counts)
         lines: tuple[Line, ...] = ()
         if is_tight(counts) or now >= self._logged + LOGGED_EVERY:
             self._logged, lines = now, (calls_line(counts),)
@@ -70,8 +85,14 @@ class Noting:
                     self._forgot = now
                     await self.counts.forget(before=now - KEPT)
         except Exception as error:  # noqa: BLE001 - whatever it is, the counts are for people to look at, and end nothing
-            return lines, (f"calls: not noted: {told(error) or 'no answer'}",)
-        return lines, ()
+            return Noted(lines, (f"calls: not noted: {told(error) or 'no answer'}",), short)
+        return Noted(lines, (), short)
+
+    def _short(self, counts: ProcessCalls) -> tuple[CallsView, ...]:
+        """Those refused in every note of a while."""
+        refused = {(each.api, each.scope): each for each in counts.calls if each.refused_minute}
+        self._refused_since = {key: self._refused_since.get(key, counts.at) for key in refused}
+        return tuple(each for key, each in refused.items() if counts.at >= self._refused_since[key] + LASTING)
 
     async def aclose(self) -> None:
         await self.counts.aclose()

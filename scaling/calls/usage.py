@@ -34,6 +34,10 @@ class CallsView(Struct, frozen=True):
     throttled_hour: int = 0
     waits_until: float | None = None
 
+    @property
+    def budget_text(self) -> str:
+        return "none" if self.budget is None else f"{self.budget} in {self.seconds:g} s"
+
 
 class ProcessCalls(Struct, frozen=True):
     """What one process had called by the time `at`."""
@@ -97,8 +101,8 @@ def calls_line(told: ProcessCalls) -> Line:
     )
     waited_for = [each.scope for each in told.calls if each.waits_until is not None]
     asked = f"; {', '.join(sorted(set(waited_for)))[:300]} asked to wait" if waited_for else ""
-    text = (
-        f"calls: {count_text(made, 'call')} in the last minute, {refused} refused for want of budget{asked}"
-    )
+    short = [f"{each.api} of {each.scope} ({each.budget_text})" for each in told.calls if each.refused_minute]
+    used_up = f"; used up: {', '.join(short)[:300]}" if short else ""
+    text = f"calls: {count_text(made, 'call')} in the last minute, {refused} refused for want of budget{used_up}{asked}"
     fields = {"at": told.at, "process": told.process, "calls": msgspec.to_builtins(told.calls)}
     return Line(text, "calls", fields)

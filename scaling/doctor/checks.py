@@ -18,7 +18,7 @@ from foundation.http.callers import HOSTNAME, door_of, is_deployed
 from foundation.settings_reader import parse_params
 from foundation.wording import count_text
 from scaling.config.policy import PolicySpec
-from scaling.doctor import calls, sign_in, verdicts, webhooks
+from scaling.doctor import budgets, calls, sign_in, verdicts, webhooks
 from scaling.doctor.trouble import story_of
 from scaling.model import Capacity
 from scaling.ports import Collector, NewerStateError, PoisonQueues, Scaler, Snapshot, StateStore
@@ -83,6 +83,7 @@ def checks_of(case: Case) -> list[Check]:
         *(check for target in targets for check in _of_target(case, target, autoscaler)),
         _decisions(case, autoscaler, targets),
         *(() if case.only else webhooks.checks_of(autoscaler.config.notify, case.settings)),
+        *(() if case.only else budgets.checks_of(case.settings, autoscaler)),
     ]
 
 

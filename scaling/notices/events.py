@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from msgspec import structs
 
 from foundation.sanitize import leaving
 from foundation.wording import duration_text
+from scaling.calls.usage import CallsView
 from scaling.config.notify_table import Notify
 from scaling.decision import explain
 from scaling.log_entry import decision_id
@@ -64,6 +66,17 @@ def poison_notice(text: str, messages: Sequence[PoisonMessage], count: int, now:
     lying = "\n".join((str(count), *sorted(message.message_id for message in messages)))
     digest = hashlib.sha256(lying.encode()).hexdigest()[:32]
     return Notice(f"poison:{digest}", NoticeKind.POISON, "", now, text, counts={"poison": count})
+
+
+def calls_notice(short: CallsView, now: float) -> Notice:
+    """Of a budget of calls that does not suffice: another one on another day."""
+    text = (
+        f"the budget of calls {short.api} for {short.scope} ({short.budget_text}) does not suffice: {short.refused_minute} of "
+        f"{short.last_minute + short.refused_minute} calls of the last minute were refused, and so it was for ten minutes. "
+        "What they would have told is unknown, and nothing is scaled in meanwhile; `tidemark doctor` says what to do"
+    )
+    identity = f"calls:{short.api}:{short.scope}@{datetime.fromtimestamp(now, UTC):%Y%m%d}"
+    return Notice(identity, NoticeKind.CALLS, "", now, text)
 
 
 def test_notice(now: float) -> Notice:

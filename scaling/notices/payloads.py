@@ -107,9 +107,10 @@ def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
     parsed = _resource(resource)
     name = parsed.name if parsed else notice.target
     start, end = notice.current, notice.reached
-    detail = f"Autoscale successfully completed scale operation for resource '{name}'"
+    detail = "This is a test"  # of the kinds that this form is for, all but one are changes
     if notice.kind is NoticeKind.SCALED:
-        detail += f" from capacity '{start}' to capacity '{end}'"
+        done = "Autoscale successfully completed scale operation"
+        detail = f"{done} for resource '{name}' from capacity '{start}' to capacity '{end}'"
     return {
         "version": "1.0",
         "status": "Activated",

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from foundation.sanitize import one_line
 from foundation.wording import duration_text
-from scaling.calls.usage import CallsSeen, CallsView
+from scaling.calls.usage import CallsSeen, CallsView, ProcessCalls
+
+_HEADER = ("", "budget", "minute", "hour", "refused", "throttled", "waits")
 
 
 def show(console: Console, found: CallsSeen) -> None:
+    """Columns that fit into 80 letters, under each scope: those of Resource Manager alone are 57 long."""
     for each in found.processes:
         ago = duration_text(max(round(found.now - each.at), 0))
-        table = Table("API", "scope", "budget", "last minute", "last hour", "refused", "throttled", "waits")
-        for call in each.calls:
-            table.add_row(*map(escape, _cells(call, found.now)))
         console.print(f"process {escape(one_line(each.process))}, {ago} ago:", soft_wrap=True)
-        console.print(table)
+        for line in (_columns(_HEADER), *_lines(each, found.now)):
+            console.print(escape(line.rstrip()), soft_wrap=True, highlight=False)
     if not found.processes:
         console.print("no process has told of its calls within the last hour")
 
 
+def _lines(process: ProcessCalls, now: float) -> list[str]:
+    scopes = defaultdict[str, list[CallsView]](list)
+    for call in process.calls:
+        scopes[call.scope].append(call)
+    return [
+        line
+        for scope, calls in scopes.items()
+        for line in (one_line(scope), *(_columns(_cells(call, now)) for call in calls))
+    ]
+
+
+def _columns(cells: tuple[str, ...]) -> str:
+    api, budget, minute, hour, *others = cells
+    refused, throttled, waits = others
+    return f"  {api:<18}{budget:<15}{minute:>6}  {hour:>6}  {refused:>7}  {throttled:>9}  {waits:>6}"
+
+
 def _cells(call: CallsView, now: float) -> tuple[str, ...]:
-    budget = "none" if call.budget is None else f"{call.budget} in {call.seconds:g} s"
     left = 0.0 if call.waits_until is None else call.waits_until - now
     numbers = (call.last_minute, call.last_hour, call.refused_hour, call.throttled_hour)
-    return (call.api, one_line(call.scope), budget, *map(str, numbers), f"{left:.0f} s" if left > 0 else "")
+    return (call.api, call.budget_text, *map(str, numbers), f"{left:.0f} s" if left > 0 else "")

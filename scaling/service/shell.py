@@ -17,7 +17,7 @@ from scaling.log_entry import LogEntry
 from scaling.model import Controls, Pause, TargetState
 from scaling.notice import Notice
 from scaling.notices.announcer import Announcer
-from scaling.notices.events import announced
+from scaling.notices.events import announced, calls_notice
 from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.schedules.timetable import is_due
 from scaling.service.reading import MetricSource
@@ -131,8 +131,10 @@ async def noted(ports: Ports, clock: Callable[[], float], work: Awaitable[Outcom
     outcome = await work
     if ports.calls is None:
         return outcome
-    lines, warnings = await ports.calls.note(clock())
-    return Outcome(outcome.messages, (*outcome.lines, *lines), (*outcome.warnings, *warnings))
+    found = await ports.calls.note(now := clock())
+    for each in found.short:
+        await announce(ports, calls_notice(each, now))
+    return Outcome(outcome.messages, (*outcome.lines, *found.lines), (*outcome.warnings, *found.warnings))
 
 
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:

@@ -87,6 +87,24 @@ def test_lint_shows_every_problem_of_the_file_at_once(tmp_path):
         assert text in result.output
 
 
+def test_lint_refuses_a_budget_of_calls_that_the_app_would_refuse_and_tells_of_one_that_is_short(
+    tmp_path, monkeypatch
+):
+    config = GOOD.replace("IN_BELOW", "100")
+    monkeypatch.setenv("TIDEMARK_CALL_SHARE", "2")
+    refused = run(tmp_path, "lint", config=config)
+    monkeypatch.setenv("TIDEMARK_CALL_SHARE", "1")
+    monkeypatch.setenv("TIDEMARK_CALL_BUDGETS", "service_bus=1/60")
+    monkeypatch.setenv("Bus", "Endpoint=sb://bus.example/;SharedAccessKeyName=a;SharedAccessKey=b")
+    of_bus = config.replace("storage_queue", "service_bus_queue").replace("AzureWebJobsStorage", "Bus")
+    short = run(tmp_path, "lint", config=of_bus)
+
+    assert refused.exit_code == 1
+    assert "TIDEMARK_CALL_SHARE is '2'" in refused.output
+    assert short.exit_code == 0
+    assert "calls: 2 a minute of service_bus are needed" in words(short)
+
+
 @pytest.fixture
 def running(monkeypatch):
     """The commands over an autoscaler in memory."""

@@ -8,8 +8,9 @@ from foundation.errors import StoreUnavailableError
 from foundation.log.tail import MARK, told_line
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.ledger import Ledger
-from scaling.calls.noting import Noting
+from scaling.calls.noting import LASTING, Noted, Noting
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
+from scaling.notices.events import calls_notice
 from scaling.places.calls import show
 from scaling.service.metrics import INSTRUMENTS
 
@@ -58,12 +59,12 @@ async def test_a_process_notes_what_it_called_once_a_minute_and_nothing_before_i
     calls, counts = Calls(), Counts()
     noting = Noting(calls, counts, "machine/1")
 
-    assert await noting.note(NOW) == ((), ())
+    assert await noting.note(NOW) == Noted()
     assert counts.rows == {}
     calls.make(3)
     await noting.note(NOW + 1)
     calls.make(1)
-    assert await noting.note(NOW + 30) == ((), ())
+    assert await noting.note(NOW + 30) == Noted()
 
     [view] = counts.rows["machine/1"].calls
     assert (view.api, view.scope, view.budget, view.seconds) == (
@@ -84,13 +85,16 @@ async def test_a_line_is_logged_every_ten_minutes_and_every_minute_while_calls_a
     noting = Noting(calls, Counts(), "machine/1")
     calls.make(1)
 
-    logged = [bool((await noting.note(NOW + 60 * minute))[0]) for minute in range(12)]
+    logged = [bool((await noting.note(NOW + 60 * minute)).lines) for minute in range(12)]
     assert [minute for minute, each in enumerate(logged) if each] == [10]
     calls.now = 300.0
     calls.make(6)
-    (line,), _ = await noting.note(NOW + 720)
+    (line,) = (await noting.note(NOW + 720)).lines
 
-    assert line == "calls: 4 calls in the last minute, 2 refused for want of budget"
+    assert line == (
+        "calls: 4 calls in the last minute, 2 refused for want of budget; used up: management_reads of management.azure.com/s "
+        "(5 in 60 s)"
+    )
     told = told_line(line)
     fields = json.loads(told[told.rindex(MARK) :])
     assert (fields["kind"], fields["process"], fields["calls"][0]["refused_minute"]) == (
@@ -107,14 +111,36 @@ async def test_a_line_is_logged_every_ten_minutes_and_every_minute_while_calls_a
     }
 
 
+async def test_people_are_told_of_a_budget_that_did_not_suffice_for_ten_minutes_and_once_a_day():
+    calls = Calls()
+    noting = Noting(calls, Counts(), "machine/1")
+    told = []
+    for minute in range(16):
+        calls.now = 60.0 * minute
+        calls.make(6 if minute != 3 else 1)  # the minute in which it suffices begins it anew
+        told += [(minute, each) for each in (await noting.note(NOW + calls.now)).short]
+
+    assert [minute for minute, _ in told] == [14, 15]
+    assert LASTING < 600
+    first, again, tomorrow = (calls_notice(told[0][1], at) for at in (NOW, NOW + 600.0, NOW + 86_400.0))
+    assert first.id == again.id == "calls:management_reads:management.azure.com/s@20270115"
+    assert tomorrow.id == "calls:management_reads:management.azure.com/s@20270116"
+    assert first.text.startswith(
+        "the budget of calls management_reads for management.azure.com/s (5 in 60 s) does not suffice: 2 of 6 calls of the last"
+        " minute were refused"
+    )
+
+
 async def test_a_table_that_does_not_answer_is_a_warning_and_ends_nothing():
     calls, counts = Calls(), Counts()
     counts.error = StoreUnavailableError("table 'ScalingCalls' cannot be reached")
     calls.make(1)
 
-    _, warnings = await Noting(calls, counts, "machine/1").note(NOW)
+    noted = await Noting(calls, counts, "machine/1").note(NOW)
 
-    assert warnings == ("calls: not noted: StoreUnavailableError: table 'ScalingCalls' cannot be reached",)
+    assert noted.warnings == (
+        "calls: not noted: StoreUnavailableError: table 'ScalingCalls' cannot be reached",
+    )
 
 
 def test_what_is_in_trouble_is_kept_before_what_is_called_most():
@@ -148,17 +174,21 @@ def test_a_process_that_is_gone_has_no_last_minute_and_is_forgotten_after_an_hou
     assert found.processes[1].calls[0].last_hour == 70
 
 
-def test_a_table_shows_budgets_counts_and_waits():
+def test_a_terminal_of_80_columns_shows_budgets_counts_and_waits():
     views = (
         CallsView("management_reads", "management.azure.com/s", 100, 5.0, 40, 2400, 3, 12, 1, NOW + 30),
         CallsView("other", "[bold]prometheus.example", None, None, 5, 300),
     )
-    console = Console(width=160, record=True)
+    console = Console(width=80, record=True)
     show(console, seen([ProcessCalls("machine/1", NOW - 20, views)], NOW))
-    lines = [" ".join(line.replace("│", " ").split()) for line in console.export_text().splitlines()]
 
-    assert "process machine/1, 20 s ago:" in lines
-    assert "management_reads management.azure.com/s 100 in 5 s 40 2400 12 1 30 s" in lines
-    assert "other [bold]prometheus.example none 5 300 0 0" in lines
+    assert console.export_text().splitlines() == [
+        "process machine/1, 20 s ago:",
+        "                    budget         minute    hour  refused  throttled   waits",
+        "management.azure.com/s",
+        "  management_reads  100 in 5 s         40    2400       12          1    30 s",
+        "[bold]prometheus.example",
+        "  other             none                5     300        0          0",
+    ]
     show(console, seen([], NOW))
     assert "no process has told of its calls within the last hour" in console.export_text()

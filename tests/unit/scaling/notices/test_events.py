@@ -6,11 +6,16 @@ import msgspec
 import pytest
 
 from foundation.errors import StoreUnavailableError
+from scaling.calls.noting import Noted
+from scaling.calls.usage import CallsView
+from scaling.config.notify_table import CHOSEN
 from scaling.config.policy import Pace
 from scaling.model import Capacity, Controls, EffectRecord, Override, Refused, TargetState
 from scaling.notice import Notice, Telling
 from scaling.notices.events import KEPT, announced, poison_notice
 from scaling.ports import CollectError, PoisonMessage
+from scaling.service import shell
+from scaling.service.shell import Outcome
 from scaling.spent import Spent
 from tests.notice_support import People, notice
 from tests.runner_support import MINUTE, NOW, World, metric, policy
@@ -253,3 +258,26 @@ async def test_what_lies_in_the_poison_queues_is_told_by_the_checks():
         await happened.people.announcer.send(happened.world.clock.now)
 
     assert happened.told() == [("poison", "poison queues: 1 message in metrics-poison")]
+
+
+async def test_a_budget_of_calls_that_does_not_suffice_is_told_once_a_day():
+    happened = scene()
+    view = CallsView("service_bus", "b.servicebus.windows.net", 50, 5.0, 600, 9000, 40, 400)
+
+    class Calls:
+        async def note(self, _now):
+            return Noted(("a line",), ("a warning",), (view,))
+
+    async def work():
+        return Outcome(("a message",), ("b",))
+
+    ports = msgspec.structs.replace(happened.world.autoscaler().ports, calls=Calls())
+    outcome = await shell.noted(ports, lambda: NOW, work())
+
+    assert outcome == Outcome(("a message",), ("b", "a line"), ("a warning",))
+    assert "calls" in CHOSEN
+    await shell.noted(ports, lambda: NOW + 60.0, work())
+    await happened.people.announcer.send(NOW)
+    assert [event["id"] for event in happened.people.receiver.told()] == [
+        "calls:service_bus:b.servicebus.windows.net@20270115"
+    ]

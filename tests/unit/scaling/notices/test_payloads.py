@@ -10,6 +10,7 @@ import pytest
 
 from scaling.config.notify_table import Webhook
 from scaling.notice import Notice, NoticeKind
+from scaling.notices import events
 from scaling.notices.payloads import Message, Sender, key_bytes, message_of, signed
 from tests.notice_support import KEY, OPS
 
@@ -104,6 +105,14 @@ def test_the_parts_of_a_resource_below_another_and_of_none():
 
     assert below["resourceType"] == "microsoft.documentdb/databaseaccounts/sqldatabases"
     assert (none["resourceName"], none["resourceType"], none["portalLink"]) == ("orders", "", "")
+
+
+def test_a_test_in_the_form_of_azure_monitor_says_that_it_is_one():
+    form = Webhook("w", "URL", format="azure_autoscale")
+
+    context = json.loads(message_of(form, events.test_notice(1_800_000_000.0), SENDER).body)["context"]
+
+    assert context["details"] == "This is a test. this is a test of a webhook; nothing happened"
 
 
 @pytest.fixture

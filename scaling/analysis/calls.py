@@ -1,0 +1,78 @@
+"""Whether the budgets of calls suffice for what is configured, before anything is called. Pure.
+
+Counted is what no list spares, and what is left where lists can be had; the numbers of requests are those of docs/calls.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from foundation.wording import number_text
+from scaling.calls.budgets import LIST_FROM, Budget, call_of
+from scaling.calls.ledger import RESERVED
+from scaling.config.checks import Finding, Severity
+from scaling.config.policy import MetricSpec
+from scaling.config.policy_file import Config
+
+CHECKS = 1.0
+"""Reads a minute of a target's check of effects (VERIFY_SCHEDULE)."""
+
+PAGE = 100
+"""Queues, or subscriptions of a topic, in a page of a list; each page is asked twice, for counts and for settings."""
+
+Demand = defaultdict[tuple[str, str], float]
+"""Calls a minute, by API and scope."""
+
+
+def short_budgets(config: Config, budgets: Mapping[str, Budget]) -> Iterator[Finding]:
+    """Where more is to be read every minute than may be called."""
+    for (api, scope), needed in sorted(demand_of(config).items()):
+        budget = budgets[api]
+        left = budget.calls * 60.0 / budget.seconds * (1.0 - RESERVED)
+        if needed > left:
+            text = (
+                f"calls: {number_text(round(needed, 1))} a minute of {api} are needed for {scope}, and {number_text(round(left, 1))} are to"
+                f" be had ({budget.words}, less a fifth for changes): each target is read every {ceil(needed / left)} minutes"
+                f" or so; give targets a longer `interval`, or spread them (docs/calls.md)"
+            )
+            yield Finding(Severity.WARNING, "calls_beyond_budget", "", text)
+
+
+def demand_of(config: Config) -> Demand:
+    """What no list spares, and the lists themselves."""
+    found, metrics = Demand(float), dict[str, tuple[MetricSpec, float]]()
+    for policy in config.policies.values():
+        spec = policy.spec
+        rate = 60.0 / max(spec.interval, config.interval)
+        if spec.scaler == "cosmos_throughput" and (resource := spec.scaler_options.get("resource_id")):
+            asked = call_of("GET", f"https://arm{resource}/throughputSettings/default")
+            for charge in asked.charges:
+                found[charge] += rate + CHECKS if charge[0] == "cosmos_reads" else 0.0
+        for metric in spec.metrics.values():  # those with equal options share one read
+            key = json.dumps([metric.collector, metric.options], sort_keys=True, default=str)
+            metrics[key] = metric, max(rate, metrics.get(key, (metric, 0.0))[1])
+    return _of_metrics(list(metrics.values()), found)
+
+
+def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> Demand:
+    """`found` with the reads of `metrics`, each with how often a minute it is read."""
+    entities, rates = Counter[tuple[str, str]](), dict[tuple[str, str], float]()
+    for metric, rate in metrics:
+        if metric.collector == "log_query":
+            found["log_queries", "Log Analytics"] += rate
+        elif metric.collector in {"service_bus_queue", "service_bus_subscription"}:
+            place = str(metric.options.get("connection", "")), str(metric.options.get("topic", ""))
+            entities[place] += 1
+            rates[place] = max(rate, rates.get(place, 0.0))
+    for place, count in entities.items():
+        alone, more = (3, 1) if place[1] else (2, 0)  # a subscription takes its topic's read, too
+        found["service_bus", place[0]] += _listed(count, alone=alone, more=more) * rates[place]
+    return found
+
+
+def _listed(count: int, *, alone: int, more: int) -> int:
+    """Requests for `count` entities of one place: `alone` each, or the pages of a list, and `more`."""
+    return alone * count if count < LIST_FROM else 2 * ceil(count / PAGE) + more

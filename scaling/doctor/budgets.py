@@ -1,0 +1,63 @@
+"""The doctor's look at the budgets of calls: whether they suffice for what is configured, and did in the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from foundation.app_settings import STORAGE
+from foundation.azure.connections import Settings
+from foundation.azure.trials import table_absent
+from foundation.checkup import Check, Finding, Needs, ok, warning
+from foundation.wording import count_text
+from scaling.analysis.calls import short_budgets
+from scaling.calls.budgets import budgets_of
+from scaling.calls.usage import CallsSeen, seen
+from scaling.service.autoscaler import Autoscaler
+from scaling.storage.calls import TableCallCounts
+
+NAME = "calls"
+_REMEDY = (
+    "let the app's identity list what it reads ('Reader' on the resource groups), look at targets less often (`interval`), or"
+    " spread them over subscriptions, namespaces and accounts: docs/calls.md"
+)
+
+
+def checks_of(settings: Settings, autoscaler: Autoscaler) -> Iterator[Check]:
+    """One, of all processes together."""
+    noting, clock = autoscaler.ports.calls, autoscaler.clock
+    if noting is None:
+        return
+
+    async def call() -> list[Finding]:
+        expected = short_budgets(autoscaler.config, budgets_of(settings))
+        found = [warning(NAME, "expected", each.text.removeprefix(f"{NAME}: "), _REMEDY) for each in expected]
+        try:
+            absent = await table_absent(settings, STORAGE, TableCallCounts.TABLE, write=False)
+            told = () if absent else await noting.counts.read()
+        finally:
+            await noting.aclose()
+        return [*found, *verdicts(seen(told, clock()))]
+
+    needs = Needs("the 'Storage Table Data Reader' role", f"the storage account of {STORAGE}")
+    yield Check(NAME, "budgets", needs, call)
+
+
+def verdicts(told: CallsSeen) -> list[Finding]:
+    """A warning for each budget that did not suffice, by API and scope; else how near the nearest came."""
+    found, shares = [], list[tuple[float, str]]()
+    for process in told.processes:
+        for each in process.calls:
+            subject = f"{each.api} of {each.scope}"
+            if each.refused_hour:
+                made = f"{each.refused_hour} of {count_text(each.last_hour + each.refused_hour, 'call')} of the last hour were"
+                text = f"{made} refused in process {process.process}: the budget of {each.budget_text} does not suffice"
+                found.append(warning(NAME, subject, text, _REMEDY))
+            elif each.budget and each.seconds:
+                most = each.budget * 60.0 / each.seconds
+                shares.append(
+                    (each.last_minute / most, f"{subject}, {each.last_minute} of {most:g} a minute")
+                )
+    if not found:
+        nearest = f"the most used: {max(shares)[1]}" if shares else "nothing was called within the last hour"
+        found.append(ok(NAME, "budgets", f"they suffice; {nearest}"))
+    return found

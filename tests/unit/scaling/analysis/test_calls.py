@@ -1,0 +1,71 @@
+"""Budgets of calls that cannot suffice are told before anything is called."""
+
+import pytest
+
+from scaling.analysis.calls import demand_of, short_budgets
+from scaling.calls.budgets import PUBLISHED, Budget
+from scaling.config.policy_file import load_config
+from scaling.service import registry
+
+SETTINGS = {
+    "COLLECT_SCHEDULE": "0 * * * * *",
+    "Bus": "Endpoint=sb://b.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
+}
+METRIC = '[targets.t{n}.metrics.m]\n{metric}\n[[targets.t{n}.rules]]\ntype = "target_per_unit"\nmetric = "m"\ntarget = 5\n'
+ACCOUNT = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/providers/Microsoft.DocumentDB/databaseAccounts/Acme"
+
+
+def config(count, metric, *, of='scaler = "advice"', **more):
+    """`{n}` in the texts is the number of the target."""
+    tables = "".join(
+        f"[targets.t{n}]\n{of}\nmaximum = 9000\n{more.get('lines', '')}\n{METRIC}".replace(
+            "{metric}", metric
+        ).replace("{n}", str(n))
+        for n in range(count)
+    )
+    return load_config(f"version = 1\n{tables}", name="t.toml", settings=SETTINGS, plug_ins=registry)
+
+
+CONTAINER = (
+    f'scaler = "cosmos_throughput"\nresource_id = "{ACCOUNT}/sqlDatabases/d/containers/c{{n}}"\nminimum = 400'
+)
+LOG = 'collector = "log_query"\nworkspace = "11111111-2222-3333-4444-555555555555"\nquery = "q{n}"'
+QUEUE = 'collector = "service_bus_queue"\nconnection = "Bus"\nqueue = "q{n}"'
+FAN = 'collector = "service_bus_subscription"\nconnection = "Bus"\ntopic = "t{n}"\nsubscription = "s"'
+
+
+@pytest.mark.parametrize(
+    ("made", "api", "scope", "calls"),
+    [
+        (lambda: config(40, LOG), "log_queries", "Log Analytics", 40.0),
+        (lambda: config(40, LOG.replace("{n}", "")), "log_queries", "Log Analytics", 1.0),
+        (lambda: config(40, LOG, lines='interval = "4m"'), "log_queries", "Log Analytics", 10.0),
+        (lambda: config(2, QUEUE), "service_bus", "Bus", 4.0),
+        (lambda: config(201, QUEUE), "service_bus", "Bus", 6.0),
+        (lambda: config(300, FAN), "service_bus", "Bus", 900.0),
+        (lambda: config(3, LOG, of=CONTAINER), "cosmos_reads", "acme", 6.0),
+    ],
+    ids=[
+        "each its own",
+        "one for all",
+        "less often",
+        "one by one",
+        "listed",
+        "topics of one each",
+        "containers",
+    ],
+)
+def test_what_no_list_spares_is_counted(made, api, scope, calls):
+    assert demand_of(made())[api, scope] == pytest.approx(calls)
+
+
+def test_a_budget_that_cannot_suffice_is_told_with_its_numbers():
+    [found] = short_budgets(config(60, LOG, of=CONTAINER), PUBLISHED)
+
+    assert found.severity == "warning"
+    assert found.text == (
+        "calls: 120 a minute of cosmos_reads are needed for acme, and 64 are to be had (400 calls in 300 s, less a fifth for"
+        " changes): each target is read every 2 minutes or so; give targets a longer `interval`, or spread them (docs/calls.md)"
+    )
+    assert list(short_budgets(config(30, LOG, of=CONTAINER), PUBLISHED)) == []
+    assert len(list(short_budgets(config(30, LOG), {**PUBLISHED, "log_queries": Budget(2, 30.0)}))) == 1
