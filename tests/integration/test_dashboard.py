@@ -284,6 +284,14 @@ async def test_a_phone_has_no_horizontal_scrolling(show, api, opened):
     assert (width, inner) == (360, 360)
 
 
+async def test_the_state_of_a_closed_target_can_be_read_on_a_phone(show, api):
+    page = await show(**PHONE)
+    await page.locator(".summary").first.click()
+
+    badge = page.locator('.summary[aria-expanded="false"] .badge').first
+    assert await badge.evaluate("(each) => each.scrollWidth <= each.clientWidth && each.clientWidth > 40")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_text_contrasts_with_its_ground(show, api, scheme):
     now = time.time()

@@ -47,6 +47,25 @@ async def test_an_address_opens_the_history_of_a_target_in_place_of_the_rest(sho
     assert "summary" in focused
 
 
+async def test_an_address_whose_history_comes_before_the_status_is_shown_with_units_and_levels(show, api):
+    answer = api._status
+
+    async def asked():
+        return any(path.endswith("/history") for _, path, _, _ in api.requests)
+
+    async def late(request):
+        await eventually(asked)
+        return await answer(request)
+
+    api._status = late
+    page = await history(show)
+
+    plots = page.locator("#history-plots")
+    await plots.get_by_text("backlog, messages").wait_for()
+    assert await plots.get_by_text(re.compile("scale out")).count() > 0
+    assert 'metric = "backlog"' in await page.locator("#trial-policy").input_value()
+
+
 async def test_a_target_that_is_looked_at_less_often_has_a_line_and_no_gaps(show, api):
     target = api.targets["plan-orders"]
     metric = target.policy.spec.metrics["backlog"]

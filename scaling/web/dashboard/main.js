@@ -74,6 +74,7 @@ class App {
     byId("who").hidden = signedIn === null;
     setText(byId("who-name"), `${mayOrder === false ? "reading as " : ""}${signedIn ?? ""}`);
     this.targets.update(status.targets);
+    if (this.past.bare) this.past.draw();
     this.decisions.offer(status.targets.map((view) => view.target));
     this.showPoison(status.poison);
     byId("problems").hidden = !status.problems.length;

@@ -73,14 +73,13 @@ class Past {
     this.plots = new Plots(`${name}, history`, (from, to) => this.stay(from, to));
     byId("history-plots").replaceChildren(this.plots.element);
     this.rows.replaceChildren();
-    if (!byId("trial-policy").value) byId("trial-policy").value = EXAMPLE.replace("METRIC", this.app.targets.views.find((each) => each.target === name)?.metrics[0]?.name ?? "backlog");
     this.box.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
 
   close() {
     this.plots?.close();
-    [this.plots, this.name, this.answer] = [null, null, null];
+    [this.plots, this.name, this.answer, this.bare] = [null, null, null, false];
   }
 
   /** Moves the ends by shares of the length shown. */
@@ -122,6 +121,7 @@ class Past {
   /** The target as it was: what only the present knows is left out. */
   view() {
     const view = this.app.targets.views.find((each) => each.target === this.name);
+    this.bare = !view; // the status may come after the history, or tell of no such target
     const metrics = view ? view.metrics : [...new Set(this.answer.entries.flatMap((entry) => Object.keys(entry.metrics)))].map((name) => ({ name, unit: "" }));
     const newest = this.answer.entries.find((entry) => entry.minimum !== null);
     return {
@@ -140,6 +140,7 @@ class Past {
     const notes = [every ? `one decision of each ${durationText(every)} is shown, and every change` : "every decision is shown"];
     if (!complete) notes.push("there is more than can be shown: zoom in");
     notes.push("levels are those of the present rules; drag to zoom");
+    if (!byId("trial-policy").value && !this.bare) byId("trial-policy").value = EXAMPLE.replace("METRIC", view.metrics[0]?.name ?? "backlog");
     this.plots.update(series, gap, notes.join("; "));
     Object.assign(byId("trial-run"), { disabled: mayOrder === false, title: mayOrder === false ? "Trying rules needs the role Tidemark.Operator" : "" });
   }
