@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -29,27 +30,19 @@ _WORDS = {"1m": "minute", "1h": "hour", "1d": "day"}
 
 def report_of(gauges: Path, windows: Sequence[str], quality: Sequence[object], metrics: Path) -> Report:
     """`windows` are those of the table, the finest first, each with rows; `quality` is the row of QUALITY, `metrics` what was
-    read. Columns that the page shows are read of a long table, and minutes only of series that are drawn.
+    read. The table is gone through batch by batch, however long it is; kept are the rows that the page shows.
     """
     table = dataset.dataset(gauges)
-    widest = pc.field("window") == windows[-1]
-    span = pc.min_max(
-        table.to_table(["window_start"], filter=pc.field("window") == windows[0]).column(0)
-    ).as_py()
-    last = table.to_table(["window_start", *GAUGE_COLUMNS], filter=widest)
-    report = Report(
-        "Telemetry aggregation", f"{span['min']:%Y-%m-%d %H:%M} to {span['max']:%Y-%m-%d %H:%M} UTC"
-    )
-    samples = pc.sum(last.column("samples")).as_py()
-    count = len(last.group_by(list(SERIES)).aggregate([]))
-    report.facts({"Samples": number(samples), "Series": number(count)})
+    first, last = _ends(table, windows[0])
+    series, rows = _summary(table, windows[-1])
+    report = Report("Telemetry aggregation", f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC")
+    report.facts({"Samples": number(pc.sum(series.column("samples")).as_py()), "Series": number(len(series))})
     report.heading("Backlogs and other gauges")
-    top = _highest(last)
+    top = _highest(series)
     if top:
         finest = _finest(table, windows, top)
         gauge_figure(report, {each: _rows(table, finest, each) for each in top})
-    order = [("window_start", "ascending"), ("max", "descending"), *((name, "ascending") for name in SERIES)]
-    gauge_table(report, last.sort_by(order).slice(0, 10 * SHOWN).to_pylist(), window=_WORDS[windows[-1]])
+    gauge_table(report, rows.to_pylist(), window=_WORDS[windows[-1]])
     quality_table(report, [quality])
     more = ("--metrics", metrics, "--decisions", "scaling-log/")
     report.next_step(
@@ -59,11 +52,36 @@ def report_of(gauges: Path, windows: Sequence[str], quality: Sequence[object], m
     return report
 
 
-def _highest(last: pa.Table) -> list[tuple[str, ...]]:
-    backlogs = last.filter(~pc.field("metric").isin(NOT_BACKLOGS))
-    peaks = backlogs.group_by(list(SERIES)).aggregate([("max", "max")])
-    order = [("max_max", "descending"), *((name, "ascending") for name in SERIES)]
-    return [tuple(row[name] for name in SERIES) for row in peaks.sort_by(order).slice(0, SHOWN).to_pylist()]
+def _ends(table: Any, window: str) -> tuple[datetime, datetime]:
+    batches = table.to_batches(columns=["window_start"], filter=pc.field("window") == window)
+    ends = [pc.min_max(batch.column(0)).as_py() for batch in batches if batch.num_rows]
+    return min(each["min"] for each in ends), max(each["max"] for each in ends)
+
+
+def _summary(table: Any, window: str) -> tuple[pa.Table, pa.Table]:
+    """Of windows of this width: each series with its samples and its peak (`max`), and the rows to show."""
+    order = [("window_start", "ascending"), ("max", "descending"), *((name, "ascending") for name in SERIES)]
+    columns = ["window_start", *GAUGE_COLUMNS]
+    series: list[pa.Table] = []
+    rows = None
+    for batch in table.to_batches(columns=columns, filter=pc.field("window") == window):
+        part = pa.table(batch)
+        series.append(_by_series(part))
+        rows = (part if rows is None else pa.concat_tables([rows, part])).sort_by(order).slice(0, 10 * SHOWN)
+    return _by_series(pa.concat_tables(series)), rows
+
+
+def _by_series(table: pa.Table) -> pa.Table:
+    found = table.group_by(list(SERIES)).aggregate([("samples", "sum"), ("max", "max")])
+    return found.select([*SERIES, "samples_sum", "max_max"]).rename_columns([*SERIES, "samples", "max"])
+
+
+def _highest(series: pa.Table) -> list[tuple[str, ...]]:
+    backlogs = series.filter(~pc.field("metric").isin(NOT_BACKLOGS))
+    order = [("max", "descending"), *((name, "ascending") for name in SERIES)]
+    return [
+        tuple(row[name] for name in SERIES) for row in backlogs.sort_by(order).slice(0, SHOWN).to_pylist()
+    ]
 
 
 def _of(series: tuple[str, ...], window: str) -> Any:
