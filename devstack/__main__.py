@@ -56,7 +56,7 @@ def demo(
 def demo_spark(
     scale: Annotated[
         float, typer.Option(min=0.001, max=10, help="Share of the data: 1 is a million events.")
-    ] = 0.25,
+    ] = 0.2,
     folder: Annotated[
         Path, typer.Option(help="Data, tables and reports; what an earlier run left there is deleted.")
     ] = Path("spark-output/demo"),

@@ -197,18 +197,17 @@ def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[R
 
 def _show(console: Console, done: list[Ran], folder: Path) -> None:
     console.rule("[bold]what happened[/]")
-    table = Table("job", "", "status", "seconds", "report", expand=False)
+    table = Table("job", "", "status", "seconds", expand=False)
     for ran in done:
         mark = "[green]as told[/]" if ran.as_told else f"[red]{ran.step.status} was expected[/]"
-        pages = ", ".join(str(page) for page in sorted((folder / ran.step.output).glob("*.html")))
-        table.add_row(
-            ran.step.job,
-            escape(ran.step.title),
-            f"{'not run' if ran.status is None else ran.status} {mark}",
-            f"{ran.seconds:.0f}",
-            pages,
-        )
+        status = f"{'not run' if ran.status is None else ran.status} {mark}"
+        table.add_row(ran.step.job, escape(ran.step.title), status, f"{ran.seconds:.0f}")
     console.print(table)
+    for ran in done:
+        for page in sorted((folder / ran.step.output).glob("*.html")):
+            console.print(
+                f"page: {page}", markup=False, highlight=False, soft_wrap=True
+            )  # whole, to be opened
     if all(ran.as_told for ran in done):
         console.print("[green]passed:[/] what was lost was found, written, and is lost no more")
     else:

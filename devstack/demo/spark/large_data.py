@@ -255,7 +255,8 @@ def arrivals(folder: Path, scale: float) -> int:
     for target in range(targets):
         turned = [*day[17 * target :], *day[: 17 * target]]
         size = (1 + target / 40) / THINNED
-        lines = (f"{60 * minute},{value * size:.2f}\n" for minute, value in enumerate(turned))
+        begin = round(START.timestamp())
+        lines = (f"{begin + 60 * minute},{value * size:.2f}\n" for minute, value in enumerate(turned))
         with (counts / f"plan-{target:02d}.csv").open("w", encoding="utf-8") as out:
             out.write("t,arrivals\n")
             out.writelines(lines)
