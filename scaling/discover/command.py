@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -61,7 +62,7 @@ def discover_command(
         _fail(f"{out} is there already; move it away, or name another file with --out")
     try:
         found = asyncio.run(_read(settings, chosen))
-        for line in found.unread:
+        for line in not_read(found.unread):
             errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
         made = written(found, settings)
         _keep(out, made, settings_file)
@@ -70,6 +71,17 @@ def discover_command(
     except AzureError as error:
         _fail(classify(error).story)
     _tell(out, found, made, settings_file)
+
+
+def not_read(unread: Iterable[str]) -> Iterator[str]:
+    """Each reason once, with the places it is of: who is not signed in is told so of each list."""
+    places = defaultdict[str, list[str]](list)
+    for line in unread:
+        place, _, reason = line.partition(": ")
+        places[reason].append(place)
+    for reason, found in places.items():
+        others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        yield f"{found[0]}{others}: {reason}"
 
 
 async def _read(settings: Mapping[str, str], subscription: str) -> Found:

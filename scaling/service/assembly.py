@@ -95,8 +95,9 @@ def _texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts_in(each, name)
 
 
-def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
-    """Builds adapters for everything the configuration names. Clients connect on first use.
+def assemble(settings: Mapping[str, str], *, root: Path = ROOT, apart: bool = False) -> Autoscaler:
+    """Builds adapters for everything the configuration names. Clients connect on first use; they are shared, or for adapters
+    that are used in event loops of their own, `apart`.
 
     Raises ConfigError, also for connection settings that are missing.
     """
@@ -113,6 +114,9 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
             problems.append(Problem("app settings", str(error)))
     collectors, sources = _collectors(config, settings, problems)
     scalers = _scalers(config, settings, problems)
+    if not apart:
+        _introduce(collectors.values())
+        _introduce(scalers.values())
     problems += unusable(config.notify, settings)
     if problems:
         raise ConfigError(problems)
@@ -186,7 +190,6 @@ def _collectors(
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue
             sources.append(MetricSource(target, metric, entity, spec.count))
-    _introduce(collectors.values())
     return collectors, sources
 
 
@@ -209,7 +212,6 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
             scalers[target] = cls(params, settings)
         except Exception as error:  # noqa: BLE001 - as above
             problems.append(Problem(f"targets.{target}", _words(error)))
-    _introduce(scalers.values())
     return scalers
 
 

@@ -86,7 +86,7 @@ def test_a_deployment_in_order_is_healthy(world):
     assert [each.line for each in found.values() if each.verdict.is_bad] == []
     assert {check for check, _ in found} == {
         *("configuration", "identity", "storage", "poison", "clock", "schedule", "versions"),
-        *("metric", "capacity", "right", "autoscale", "decisions"),
+        *("metric", "capacity", "right", "autoscale", "calls", "decisions"),
     }
     assert found["decisions", "plan-orders"].verdict is Verdict.WARNING  # nothing has run here yet
 

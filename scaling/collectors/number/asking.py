@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.connections import credential, retry_after
+from foundation.azure.connections import retry_after
 from foundation.errors import UnavailableError
 from foundation.http.outward import (
     TIMEOUT,
@@ -34,7 +34,7 @@ from foundation.sanitize import leaving
 from scaling.calls.gate import gate_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
-from scaling.scalers.arm.clients import CONNECTION, endpoint
+from scaling.scalers.arm.clients import endpoint, identity_of
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -134,7 +134,7 @@ class Asking:
         async with self._fetching:  # hundreds of metrics begin at once, and one token does for all
             known = self._tokens.get(scope)
             if known is None or known.expires_on < now + TOKEN_MARGIN:
-                known = await credential(self._settings, CONNECTION).get_token(scope)
+                known = await identity_of(self._settings).get_token(scope)
                 self._tokens[scope] = known
             return known.token
 

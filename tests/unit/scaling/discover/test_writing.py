@@ -5,6 +5,7 @@ import pytest
 from scaling.analysis.lint import lint
 from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
+from scaling.discover.command import not_read
 from scaling.discover.found import Found, FoundSource, FoundTarget
 from scaling.discover.writing import written
 from scaling.service import registry
@@ -175,3 +176,10 @@ def test_many_are_told_by_their_number():
 def test_nothing_to_scale_is_said_and_no_file_is_made_up():
     with pytest.raises(ValueError, match=r"can be scaled in subscription .*; plan free: F1 scales by itself"):
         written(found(sources=[queue("orders")], left_out=["plan free: F1 scales by itself"]), {})
+
+
+def test_a_reason_for_which_nothing_could_be_read_is_told_once():
+    assert list(not_read(["/a: no token: x", "/b: 403", "/c: no token: x"])) == [
+        "/a and 1 more: no token: x",
+        "/b: 403",
+    ]
