@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -49,6 +50,9 @@ TOKEN_MARGIN = 300.0
 
 Settings = Mapping[str, str]
 _Client = TypeVar("_Client")
+
+_lending = Lock()
+"""Of the process's environment, while something is lent to it."""
 
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 
@@ -106,17 +110,23 @@ class IdentityCredential:
         self._tokens: dict[tuple[Any, ...], AccessToken] = {}
 
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
-        lent = {name: value for name, value in self._environment.items() if name not in os.environ}
-        os.environ.update(lent)
-        try:
-            if self._managed:
-                return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
-            if self._client_id:
-                return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
-            return self._sdk.DefaultAzureCredential()
-        finally:
-            for name in lent:
-                os.environ.pop(name, None)
+        if not self._environment:
+            return self._opened()
+        with _lending:  # the doctor's threads open theirs at the same time
+            lent = {name: value for name, value in self._environment.items() if name not in os.environ}
+            os.environ.update(lent)
+            try:
+                return self._opened()
+            finally:
+                for name in lent:
+                    os.environ.pop(name, None)
+
+    def _opened(self) -> DefaultAzureCredential | ManagedIdentityCredential:
+        if self._managed:
+            return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
+        if self._client_id:
+            return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
+        return self._sdk.DefaultAzureCredential()
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         """Asks anew where a service has turned one down, which it says by `claims`."""

@@ -1,7 +1,9 @@
 """App settings become clients; what is wrong is said by name, and never by value."""
 
 import asyncio
+import contextlib
 import os
+import threading
 
 import pytest
 from azure.core.credentials import AccessToken
@@ -221,6 +223,28 @@ async def test_what_the_sdk_is_to_find_in_the_environment_is_there_while_it_look
 
     assert seen == {"IDENTITY_ENDPOINT": "http://localhost:8444", "IDENTITY_HEADER": "of the host"}
     assert "IDENTITY_ENDPOINT" not in os.environ
+
+
+def test_threads_that_open_credentials_at_once_all_find_what_is_lent(monkeypatch):
+    monkeypatch.delenv("IDENTITY_ENDPOINT", raising=False)
+    both, seen = threading.Barrier(2), []
+
+    def look():
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # at once, were it not for the lock
+        seen.append(os.environ.get("IDENTITY_ENDPOINT"))
+
+    monkeypatch.setattr(aio, "DefaultAzureCredential", look)
+    lent = {"IDENTITY_ENDPOINT": "http://localhost:8444"}
+    threads = [threading.Thread(target=IdentityCredential(environment=lent)._open) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert seen == [lent["IDENTITY_ENDPOINT"]] * 2
+    assert not both.n_waiting
+    assert both.broken
 
 
 async def test_concurrent_token_requests_do_not_share_a_credential(recorded):
