@@ -28,7 +28,7 @@ from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_sink
 
-FIRST_ANSWER_WITHIN = 10.0
+FIRST_ANSWER_WITHIN = 30.0
 CLAIM_WITHIN = 30.0
 SAVE_WITHIN = 60.0
 """Seconds for the last checkpoint of a partition."""

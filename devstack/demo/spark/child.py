@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import importlib
 import io
-import os
 import sys
 import tempfile
 import time
@@ -26,14 +25,14 @@ from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import ROOT
 
 LOOK_EVERY = 0.2
-PARTITIONS = ("spark.sql.shuffle.partitions", "spark.default.parallelism")
 SMALL_DATA = {
-    **dict.fromkeys(PARTITIONS, "1"),
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
     # The plans are large and the data small: compiling a plan takes longer than running it once.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",  # a partition or two: nothing to adapt, at a job more for each shuffle
+    "spark.sql.adaptive.enabled": "false",  # there is one partition: nothing to adapt, at a job more for each shuffle
 }
 """Of a session for jobs that are over in seconds."""
 
@@ -115,15 +114,12 @@ def read_results(file: Path) -> list[JobResult]:
 def main(plan: str, file: str, aloud: str = "") -> None:
     """The child: runs what it is told in one session, and adds a line per job to the file.
 
-    `aloud`: on this terminal, on all cores, with as many partitions.
+    `aloud`: in the session that the first job makes, as it makes one for itself, and on this terminal.
     """
-    from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
-
     calls = msgspec.json.decode(plan, type=list[JobCall])
-    if aloud:
-        cores = os.cpu_count() or 1
-        spark_session("demo", extra={**SMALL_DATA, **dict.fromkeys(PARTITIONS, str(cores))})
-    else:
+    if not aloud:
+        from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
+
         spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
     for number, call in enumerate(calls, 1):
         result = _run_aloud(call, f"{number} of {len(calls)}") if aloud else _run(call)

@@ -24,8 +24,9 @@ from spark_jobs.backfill.budget.board import Board, Counts
 from spark_jobs.backfill.budget.shares import LEASE, Shares, SupersededError
 
 ASK_EVERY = 0.5
-"""Seconds between two words of an attempt: eight of them may be lost before its lease ends."""
-ANSWER_WITHIN = 1.0
+"""Seconds between two words of an attempt."""
+ANSWER_WITHIN = 3.0
+"""Seconds: four answers in a row may be lost before a lease ends."""
 _LARGEST = 1 << 20  # bytes of a request
 
 
@@ -183,7 +184,7 @@ class CoordinatorClient:
         await self._session.close()
 
     async def ask(self, ask: Ask) -> Answer:
-        """Raises SupersededError, and UnreachableError when there was no good answer in a second: ask again."""
+        """Raises SupersededError, and UnreachableError when there was no good answer in time: ask again."""
         try:
             async with self._session.post(self._url, data=msgspec.json.encode(ask)) as response:
                 if response.status == 409:

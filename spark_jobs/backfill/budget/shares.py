@@ -14,9 +14,9 @@ import math
 
 from msgspec import Struct
 
-LEASE = 5.0
+LEASE = 15.0
 """Seconds a share may be used without a further word: what a lost executor takes along, and how long a replay may be
-without the driver."""
+without the driver, which on a busy machine does not come to answer for some seconds."""
 WINDOW = 1.0
 """Seconds over which a rate is kept."""
 

@@ -11,6 +11,7 @@ from spark_jobs.backfill import replay as replay_module
 from spark_jobs.backfill import task as module
 from spark_jobs.backfill.budget.board import Counts
 from spark_jobs.backfill.budget.coordinator import Answer, UnreachableError
+from spark_jobs.backfill.budget.shares import LEASE, SupersededError
 from spark_jobs.backfill.task import events_of, replay_partition
 from tests.virtual_time import in_virtual_time
 
@@ -81,6 +82,35 @@ async def test_a_share_that_comes_after_the_tasks_patience_ended_is_told_as_such
 
     with pytest.raises(UnreachableError, match="gave no share of the budget in time"):
         await asking.keep_on()
+
+
+class StarvedClient:
+    """Gives a share; for nine seconds the driver does not come to answer; then a later attempt has begun."""
+
+    def __init__(self):
+        self.asked = 0
+
+    async def ask(self, _ask):
+        self.asked += 1
+        if self.asked == 1:
+            return Answer(amount=10.0, number=1, seconds=LEASE)
+        if self.asked == 5:
+            raise SupersededError
+        await asyncio.sleep(3)
+        raise UnreachableError("no answer in time")
+
+
+@in_virtual_time
+async def test_a_driver_that_is_silent_for_some_seconds_ends_no_task():
+    client = StarvedClient()
+    asking = replay_module._Asking(
+        client, "3", "1.1", SimpleNamespace(look=Counts, take=lambda _answer: None)
+    )
+
+    with pytest.raises(SupersededError):
+        await asking.keep_on()
+
+    assert client.asked == 5
 
 
 def test_rows_become_the_events_the_consumer_would_have_received():
