@@ -1,4 +1,4 @@
-"""Tables as Parquet or Delta, and short texts, wherever Spark reaches: Spark writes them and reads them.
+"""Tables as Parquet or Delta, and short texts: Spark writes them and reads them, wherever it reaches; its Python elsewhere.
 
 No path is looked at to guess what it means: `qualified` asks Spark. See `results` for tables that appear together.
 """
@@ -13,12 +13,14 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.lake import tables
+from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.rows import collected
 
@@ -28,6 +30,7 @@ _Value = TypeVar("_Value")
 
 _NOWHERE = "tidemark-no-such-file"
 _ABSENT = "PATH_NOT_FOUND"
+_NO_FILE_SYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")  # what Hadoop says
 
 # Of the features a Delta table may ask a reader for, those that change nothing for one who reads the files of the log.
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -71,8 +74,22 @@ def qualified(spark: SparkSession, path: str) -> str:
     raise InputError(f"'{path}/{_NOWHERE}' exists; give another folder")
 
 
+def is_pythons(spark: SparkSession, path: str) -> bool:
+    """True for a place in a data lake that Spark has no file system for: Python's tasks write there, and read."""
+    if not is_lake(path):
+        return False
+    try:
+        qualified(spark, path)
+    except InputError as error:
+        # Not where Spark has one that fails: with other rights, another might do what this may not.
+        return any(sign in str(error.__cause__) for sign in _NO_FILE_SYSTEM)
+    return False
+
+
 def local_folder(spark: SparkSession, path: str) -> Path | None:
     """The folder on this machine that Spark means by the path; None where it means one elsewhere."""
+    if is_pythons(spark, path):
+        return None
     scheme, colon, rest = qualified(spark, path).partition(":")
     return Path("/" + rest.lstrip("/")) if colon and scheme == "file" else None
 
@@ -88,6 +105,9 @@ def _line(error: Exception) -> str:
 
 def write_line(spark: SparkSession, line: str, path: str) -> None:
     """Writes one line of text as the folder `path`, over what is there: the line is there whole, or nothing is."""
+    if is_pythons(spark, path):
+        tables.write_line(line, path)
+        return
     spark.createDataFrame([(line,)], "value string").coalesce(1).write.mode("overwrite").text(path)
 
 
@@ -97,13 +117,17 @@ def read_lines(spark: SparkSession, path: str, kind: type[_Value], *, what: str,
     Raises JobError where Spark cannot read them, and with the advice for what is none.
     """
     try:
-        rows = collected(spark.read.option("recursiveFileLookup", "true").text(path))
+        if is_pythons(spark, path):
+            lines = tables.read_lines(path)
+        else:
+            found = collected(spark.read.option("recursiveFileLookup", "true").text(path))
+            lines = [row.value for row in found]
     except SPARK_ERRORS as error:
         if isinstance(error, AnalysisException) and error.getCondition() == _ABSENT:
             return []
         raise JobError(f"{path} cannot be read: {_line(error)}") from error
     try:
-        return [msgspec.json.decode(row.value, type=kind) for row in rows]
+        return [msgspec.json.decode(line, type=kind) for line in lines]
     except msgspec.DecodeError as error:
         raise JobError(f"{path} holds what is no {what}: {error}; {advice}") from error
 
@@ -131,6 +155,10 @@ def write_table(
     if fmt == "delta":
         _write_delta(frame, path, partition_by, only)
         return
+    if is_pythons(frame.sparkSession, path):
+        paths = [row.path for row in collected(tables.added(frame, path, partition_by))]
+        tables.replace_others(path, paths, frame.schema, partition_by=partition_by, only=only)
+        return
     writer = frame.write.mode("overwrite").partitionBy(*partition_by)
     if only is not None:
         writer = writer.option("partitionOverwriteMode", "dynamic")
@@ -153,6 +181,8 @@ def read_table(
     check_format(fmt)
     given = [paths] if isinstance(paths, str) else list(paths)
     try:
+        if fmt == "parquet" and is_pythons(spark, given[0]):
+            return tables.read_table(spark, given)
         if fmt == "parquet":
             return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
         if has_delta(spark):
@@ -174,7 +204,7 @@ def is_delta(spark: SparkSession, path: str) -> bool:
     """True where the table at `path` is one of Delta Lake: it has a log."""
     try:
         _ = spark.read.text(f"{path.rstrip('/')}/_delta_log").schema
-    except PySparkException:
+    except SPARK_ERRORS:
         return False
     return True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs.platform.classic import copy_with_spark
-from spark_jobs.platform.output import local_folder, qualified
+from spark_jobs.platform.output import is_pythons, local_folder, qualified
 from spark_jobs.platform.progress import console
 from spark_jobs.reports.report import Report, tell_next
 from spark_jobs.sources.files.input_files import Folder
@@ -19,18 +19,19 @@ def write_report(spark: SparkSession, report: Report, folder: str) -> str:
     run next is told on the terminal.
 
     Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
-    to `Folder`, as it does reading. Where that cannot, the page is put below the working folder, and a line says so.
+    to `Folder`, as it does reading; so is a place that Spark has no file system for. Where that cannot, the page is put below the working folder, and a line says so.
     """
     tell_next(report, console)
     here = local_folder(spark, folder)
     if here is not None:
         return str(report.write(here))
-    url = qualified(spark, folder)
+    pythons = is_pythons(spark, folder)
+    url = folder if pythons else qualified(spark, folder)
     with tempfile.TemporaryDirectory() as scratch:
         page = report.write(Path(scratch))
         try:
             for file in sorted(Path(scratch).iterdir()):
-                if not copy_with_spark(spark, file, f"{url}/{file.name}"):
+                if pythons or not copy_with_spark(spark, file, f"{url}/{file.name}"):
                     Folder(url).write(file.name, file.read_bytes())
         # Of whatever kind: each file system has errors of its own, and the tables are there already.
         except Exception as error:  # noqa: BLE001

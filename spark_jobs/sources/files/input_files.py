@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import msgspec
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
+from spark_jobs.lake.file_systems import file_system, protocol_of
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.sources.files.path_times import Look, Wanted
 
 _WINDOW = 1 << 18  # bytes looked through at a time for a mark
 _UNPACKED = 8  # times its size, about, is what JSON and CSV in gzip are
-
-LAKE = {"abfs", "abfss", "az"}
 
 LOCAL = {"file", "local"}
 REASON = ".reason.json"
@@ -85,16 +83,8 @@ class Folder:
 
     def __init__(self, url: str, storage: Mapping[str, Any] | None = None) -> None:
         self.url = mounted(url.rstrip("/") or "/")
-        protocol = self.url.partition("://")[0] if "://" in self.url else "file"
-        options = dict(storage or ({"anon": False} if protocol in LAKE else {}))
-        try:
-            self.system, self.root = url_to_fs(self.url, **options)
-        except (ImportError, ValueError) as error:
-            raise InputError(
-                f"'{url}' cannot be opened: {error}; accepted: a local folder, or abfss://container@account.dfs.core."
-                "windows.net/path with `pip install tidemark[data-lake]`"
-            ) from error
-        self.is_local = protocol in LOCAL
+        self.system, self.root = file_system(self.url, storage)
+        self.is_local = protocol_of(self.url) in LOCAL
 
     def find(self, ending: str, look: Look | None = None) -> list[FoundFile]:
         """Files below the folder (or the file that it is) whose names end so, by name; `look` says which folders to list,

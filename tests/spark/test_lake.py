@@ -1,0 +1,72 @@
+"""A container that Spark has no file system for: its tasks write tables there through fsspec, and read them."""
+
+from datetime import UTC, datetime
+
+import pytest
+from azure.storage.blob import BlobServiceClient
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from spark_jobs.errors import InputError
+from spark_jobs.platform.output import is_delta, is_pythons, local_folder
+from spark_jobs.platform.results import Results, result_table
+from spark_jobs.reports.report import Report
+from spark_jobs.reports.report_files import write_report
+
+AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def container(spark, azurite, monkeypatch):
+    """Its URL. The tasks, too, find its account in their environment."""
+    name = "AZURE_STORAGE_CONNECTION_STRING"
+    monkeypatch.setenv(name, azurite)
+    monkeypatch.setitem(spark.sparkContext.environment, name, azurite)
+    with BlobServiceClient.from_connection_string(azurite) as service:
+        service.create_container("spark-lake")
+        yield "az://spark-lake"
+        service.delete_container("spark-lake")
+
+
+def blobs(azurite, ending):
+    with BlobServiceClient.from_connection_string(azurite) as service:
+        return [
+            name
+            for name in service.get_container_client("spark-lake").list_blob_names()
+            if name.endswith(ending)
+        ]
+
+
+@pytest.mark.wire
+def test_the_results_of_runs_are_in_a_container(spark, azurite, container, tmp_path):
+    out = f"{container}/jobs/out"
+    rows = spark.range(6, numPartitions=2).select(
+        "id", F.lit(AT).alias("at"), F.concat(F.lit("2026-11-2"), F.col("id") % 2).alias("day")
+    )
+    assert is_pythons(spark, out)
+    assert is_pythons(spark, "abfss://spark-lake@devstoreaccount1.dfs.core.windows.net/out")
+    assert not is_pythons(spark, str(tmp_path))
+    assert local_folder(spark, out) is None
+    assert not is_delta(spark, out)
+    with pytest.raises(InputError, match="no run has finished"):
+        result_table(spark, out, "gauges")
+
+    for run in range(4):  # the fourth writes over the second
+        results = Results.begin(spark, out, job="test", fmt="parquet")
+        results.write("gauges", rows.where(F.col("id") >= run))
+        results.write("nothing", rows.where("id > 10"))
+        sources = {f"2026-11-2{n}": str(run if n else 0) for n in range(2)}
+        results.write_days("days", rows.drop("day"), F.concat(F.lit("2026-11-2"), F.col("id") % 2), sources)
+        results.publish()
+
+    gauges = result_table(spark, out, "gauges")
+    assert gauges.schema.simpleString() == rows.schema.simpleString()
+    assert sorted(tuple(row) for row in gauges.collect()) == sorted(
+        tuple(row) for row in rows.where("id >= 3").collect()
+    )
+    nothing = result_table(spark, out, "nothing")
+    assert (nothing.schema, nothing.count()) == (gauges.schema, 0)
+    assert sorted(row.id for row in result_table(spark, out, "days").collect()) == [*range(6)]
+    assert len([each for each in blobs(azurite, ".parquet") if "/b/gauges/" in each]) <= 2
+
+    page = write_report(spark, Report("Test", "of a lake"), out)
+    assert [page.rpartition("/")[2]] == [each.rpartition("/")[2] for each in blobs(azurite, ".html")]
