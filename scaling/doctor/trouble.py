@@ -45,6 +45,8 @@ def story_of(error: Exception) -> str:
     """In words; the error of an adapter of ours is a sentence, of another one its kind belongs to it."""
     if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
         return identity_story(error)
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
     words = (
         words_of(error)
         if isinstance(error, (*_OURS, ConfigError, SettingsError, TriedError))

@@ -227,6 +227,7 @@ def test_a_collector_that_gave_up_in_time_is_silent():
 
 def test_a_story_without_words_has_its_kind():
     assert story_of(CollectError("")) == "CollectError"
+    assert story_of(TimeoutError()) == "no answer in time"
     assert story_of(KeyError("status")) == "KeyError: 'status'"
     assert story_of(CollectError("queue 'orders': does not exist")) == "queue 'orders': does not exist"
 
