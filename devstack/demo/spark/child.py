@@ -29,7 +29,9 @@ SMALL_DATA = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     # The plans are large and the data small: compiling a plan takes longer than running it once.
-    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+    # To check the classes of Spark, as of code that is not trusted, is a sixth of what its start takes.
+    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",  # there is one partition: nothing to adapt, at a job more for each shuffle
