@@ -142,15 +142,19 @@ def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[floa
 
 
 def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    from spark_jobs.platform.output import move_files
+    from spark_jobs.platform.session import WORK_IN_PYTHON
     from spark_jobs.sources.registration import spark_session
     from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
     from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
 
-    spark = spark_session("benchmark", cores=cores)
+    spark = spark_session("benchmark", cores=cores, extra=WORK_IN_PYTHON)
     started = cpu_seconds(), time.perf_counter()
     windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
-    made = made_of_files(spark.read.parquet(str(data)), windows=windows).persist()
-    gauges_of_files(made, windows).write.parquet(f"{result}.parquet")
+    folder = result.with_suffix(".part")
+    made = made_of_files(spark.read.parquet(str(data)), folder, windows=windows)
+    assert made is not None
+    move_files(gauges_of_files(spark, made, folder, windows), Path(f"{result}.parquet"))
     return started
 
 

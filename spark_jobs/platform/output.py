@@ -165,6 +165,14 @@ def write_table(
     writer.parquet(path)
 
 
+def move_files(files: Sequence[str], folder: Path) -> None:
+    """Makes Parquet files of this machine the table in the folder, over what is there. They are on the same disk."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in files:
+        Path(file).replace(folder / Path(file).name)
+
+
 def read_table(
     spark: SparkSession,
     paths: Sequence[str] | str,

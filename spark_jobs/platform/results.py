@@ -5,9 +5,9 @@ table is. Readers begin with the manifest. So a run that fails or is killed, at 
 finished run left, and nobody meets the tables of two runs side by side.
 
 Each table has two places, `a` and `b`; a run writes to the one that the manifest does not name, over what is there. The
-manifest has two places in the same way, and the one with the greater number of a run counts. So nothing is renamed or
-deleted, and Spark alone writes: it is all the same whether the folder is on this disk or in a lake, and which rights
-Python has there. Two runs must not write to one folder at the same time; the one that ends last is refused.
+manifest has two places in the same way, and the one with the greater number of a run counts. So nothing that is read is
+renamed or deleted, and but for folders of this machine (`take`) Spark alone writes: it is all the same whether the folder
+is on this disk or in a lake, and which rights Python has there. Two runs must not write to one folder at the same time; the one that ends last is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -112,6 +113,21 @@ class Results:
             part = Part(f"{self._place(name, WHOLE)}/{name}")
             output.write_table(frame, f"{self.folder}/{part.path}")
         self.new.tables[name], self.schemas[name] = {WHOLE: part}, frame.schema
+
+    def own_folder(self, name: str) -> Path | None:
+        """A folder of this machine for files that become the table with `take`; None where the results are not on it."""
+        folder = output.local_folder(self.spark, self.folder)
+        return None if folder is None else folder / f".{name}.part"
+
+    def take(self, name: str, files: Sequence[str]) -> bool:
+        """Makes Parquet files the whole table, by moving them; False where the table has to be written by Spark."""
+        folder = output.local_folder(self.spark, self.folder)
+        if self.new.format != "parquet" or folder is None:
+            return False
+        part = Part(f"{self._place(name, WHOLE)}/{name}")
+        output.move_files(files, folder / part.path)
+        self.new.tables[name] = {WHOLE: part}
+        return True
 
     def kept(self, name: str) -> dict[str, Part]:
         """By day, what the last run left of a table and this one may keep."""

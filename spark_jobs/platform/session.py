@@ -37,9 +37,18 @@ _LOCAL: dict[str, str] = {
     # Throughput counts here, pauses do not. A job lives for a minute or some: of what Java compiles after the usual
     # number of calls, most is never called so often again. Four times as many: a quarter of the processor time less.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:CompileThresholdScaling=4",
+    # Spark's own workers compile pyspark anew in every session.
+    "spark.python.daemon.module": "spark_jobs.platform.worker_daemon",
     # More tasks than the default's 128 MB give: both cores end together, and each task's groups fit its memory.
     "spark.sql.files.maxPartitionBytes": "32m",
 }
+
+WORK_IN_PYTHON = {"spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""For `extra`, where Java only hands out tasks: most of its processor time is compiling, and half of that is for loops that
+run for minutes.
+"""
+
+_OF_THE_LAUNCHER = WORK_IN_PYTHON["spark.driver.defaultJavaOptions"]
 
 SHUFFLE_PARTITIONS_PER_CORE = 4  # 200 in all, the default, is for clusters: a file per partition and task
 
@@ -99,6 +108,9 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
     _hush_pandas()
     # Executors' Python is this one, also where PATH has another.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault(
+        "SPARK_LAUNCHER_OPTS", _OF_THE_LAUNCHER
+    )  # a Java of its own finds out how Java is to be started
     scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = Path(__file__).parent / "log4j2.properties"

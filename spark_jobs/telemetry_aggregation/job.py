@@ -27,6 +27,7 @@ from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
+from spark_jobs.platform.session import WORK_IN_PYTHON
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -37,7 +38,7 @@ from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
-from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files, states_in
+from spark_jobs.telemetry_aggregation.sample_files import read_samples
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 
@@ -113,15 +114,18 @@ def latest(settings: Settings) -> int:
 def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
-    made: DataFrame | None = None
+    files: list[str] = []
+    states: States
     quality: list[Quality] = []
     with ExitStack() as used:
         for dataset in datasets(settings):
             frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
             with watch(spark, f"reading {dataset.name}"):
                 if dataset.name == "metrics":  # as many as there are: aggregated where they are read
-                    made, counts = _made_of_samples(frame, settings, used)
-                    states: States = {}
+                    limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
+                    bounds = settings.since, settings.until, limit
+                    folder = results.own_folder("gauges")
+                    files, states, counts = read_samples(frame, folder, used, *bounds)
                 else:
                     given = between(frame, "at", settings.since, settings.until)
                     kept, newest, counts = _kept(dataset, given, latest(settings), used)
@@ -130,8 +134,9 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
             for name, part in states.items():
                 parts[name].append(part)
         made_tables = tables_of(parts, settings)
-        if made is not None:  # of series that no other input has: those of consumers have parts
-            of_files = gauges_of_files(made)
+        if files and ("gauges" in made_tables or not results.take("gauges", files)):
+            # Of series that no other input has: those of consumers have parts.
+            of_files = spark.read.parquet(*(f"file:{file}" for file in files))
             other = made_tables.get("gauges")
             made_tables["gauges"] = of_files if other is None else of_files.unionByName(other)
         for name, table in made_tables.items():
@@ -169,21 +174,6 @@ def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tu
     counts: dict[str, int] = seen.get
     twice = counts["read"] - counts["invalid"] - counts["ahead"] - row.kept
     return kept, row.newest, (counts["read"], twice, 0, counts["ahead"], counts["invalid"])
-
-
-def _made_of_samples(frame: DataFrame, settings: Settings, used: ExitStack) -> tuple[DataFrame, Counts]:
-    """As `_kept`, but already as `made_of_files`."""
-    limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
-    until = limit if settings.until is None else min(settings.until, limit)
-    made = used.enter_context(cached(made_of_files(frame, settings.since, until)))
-    # Files tell the times they hold, so there is next to nothing to read for this.
-    ahead = between(frame, "at", max(settings.since or limit, limit), settings.until).count()
-    [row] = collected(
-        states_in(made).agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid")))
-    )
-    if not row.samples:
-        raise InputError("--metrics holds no valid record in the time asked for")
-    return made, (row.samples + row.copies + row.invalid + ahead, row.copies, 0, ahead, row.invalid)
 
 
 def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:
@@ -390,7 +380,8 @@ def command(
         currency=currency,
         allow=read_limits(allow or (), GATES),
     )
-    spark = spark_session(NAME, cores=cores, memory=memory)
+    in_python = WORK_IN_PYTHON if not (telemetry or decisions or checkpoint) else None
+    spark = spark_session(NAME, cores=cores, memory=memory, extra=in_python)
     typer.echo(run(spark, settings))
 
 

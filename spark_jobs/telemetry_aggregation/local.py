@@ -28,7 +28,7 @@ from spark_jobs.platform.gates import check, exceeded, read_limits
 from spark_jobs.telemetry_aggregation import stretch
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
-from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span
+from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span, count_within
 
 TEXTS = ["window", "subject", "part", "metric"]
 GATES = ("ahead", "invalid", "duplicates")
@@ -151,16 +151,6 @@ def _fits(schema: pa.Schema, name: str) -> bool:
     if name == "value":
         return bool(pa.types.is_floating(kind))
     return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
-
-
-def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
-    """How many samples are of a time within the bounds; next to nothing is read where the groups tell that."""
-    count = 0
-    for group in stretch.whole(groups, bounds).groups:
-        table = pq.ParquetFile(group.file).read_row_group(group.number, columns=["at"])
-        at = table.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
-        count += int(np.count_nonzero((at >= bounds.begin) & (at < bounds.end)))
-    return count
 
 
 class _Tables:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -29,8 +30,9 @@ from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, Finished, fini
 
 COLUMNS = ("target", "metric", "at", "value")
 
-ROWS_PER_STRETCH = 8_000_000
-"""Where several read at the same time: enough for each of some cores, and not many row groups are read twice."""
+ROWS_PER_STRETCH = 4_000_000
+"""Where several read at the same time: enough for each of some cores, all of which end at about the same time, and not many
+row groups are read twice."""
 
 ROWS_TOGETHER = 1_000_000
 """Rows from which whole hours are finished."""
@@ -139,6 +141,16 @@ def stretches(groups: Iterable[RowGroup], bounds: Span) -> list[Stretch] | None:
     found = [whole(groups, Span(*pair)) for pair in pairwise([*cuts, bounds.end])]
     read = sum(each.rows for stretch in found for each in stretch.groups)
     return None if read > READ_AT_MOST * sum(each.rows for each in groups) else found
+
+
+def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
+    """How many samples are of a time within the bounds; next to nothing is read where the groups tell that."""
+    count = 0
+    for group in whole(groups, bounds).groups:
+        table = pq.ParquetFile(group.file).read_row_group(group.number, columns=["at"])
+        at = table.column("at").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).drop_null().to_numpy()
+        count += int(np.count_nonzero((at >= bounds.begin) & (at < bounds.end)))
+    return count
 
 
 # -- what is made of them

@@ -20,7 +20,7 @@ from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
-from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation import job, sample_files
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauge_states, gauges
 from spark_jobs.telemetry_aggregation.incremental import (
@@ -33,6 +33,7 @@ from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
+from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
@@ -132,6 +133,22 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
     quality = result_table(spark, str(tmp_path / "out"), "quality").collect()
     assert [("metrics", len(samples) + 203, 200, 0, 1, 2)] == quality
     assert "Backlogs" in Path(str(told.value).rpartition("report: ")[2]).read_text()
+
+
+def test_more_hours_than_the_driver_takes_are_made_by_tasks_with_the_same_digits(
+    spark, tmp_path, monkeypatch
+) -> None:
+    samples = spark.createDataFrame(rows_of(METRICS, random_samples(random.Random(2), 500)), METRICS)
+    samples.write.parquet(str(tmp_path / "in"))
+    made = made_of_files(spark.read.parquet(str(tmp_path / "in")), tmp_path / "left")
+    by_driver = gauges_of_files(spark, made, tmp_path / "left")
+
+    monkeypatch.setattr(sample_files, "STATES_AT_ONCE", 0)
+    by_tasks = gauges_of_files(spark, made, tmp_path / "left")
+
+    one, other = (spark.read.parquet(*files) for files in (by_driver, by_tasks))
+    assert set(by_driver) - set(by_tasks)
+    assert sorted(one.collect()) == sorted(other.collect())
 
 
 def random_telemetry(rng: random.Random) -> list[dict]:

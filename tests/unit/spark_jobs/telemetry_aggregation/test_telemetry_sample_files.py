@@ -3,6 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation import local, sample_files, stretch
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES, WINDOWS
-from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, STATES, states_of, windows_of
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES
+from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, states_of, windows_of
 from spark_jobs.telemetry_aggregation.stretch import FOR_EVER, ROWS_PER_STRETCH, RowGroup, Span, stretches
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
@@ -60,29 +61,41 @@ def write(path, rows, row_group_size=100, schema=SCHEMA, **options):
 
 
 def read(*files, bounds=FOR_EVER):
-    """What all tasks make, without the finished rows: the states; and the tasks."""
+    """What all tasks leave: the states, what they tell, and the tasks."""
     groups = sample_files._row_groups_of(Frame(*files))
     tasks = stretches(groups, Span(*bounds))
-    made = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks))
-    states = made.filter(made.column("window").is_null())
-    return states, tasks
+    folder = files[0].parent / f".{uuid4().hex}"
+    folder.mkdir()
+    left = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks, folder))
+    states = [pq.read_table(file) for file in left.column("states").to_pylist() if file]
+    return pa.concat_tables(states), left, tasks
 
 
 def numbers_of(tasks):
     return pa.record_batch([pa.array(range(len(tasks)))], ["id"])
 
 
-def rows_of(*files, bounds=FOR_EVER):
-    """The table GAUGES, as tasks and the last step make it."""
-    tasks = stretches(sample_files._row_groups_of(Frame(*files)), Span(*bounds))
-    made = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks))
-    finished = made.column("window").is_valid()
-    states = made.filter(made.column("window").is_null())
-    states = pa.table([states.column(field.name).cast(field.type) for field in STATES], schema=STATES)
-    wider = {name: width for name, width in WINDOWS.items() if width > MINUTE}
-    return sorted_rows(
-        pa.concat_tables([made.filter(finished).select(ROWS.names), windows_of(states, wider).cast(ROWS)])
-    )
+class Session:
+    """As much of a Spark session as is asked where tasks are done at once, one after the other."""
+
+    def range(self, _begin, end, _step, _tasks):
+        self._numbers = pa.record_batch([pa.array(range(end))], ["id"])
+        return self
+
+    def mapInArrow(self, work, _schema):  # noqa: N802 - Spark's name
+        self.left = pa.Table.from_batches(work([self._numbers])).to_pylist()
+        return self
+
+
+def rows_of(*files):
+    """The table GAUGES, as tasks and the last step leave it in files."""
+    frame, folder = Frame(*files), files[0].parent / f".{uuid4().hex}"
+    frame.sparkSession = Session()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sample_files, "collected", lambda frame: [SimpleNamespace(**row) for row in frame.left])
+        made = sample_files.made_of_files(frame, folder)
+    left = sample_files.gauges_of_files(frame.sparkSession, made, folder)
+    return sorted_rows(pa.concat_tables([pq.read_table(file).cast(ROWS) for file in left]))
 
 
 def sorted_rows(table):
@@ -131,10 +144,11 @@ def test_tasks_of_files_give_the_windows_of_all_their_rows(tmp_path):
     again = rows[440:520]  # over the end of a task
     files = [write(tmp_path / "a.parquet", rows), write(tmp_path / "b.parquet", again)]
 
-    states, tasks = read(*files)
+    states, left, tasks = read(*files)
 
     assert len(tasks) > 3
     assert rows_of(*files) == whole([*rows, *again])
+    assert sum(left.column("copies").to_pylist()) == len(again)
     assert sum(states.column("copies").to_pylist()) == len(again)
 
 
@@ -193,19 +207,19 @@ def test_samples_without_a_time_or_a_name_are_counted_once_wherever_tasks_are_cu
     rows[700] = (None, "backlog", rows[700][2], 1.0)
     rows.insert(240, ("plan", "backlog", rows[239][2] + timedelta(microseconds=1), float("nan")))
 
-    states, tasks = read(write(tmp_path / "a.parquet", rows, row_group_size=130))
+    _states, left, tasks = read(write(tmp_path / "a.parquet", rows, row_group_size=130))
 
     assert len(tasks) > 3
     assert sum(len(task.groups) for task in tasks) > len(range(0, 1001, 130))
-    assert sum(states.column("invalid").to_pylist()) == 4
-    assert sum(states.column("samples").to_pylist()) == 997
+    assert sum(left.column("invalid").to_pylist()) == 4
+    assert sum(left.column("samples").to_pylist()) == 997
 
 
 def test_bounds_leave_out_what_is_not_within(tmp_path):
     file = write(tmp_path / "a.parquet", in_order_of_time(600))
     begin = micros(START + timedelta(seconds=130))
 
-    states, _ = read(file, bounds=(begin, begin + 2_000_000))
+    states, _, _ = read(file, bounds=(begin, begin + 2_000_000))
 
     assert states.column("samples").to_pylist() == [2]
     assert states.column("first_at").cast(pa.int64()).to_pylist() == [begin]
@@ -222,7 +236,7 @@ def test_other_units_and_types_of_the_same_are_read(tmp_path):
     )
     rows = [(value, at, metric, target) for target, metric, at, value in in_order_of_time(60)]
 
-    states, _ = read(write(tmp_path / "a.parquet", rows, schema=schema))
+    states, _, _ = read(write(tmp_path / "a.parquet", rows, schema=schema))
 
     assert states.column("samples").to_pylist() == [60]
     assert states.column("minute").to_pylist() == [micros(START)]  # the hour's
@@ -263,7 +277,7 @@ def test_a_shuffled_file_is_one_tasks(tmp_path):
     rows = in_order_of_time(300)
     random.Random(1).shuffle(rows)
 
-    states, _ = read(write(tmp_path / "a.parquet", rows))
+    states, _, _ = read(write(tmp_path / "a.parquet", rows))
 
     assert sum(states.column("samples").to_pylist()) == 300
     assert states.column("first").to_pylist() == [0.0]

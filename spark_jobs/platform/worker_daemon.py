@@ -1,0 +1,14 @@
+"""The process that Spark's Python workers are forked from, in local mode.
+
+Spark puts its own archive of pyspark in front of the package that is installed. Python keeps nothing compiled of what is in
+archives: a second of processor time in every session, for the same source.
+"""
+
+import sys
+
+sys.path.sort(key=lambda path: path.endswith("pyspark.zip"))  # to the end; the others stay as they are
+
+from pyspark.daemon import manager
+
+if __name__ == "__main__":
+    manager()
