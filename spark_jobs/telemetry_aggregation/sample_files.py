@@ -134,7 +134,7 @@ def gauges_of_files(
         return made.rows
     if made.waiting <= STATES_AT_ONCE:
         states = pa.concat_tables(map(pq.read_table, made.states))
-        with _File(folder) as file:
+        with _File(folder, _OF_SPARK) as file:
             file.write(tables.windows_of(states, wider))
         return [*made.rows, str(file.path)]
     states = spark.read.schema(STATES).parquet(*(f"file:{each}" for each in made.states))
@@ -173,7 +173,8 @@ def _made(
 def _left(task: stretch.Stretch, folder: Path, windows: Collection[str]) -> dict[str, object]:
     """Makes the rows and states of a task; as LEFT."""
     told = dict.fromkeys(("waiting", "samples", "copies", "invalid"), 0)
-    with _File(folder) as rows, _File(folder, compression="none", use_dictionary=False) as states:
+    states_file = _File(folder, {}, compression="none", use_dictionary=False)
+    with _File(folder, _OF_SPARK) as rows, states_file as states:
         for made in stretch.made(task, Series(), windows=windows):
             rows.write(made.rows)
             told["invalid"] += made.invalid
@@ -189,10 +190,10 @@ def _left(task: stretch.Stretch, folder: Path, windows: Collection[str]) -> dict
 class _File:
     """A Parquet file of a name that no other has, which is there when something has been written."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, str], **options: object) -> None:
         self.path = folder / f"{uuid4().hex}.parquet"
         self.there = False
-        self._options = options
+        self._about, self._options = dict(about), options
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
@@ -202,8 +203,8 @@ class _File:
         if not len(table):
             return
         if self._writer is None:
-            schema = table.schema if "minute" in table.column_names else table.schema.with_metadata(_OF_SPARK)
-            self._writer = pq.ParquetWriter(self.path, schema, store_schema=False, **self._options)
+            self._writer = pq.ParquetWriter(self.path, table.schema, store_schema=False, **self._options)
+            self._writer.add_key_value_metadata(self._about)
             self.there = True
         self._writer.write_table(table)
 
