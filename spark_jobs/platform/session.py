@@ -38,7 +38,7 @@ _LOCAL: dict[str, str] = {
     # number of calls, most is never called so often again. Four times as many: a quarter of the processor time less.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:CompileThresholdScaling=4",
     # Spark's own workers compile pyspark anew in every session.
-    "spark.python.daemon.module": "spark_jobs.platform.worker_daemon",
+    "spark.python.daemon.module": "spark_jobs.worker_daemon",
     # More tasks than the default's 128 MB give: both cores end together, and each task's groups fit its memory.
     "spark.sql.files.maxPartitionBytes": "32m",
 }
