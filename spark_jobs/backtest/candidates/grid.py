@@ -238,7 +238,7 @@ class Targets:
         """
         found: list[Candidate] = []
         if not first:
-            only = {**self._tree, "targets": {target: self._tree["targets"][target]}}
+            only = {**self._tree, "targets": self._followed(target) | {target: self._tree["targets"][target]}}
             shared = Shared(self._name, self._lines, self._settings)
             found.append(Candidate(BASELINE, self._built(target, only, shared)))
         problems: dict[str, Problem] = {}
@@ -272,9 +272,23 @@ class Targets:
         own = [s for s in variant.settings if s.path != (variation.SETTING,)]
         schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (variation.SETTING,)}
         shared = Shared(where, {}, _Lenient({**self._settings, **schedule}))
-        spec = self._built(target, {"version": 1, "targets": {target: variation.applied(table, own)}}, shared)
+        tables = self._followed(target) | {target: variation.applied(table, own)}
+        spec = self._built(target, {"version": 1, "targets": tables}, shared)
         changes = {**variant.tables, **{".".join(s.path): s.value for s in variant.settings}}
         return Candidate(variant.name, spec, changes)
+
+    def _followed(self, target: str) -> dict[str, Any]:
+        """The tables, defaults included, of targets that this one follows, directly or by another."""
+        defaults = self._tree.get("defaults", {})
+        targets, found, left = self._tree["targets"], dict[str, Any](), [target]
+        while left:
+            metrics = targets[left.pop()].get("metrics", {})
+            for metric in metrics.values() if isinstance(metrics, dict) else ():
+                other = metric.get("target") if isinstance(metric, dict) else None
+                if isinstance(other, str) and other in targets and other not in found:
+                    found[other] = settings_reader.merged(defaults, targets[other])
+                    left.append(other)
+        return found
 
     def _built(self, target: str, tree: Mapping[str, Any], shared: Shared) -> PolicySpec:
         return _bare(build_config(tree, shared, plug_ins=self._plug_ins).policies[target].spec)

@@ -458,6 +458,34 @@ def test_every_combination_becomes_a_policy_of_the_products_own_reader():
     assert found[1].changes == {"rules.queue.scale_out_above": 300, "out.cooldown": "1m"}
 
 
+def test_a_target_that_follows_another_one_has_candidates_too():
+    text = (
+        CONFIG
+        + """
+[targets.follower]
+resource_id = "%OTHER_ID%"
+maximum = 10
+[targets.follower.metrics.backlog]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "orders"
+[targets.follower.metrics.others]
+collector = "target_capacity"
+target = "plan"
+[[targets.follower.rules]]
+type = "threshold"
+metric = "others"
+scale_out_above = 5
+scale_in_below = 2
+"""
+    )
+    plan = read_grid(MODEL + "[vary]\nminimum = [2, 3]\n", name="grid.toml")
+
+    found = targets(text).candidates("follower", plan)
+
+    assert [each.name for each in found] == ["baseline", "minimum=2", "minimum=3"]
+
+
 def test_what_is_sent_to_workers_has_the_settings_that_decide_and_no_others():
     text = CONFIG.replace("above = 500", 'above = "%LIMIT%"')
     settings = {"LIMIT": "70 * instances", "COLLECT_SCHEDULE": "*/30 * * * * *", "BUS_KEY": "a secret"}
