@@ -308,12 +308,12 @@ def _tell(found: page.Findings, path: str) -> None:
     )
     if not found.events_total:
         console.print("there are no events in the time asked for: nothing was compared", style="bold yellow")
-    if found.yet_to_come:
-        console.print(found.yet_to_come, style="yellow")
     console.print(
         f"{found.events_total:,} events: {told or 'none'}; {found.duplicates_total:,} settled twice; "
         f"{found.missing:,} sequence numbers missing"
     )
+    if found.yet_to_come:
+        console.print(found.yet_to_come, style="yellow")
     gate, colour = ("closed", "red") if found.closed else ("open", "green")
     console.print(f"gate {gate}", style=f"bold {colour}")
     console.print(f"report: {path}")
