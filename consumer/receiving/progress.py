@@ -47,8 +47,7 @@ class Progress:
 
     def skips(self, events: Sequence[Event]) -> bool:
         """Whether sequence numbers are missing up to the last of the next events."""
-        before = self.delivered if self._continues else events[0].sequence_number - 1
-        return events[-1].sequence_number - before > len(events)
+        return events[-1].sequence_number - self._place_before(events) > len(events)
 
     def before_gap(self, events: Sequence[Event]) -> int | None:
         """How many of the next events to hand over before another link is asked for what is missing behind them; None
@@ -66,7 +65,7 @@ class Progress:
 
     def _first_gap(self, events: Sequence[Event]) -> tuple[int, int | None]:
         """The number before the first one that is missing, and how many of the events come before it."""
-        place = self.delivered if self._continues else events[0].sequence_number - 1
+        place = self._place_before(events)
         for index, event in enumerate(events):
             if event.sequence_number > place + 1:
                 return place, index
@@ -78,6 +77,10 @@ class Progress:
         if not self._continues:
             return None
         return expired(self.delivered, state, [event.sequence_number for event in events])
+
+    def _place_before(self, events: Sequence[Event]) -> int:
+        """The number that the first of the next events is to follow."""
+        return self.delivered if self._continues else events[0].sequence_number - 1
 
     @property
     def _continues(self) -> bool:

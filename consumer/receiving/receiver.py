@@ -209,8 +209,10 @@ class HubReceiver(Hub):
         if not fresh:
             return True
         progress.measure(fresh)
-        await self._explain_gaps(progress, fresh)
-        gap = self._doubtful(progress, fresh)
+        gap = None
+        if progress.skips(fresh):
+            await self._explain_gaps(progress, fresh)
+            gap = self._doubtful(progress, fresh)
         handed = fresh[:gap]
         if handed:
             self._statistics.received += len(handed)
@@ -234,7 +236,7 @@ class HubReceiver(Hub):
         nothing is handed over, since a gap may be one that the consumer must not go past.
         """
         failures = 0
-        while progress.skips(events):
+        while True:
             try:
                 state = await self.state(progress.partition)
             except UnavailableError as error:
