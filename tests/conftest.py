@@ -6,6 +6,7 @@ for the properties in every run.
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,10 @@ from tests.virtual_time import virtual_time
 os.environ["COLUMNS"] = "200"
 for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(variable, None)
+
+# A shell starts jobs in the background deaf to SIGINT, and what they start is born deaf as well; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = "tests/spark/"
 

@@ -119,31 +119,39 @@ def main(plan: str, file: str, aloud: str = "") -> None:
     `aloud`: in the session that the first job makes, as it makes one for itself, and on this terminal.
     """
     calls = msgspec.json.decode(plan, type=list[JobCall])
+    commands = [_command(call) for call in calls]  # before Java starts, which takes the longest
     if not aloud:
         from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
 
         spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
-    for number, call in enumerate(calls, 1):
-        result = _run_aloud(call, f"{number} of {len(calls)}") if aloud else _run(call)
+    for number, (call, command) in enumerate(zip(calls, commands, strict=True), 1):
+        result = _run_aloud(call, command, f"{number} of {len(calls)}") if aloud else _run(call, command)
         with Path(file).open("ab") as results:
             results.write(msgspec.json.encode(result) + b"\n")
 
 
-def _run_aloud(call: JobCall, place: str) -> JobResult:
+def _command(call: JobCall) -> Callable[..., None]:
+    from spark_jobs.cli import JOBS  # noqa: PLC0415 - the demo's process needs none of it
+
+    command: Callable[..., None] = importlib.import_module(JOBS[call.job]).command
+    return command
+
+
+def _run_aloud(call: JobCall, command: Callable[..., None], place: str) -> JobResult:
     console = Console()
     console.rule(f"[bold]{place}: {call.job}[/]")
     console.print(call.title, markup=False)
     began = time.monotonic()
-    status = _ended(call)
+    status = _ended(call, command)
     return JobResult(call.job, status, time.monotonic() - began, ())
 
 
-def _run(call: JobCall) -> JobResult:
+def _run(call: JobCall, command: Callable[..., None]) -> JobResult:
     began = time.monotonic()
     said, errors = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
-            status = _ended(call)
+            status = _ended(call, command)
     finally:
         sys.stderr.write(errors.getvalue())
     told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
@@ -151,12 +159,12 @@ def _run(call: JobCall) -> JobResult:
     return JobResult(call.job, status, time.monotonic() - began, tuple(lines))
 
 
-def _ended(call: JobCall) -> int:
+def _ended(call: JobCall, command: Callable[..., None]) -> int:
     """The exit status of the job's command."""
-    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - as above
+    from spark_jobs.cli import run_command  # noqa: PLC0415 - as above
 
     try:
-        run_command(importlib.import_module(JOBS[call.job]).command, call.arguments)
+        run_command(command, call.arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     return 0
