@@ -38,9 +38,11 @@ class Learner:
         asked = self.more_at
         if asked is not None and now - asked > RECENT:
             asked = None
-        backlog, incoming, outgoing = (None if kind is None else values[kind] for kind in self.kinds)
-        latest, most = backlog or 0.0, max(self.maximum, total, 1)
-        seen = Observation(now, self.interval, latest, incoming, outgoing, total, ready, most, asked)
+        backlog, incoming, outgoing = self.kinds
+        came = None if incoming is None else values[incoming]
+        done = None if outgoing is None else values[outgoing]
+        latest, most = 0.0 if backlog is None else values[backlog], max(self.maximum, total, 1)
+        seen = Observation(now, self.interval, latest, came, done, total, ready, most, asked)
         self.known = known = learning.learn(self.known, seen, self.objective)
         exact = float(known.wanted)
         if exact > total:  # only then does more than its whole number count

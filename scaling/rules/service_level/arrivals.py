@@ -66,8 +66,9 @@ def follow(memory: Memory, rate: float, seconds: float) -> None:
 
 def averaged(memory: Memory, rate: float, seconds: float) -> None:
     """The averages after `seconds` at a rate."""
-    known = zip(memory.rates[1:], _weights(seconds), strict=True)
-    memory.rates = [rate, *[value + weight * (rate - value) for value, weight in known]]
+    _, a, b, c, d = memory.rates
+    k, m, n, o = _weights(seconds)
+    memory.rates = [rate, a + k * (rate - a), b + m * (rate - b), c + n * (rate - c), d + o * (rate - d)]
 
 
 @lru_cache(maxsize=64)
@@ -99,19 +100,25 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
     memory.surprise += weight * ((error * error if error > 0.0 else 0.0) - memory.surprise)
     scale = forecast.scale
     # Written out: a year of minutes has half a million of these, and sum() rounds otherwise from Python 3.12 on.
-    f0, f1, f2, f3, f4 = [value / scale for value in forecast.seen]
-    known, blend = memory.spread, memory.blend
-    gains = [a * f0 + b * f1 + c * f2 + d * f3 + e * f4 for a, b, c, d, e in known]
-    g0, g1, g2, g3, g4 = gains
-    power = forgetting + (g0 * f0 + g1 * f1 + g2 * f2 + g3 * f3 + g4 * f4)
-    missed = came / scale - blended(blend, (f0, f1, f2, f3, f4))
+    a, b, c, d, e = forecast.seen
+    seen = (a / scale, b / scale, c / scale, d / scale, e / scale)
+    row0, row1, row2, row3, row4 = memory.spread
+    g0 = blended(row0, seen)
+    g1 = blended(row1, seen)
+    g2 = blended(row2, seen)
+    g3 = blended(row3, seen)
+    g4 = blended(row4, seen)
+    gains = (g0, g1, g2, g3, g4)
+    power = forgetting + blended(gains, seen)
+    missed = came / scale - blended(memory.blend, seen)
     missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
-    memory.blend = [share + gain * missed for share, gain in zip(blend, gains, strict=True)]
-    memory.spread = _less(known, gains, power, forgetting)
+    a, b, c, d, e = memory.blend
+    memory.blend = [a + g0 * missed, b + g1 * missed, c + g2 * missed, d + g3 * missed, e + g4 * missed]
+    memory.spread = _less(memory.spread, gains, power, forgetting)
 
 
 def _less(
-    spread: list[list[float]], gains: list[float], power: float, forgetting: float
+    spread: list[list[float]], gains: Sequence[float], power: float, forgetting: float
 ) -> list[list[float]]:
     """The uncertainty of the weights after a lesson: symmetric as before, so fifteen numbers are worked out."""
     row0, row1, row2, row3, row4 = spread
@@ -131,18 +138,19 @@ def _less(
     s33 = (row3[3] - g3 * g3 / power) / forgetting
     s34 = (row3[4] - g3 * g4 / power) / forgetting
     s44 = (row4[4] - g4 * g4 / power) / forgetting
-    spread = [
+    found = [s00, s01, s02, s03, s04, s11, s12, s13, s14, s22, s23, s24, s33, s34, s44]
+    trace = s00 + s11 + s22 + s33 + s44
+    if trace > LARGEST_SPREAD:
+        shrink = LARGEST_SPREAD / trace
+        found = [value * shrink for value in found]
+    s00, s01, s02, s03, s04, s11, s12, s13, s14, s22, s23, s24, s33, s34, s44 = found
+    return [
         [s00, s01, s02, s03, s04],
         [s01, s11, s12, s13, s14],
         [s02, s12, s22, s23, s24],
         [s03, s13, s23, s33, s34],
         [s04, s14, s24, s34, s44],
     ]
-    trace = s00 + s11 + s22 + s33 + s44
-    if trace > LARGEST_SPREAD:
-        shrink = LARGEST_SPREAD / trace
-        spread = [[value * shrink for value in row] for row in spread]
-    return spread
 
 
 def expect(memory: Memory) -> float:

@@ -127,10 +127,12 @@ def _hour_of_week(index: int) -> int:
 def usual(calendar: Calendar, at: float, otherwise: float) -> float:
     """The usual rate now: half that of all times, half the higher one of this hour and the next, where these are known."""
     index = int(at // HOUR)
-    known = [rate for rate in (of_hour(calendar, index), of_hour(calendar, index + 1)) if rate is not None]
-    if not known or of_hour(calendar, index) is None:
+    rate, following = of_hour(calendar, index), of_hour(calendar, index + 1)
+    if rate is None:
         return otherwise
-    return (1.0 - CALENDAR_SHARE) * otherwise + CALENDAR_SHARE * max(known)
+    if following is not None and following > rate:
+        rate = following
+    return (1.0 - CALENDAR_SHARE) * otherwise + CALENDAR_SHARE * rate
 
 
 def of_hour(calendar: Calendar, index: int) -> float | None:

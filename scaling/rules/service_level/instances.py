@@ -259,6 +259,8 @@ def started(memory: Memory, ready: int | None, now: float) -> None:
     """Compares the platform's count of ready instances with the starts that are known: those that are over tell how
     long they took, and warm up from now on. Without a count all warm up from when they were asked for.
     """
+    if not memory.starts:
+        return
     kept = [start for start in memory.starts if now - start[0] < LONGEST_START]
     gone = sum(count for _, count in kept) - (0 if ready is None else max(memory.current - ready, 0))
     while gone > 0 and kept:
@@ -280,6 +282,8 @@ def follow_warm_up(memory: Memory, interval: Interval, held: float, now: float) 
     busy; where they are not, nobody waits for them.
     """
     learned, warming = memory.learned, memory.warming
+    if not warming:
+        return
     busy = min(interval.before, interval.after) > BUSY * held * max(interval.serving, 1.0)
     if not learned.rate_seen or not busy:
         memory.warming = [start for start in warming if now < start[0] + warm_up_of(learned)]

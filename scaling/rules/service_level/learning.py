@@ -17,6 +17,7 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
+    counted,
     lasting,
     need,
     remembered,
@@ -120,11 +121,15 @@ def starts_of(memory: Memory, objective: Objective, start_up: float) -> Starts:
 
 def outlook(memory: Memory, objective: Objective) -> Outlook:
     """What is expected at the time of the newest observation."""
+    return _outlook(memory, objective, start_up_of(memory, objective))
+
+
+def _outlook(memory: Memory, objective: Objective, start_up: float) -> Outlook:
     return Outlook(
         memory.expected,
         arrivals.deviation(memory.expected, memory.surprise, memory.level),
         instances.service_rate(memory.learned, held_of(memory, objective)),
-        start_up_of(memory, objective),
+        start_up,
         objective.wait,
         memory.interval,
     )
@@ -223,10 +228,10 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     if memory.wanted:
         memory.needs = remembered(memory.needs, memory.at, memory.wanted, hold(memory, start_up))
     old = arrived_at(memory, memory.at - objective.wait)
-    came, old_now = _past(memory, seen, seconds, old, objective)
+    came, old_now = _past(memory, seen, seconds, old, start_up, objective)
     start_up = start_up_of(memory, objective)
     _expect(memory, start_up + seen.interval, seconds)
-    ahead = outlook(memory, objective)
+    ahead = _outlook(memory, objective, start_up)
     earlier = memory.arrived - came
     load = paper.Past(seconds, degrees(memory), came, earlier, old, old_now)
     paper.live(memory.copies, ahead, load, now=memory.at, most=seen.most)
@@ -237,13 +242,13 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
 
 
 def _past(
-    memory: Memory, seen: Observation, seconds: float, old: float, objective: Objective
+    memory: Memory, seen: Observation, seconds: float, old: float, start_up: float, objective: Objective
 ) -> tuple[float, float]:
     """Takes in what happened since the last observation; returns the messages that arrived, and of all the ones that are
-    too old now to be begun in time; `old` were at the last observation.
+    too old now to be begun in time; `old` were at the last observation. `start_up` is what was known then.
     """
     held, before = held_of(memory, objective), (memory.serving, memory.current)
-    certain = _capacity(memory, seen, objective)
+    certain = _capacity(memory, seen, start_up, objective)
     rate = _flows(memory, seen, seconds, (*before, certain), objective)
     begun = memory.arrived - memory.waiting
     came = rate * seconds
@@ -271,11 +276,11 @@ def _expect(memory: Memory, horizon: float, seconds: float) -> None:
     memory.expected *= clock.factor(memory.hour, now, horizon, seconds)
 
 
-def _capacity(memory: Memory, seen: Observation, objective: Objective) -> int:
+def _capacity(memory: Memory, seen: Observation, start_up: float, objective: Objective) -> int:
     """Instances that were asked for since the last observation, and those that serve now. Returns how many served for
     certain all the time.
     """
-    now, start_up = seen.at, start_up_of(memory, objective)
+    now = seen.at
     old = instances.OLD * start_up
     if objective.start_up is None:
         old = max(old, instances.OLD_LEAST)
@@ -291,12 +296,12 @@ def _capacity(memory: Memory, seen: Observation, objective: Objective) -> int:
     memory.current = seen.current
     if objective.start_up is None:
         instances.started(memory, seen.ready, now)
-        starting = sum(count for _, count in instances.not_serving(memory, start_up, now))
-        memory.serving = float(max(seen.current - starting, 0))
+        starting = instances.not_serving(memory, start_up, now)
+        memory.serving = float(max(seen.current - counted(starting), 0))
     else:
         memory.starts = settled(memory.starts, now, start_up)
         memory.serving = float(serving(memory.starts, memory.current, now, start_up)[0])
-    return max(memory.current - sum(count for _, count in memory.recent), 0)
+    return max(memory.current - counted(memory.recent), 0)
 
 
 def _flows(

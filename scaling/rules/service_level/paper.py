@@ -16,22 +16,22 @@ against them.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import log
+from math import ceil, inf, log
 
 from msgspec import Struct
 
 from scaling.rules.service_level.memory import Copy
 from scaling.rules.service_level.plan import (
+    ROUNDING,
     Outlook,
     Starts,
     changed,
     keeping_up,
     need,
     remembered,
-    rounded,
     serving,
     settled,
-    step,
+    stepped,
 )
 
 CAREFULNESS = (-0.5, -0.25, 0.0, 0.33, 0.67, 1.0, 1.25, 1.5)
@@ -104,7 +104,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
     """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
     seconds, came, before, old, old_now = past.seconds, past.arrived, past.before, past.old, past.old_now
     keep = 0.5 ** (seconds / HALF_LIFE)
-    start_up, service, least = outlook.start_up, outlook.service, keeping_up(outlook)
+    start_up, service, least = outlook.start_up, outlook.service, max(keeping_up(outlook), 1)
     for copy, carefulness in zip(copies, past.degrees, strict=True):
         total = copy.total
         waiting = copy.waiting
@@ -127,12 +127,14 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
             copy.starts = starts = settled(starts, now, start_up)
             _, capacity = serving(starts, total, now, start_up)
         exact = need(outlook, carefulness, waiting, capacity * service)
-        whole = rounded(exact)
+        whole = ceil(exact - ROUNDING)  # as `rounded` does
+        if whole < 1:  # noqa: PLR1730
+            whole = 1
         wanted = whole if whole > least else least  # noqa: FURB136
         if wanted > most:  # noqa: PLR1730
             wanted = most
         copy.needs = remembered(copy.needs, now, wanted, start_up)
-        after = total if whole == total else step(exact, total, copy.needs, now, start_up)
+        after = total if whole == total else stepped(exact, whole, total, copy.needs, now, start_up)
         if after > most:  # noqa: PLR1730
             after = most
         if after != total:
@@ -144,9 +146,12 @@ def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
     """The copy with the best score. `arrived` messages, discounted as the costs are; `allowed` share of late ones;
     `age` seconds since the first observation.
     """
-    trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
-    scores = [score(copy, arrived, allowed) + trusted * far for copy, far in zip(copies, _FAR, strict=True)]
-    return scores.index(min(scores))
+    trusted, least, chosen = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age), inf, 0
+    for index, far in enumerate(_FAR):
+        found = score(copies[index], arrived, allowed) + trusted * far
+        if found < least:
+            least, chosen = found, index
+    return chosen
 
 
 _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)

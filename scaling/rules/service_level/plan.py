@@ -160,6 +160,11 @@ def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[in
     return ready, ready * start_up + seconds
 
 
+def counted(starts: Starts) -> int:
+    """All of their instances."""
+    return sum(count for _, count in starts) if starts else 0
+
+
 def settled(starts: Starts, now: float, start_up: float) -> Starts:
     """Those that do not serve yet."""
     if not starts or now - starts[0][0] < start_up:
@@ -212,7 +217,11 @@ def highest(needs: Needs, since: float) -> int:
 
 def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int:
     """The capacity to have, where `exact` instances are needed and `total` are there. `needs` hold this need, too."""
-    wanted = rounded(exact)
+    return stepped(exact, rounded(exact), total, needs, now, hold)
+
+
+def stepped(exact: float, wanted: int, total: int, needs: Needs, now: float, hold: float) -> int:
+    """`step`, where `wanted` is what is needed in whole instances."""
     if wanted > total:
         return wanted if exact >= more_than(total) else total
     recent = highest(needs, now - hold)
