@@ -5,10 +5,16 @@ archives: a second of processor time in every session, for the same source.
 """
 
 import sys
+from importlib import import_module
 
 sys.path.sort(key=lambda path: path.endswith("pyspark.zip"))  # to the end; the others stay as they are
 
 from pyspark.daemon import manager
 
 if __name__ == "__main__":
+    for name in (
+        "pyarrow.parquet",
+        "pandas",
+    ):  # pyarrow loads it for the first array: here once, else in every worker
+        import_module(name)
     manager()

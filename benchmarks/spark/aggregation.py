@@ -143,12 +143,11 @@ def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[floa
 
 def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
     from spark_jobs.platform.output import move_files
-    from spark_jobs.platform.session import WORK_IN_PYTHON
-    from spark_jobs.sources.registration import spark_session
+    from spark_jobs.platform.session import WORK_IN_PYTHON, prepared_session
     from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
     from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
 
-    spark = spark_session("benchmark", cores=cores, extra=WORK_IN_PYTHON)
+    spark = prepared_session("benchmark", cores=cores, extra=WORK_IN_PYTHON)
     started = cpu_seconds(), time.perf_counter()
     windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
     folder = result.with_suffix(".part")

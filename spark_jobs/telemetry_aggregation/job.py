@@ -27,7 +27,7 @@ from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
-from spark_jobs.platform.session import WORK_IN_PYTHON
+from spark_jobs.platform.session import WORK_IN_PYTHON, prepared_session
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -380,8 +380,10 @@ def command(
         currency=currency,
         allow=read_limits(allow or (), GATES),
     )
-    in_python = WORK_IN_PYTHON if not (telemetry or decisions or checkpoint) else None
-    spark = spark_session(NAME, cores=cores, memory=memory, extra=in_python)
+    if telemetry or decisions or checkpoint:
+        spark = spark_session(NAME, cores=cores, memory=memory)
+    else:  # what samples need of Spark; our sources take two seconds of the processor to be known
+        spark = prepared_session(NAME, cores=cores, memory=memory, extra=WORK_IN_PYTHON)
     typer.echo(run(spark, settings))
 
 
