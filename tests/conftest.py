@@ -44,8 +44,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are cores: two more take as long, and tests of servers fall over one another."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than there are cores: tests of servers wait for about half of their time."""
+    return (os.cpu_count() or 1) + 2
 
 
 class FilesAndOneSpark(LoadFileScheduling):
