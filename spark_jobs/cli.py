@@ -42,7 +42,7 @@ Output = Annotated[
     str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
 ]
 Format = Annotated[
-    str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet or delta.")
+    str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet, delta or iceberg.")
 ]
 Cores = Annotated[int | None, Option("--cores", min=1, show_default="all", help="Cores in local mode.")]
 Memory = Annotated[str, Option("--memory", help="Memory of Spark in local mode.")]

@@ -1,1 +1,1 @@
-"""Object stores that Spark has no file system for: files, tables and texts through fsspec, by tasks."""
+"""Where Spark lacks something: object stores it has no file system for, by fsspec; Delta and Iceberg on this machine, by packages."""

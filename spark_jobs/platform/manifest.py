@@ -12,7 +12,7 @@ WHOLE = ""
 
 
 class Part(Struct, frozen=True):
-    """Where a table is, or a day of it: a path below the folder. `version` is of a Delta table.
+    """Where a table is, or a day of it: a path below the folder. `version` is of a Delta table, or the snapshot of an Iceberg table.
 
     `source` tells what the part was made of: the same text, the same rows.
     """

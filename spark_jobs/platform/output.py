@@ -1,4 +1,4 @@
-"""Tables as Parquet or Delta, and short texts: Spark writes them and reads them, wherever it reaches; its Python elsewhere.
+"""Tables as Parquet, Delta or Iceberg, and short texts: Spark writes them and reads them, wherever it reaches; its Python elsewhere.
 
 No path is looked at to guess what it means: `qualified` asks Spark. See `results` for tables that appear together.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from zlib import crc32
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -24,7 +25,11 @@ from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.rows import collected
 
-FORMATS = ("parquet", "delta")
+JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:..."}
+"""What Spark needs to read and write a format by itself."""
+VERSIONED = tuple(JARS)
+"""Formats whose log keeps old versions of a table: what is replaced can still be read."""
+FORMATS = ("parquet", *VERSIONED)
 
 _Value = TypeVar("_Value")
 
@@ -32,14 +37,11 @@ _NOWHERE = "tidemark-no-such-file"
 _ABSENT = "PATH_NOT_FOUND"
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")  # what Hadoop says
 
-# Of the features a Delta table may ask a reader for, those that change nothing for one who reads the files of the log.
-_PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-
 
 def check_format(fmt: str) -> str:
     """`fmt`. Raises InputError for what is no format."""
     if fmt not in FORMATS:
-        raise InputError(f"--format (or TIDEMARK_SPARK_FORMAT) is '{fmt}'; accepted: {' or '.join(FORMATS)}")
+        raise InputError(f"--format (or TIDEMARK_SPARK_FORMAT) is '{fmt}'; accepted: {', '.join(FORMATS)}")
     return fmt
 
 
@@ -145,15 +147,16 @@ def write_table(
 ) -> None:
     """Writes the frame as the table at `path`, as Spark understands it, over what is there.
 
-    Overwriting Parquet is no single step: while it lasts, and after a failure, what was there is gone. Delta commits by
-    its log: through Spark's own source where that is on the class path, else, for folders of this machine, through the
-    package deltalake. `only` are values of the first of `partition_by`: these partitions are replaced, others stay.
+    Overwriting Parquet is no single step: while it lasts, and after a failure, what was there is gone. Delta and Iceberg
+    commit by their logs: through Spark's own source where that is on the class path, else, for folders of this machine,
+    through the packages deltalake and pyiceberg. `only` are values of the first of `partition_by`: these partitions are
+    replaced, others stay.
 
-    Raises InputError for an unknown format, JobError where Delta cannot be written.
+    Raises InputError for an unknown format, JobError where Delta or Iceberg cannot be written.
     """
     check_format(fmt)
-    if fmt == "delta":
-        _write_delta(frame, path, partition_by, only)
+    if fmt in VERSIONED:
+        _write_version(frame, path, fmt, partition_by, only)
         return
     if is_pythons(frame.sparkSession, path):
         paths = [row.path for row in collected(tables.added(frame, path, partition_by))]
@@ -181,26 +184,21 @@ def read_table(
     version: int | None = None,
     schema: StructType | None = None,
 ) -> DataFrame:
-    """The table at `paths`, which are parts of one; of Delta there is one path, and `version` may be an old one. Where the
-    `schema` is known, Spark needs no job to look for that of Parquet files.
+    """The table at `paths`, which are parts of one; of Delta and Iceberg there is one path, and `version` may be an old one.
+    Where the `schema` is known, Spark needs no job to look for that of Parquet files.
 
-    Raises InputError where there is none, JobError where Delta cannot be read.
+    Raises InputError where there is none, JobError where Delta or Iceberg cannot be read.
     """
     check_format(fmt)
     given = [paths] if isinstance(paths, str) else list(paths)
     try:
-        if fmt == "parquet" and is_pythons(spark, given[0]):
+        if fmt in VERSIONED:
+            return _read_version(spark, given[0], fmt, version)
+        if is_pythons(spark, given[0]):
             return tables.read_table(spark, given)
-        if fmt == "parquet":
-            return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
-        if has_delta(spark):
-            reader = spark.read.format("delta")
-            frame = (reader if version is None else reader.option("versionAsOf", str(version))).load(given[0])
-            _ = frame.schema
-            return frame
+        return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
     except AnalysisException as error:
         raise InputError(f"{', '.join(given)}: no finished {fmt} table: {_line(error)}") from error
-    return _read_deltalake(spark, given[0], version)
 
 
 def read_parquet_or_delta(spark: SparkSession, path: str) -> DataFrame:
@@ -217,95 +215,114 @@ def is_delta(spark: SparkSession, path: str) -> bool:
     return True
 
 
-def has_delta(spark: SparkSession) -> bool:
-    """True where Spark itself reads and writes Delta Lake."""
+def has_source(spark: SparkSession, fmt: str) -> bool:
+    """True where Spark itself reads and writes Delta Lake, or Iceberg."""
     try:
-        _ = spark.read.format("delta").load("/tidemark-no-such-table").schema
+        _ = spark.read.format(fmt).load("/tidemark-no-such-table").schema
     except SPARK_ERRORS as error:
-        # With Delta Lake it is the table that is not found.
+        # With the jar it is the table that is not found, or the catalog.
         return "DATA_SOURCE_NOT_FOUND" not in str(error)
     return True
 
 
-def delta_version(spark: SparkSession, path: str) -> int:
-    """The newest version of the Delta table."""
-    if has_delta(spark):
+def newest_version(spark: SparkSession, path: str, fmt: str) -> int:
+    """The newest version of the Delta table, or snapshot of the Iceberg table."""
+    if not has_source(spark, fmt):
+        return int(_package(fmt).newest(_own_folder(spark, path, fmt)))
+    if fmt == "delta":
         [row] = collected(spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").select("version"))
-        return int(row.version)
-    return int(_deltalake().DeltaTable(_delta_folder(spark, path)).version())
+    else:
+        refs = spark.read.table(f"{_iceberg_name(spark, path)}.refs").where("name = 'main'")
+        [row] = collected(refs.select("snapshot_id"))
+    return int(row[0])
+
+
+def _write_version(
+    frame: DataFrame, path: str, fmt: str, partition_by: Sequence[str], only: Collection[str] | None
+) -> None:
+    spark = frame.sparkSession
+    if has_source(spark, fmt):
+        (_write_delta if fmt == "delta" else _write_iceberg)(frame, path, partition_by, only)
+        return
+    folder, package = _own_folder(spark, path, fmt), _package(fmt)
+    # Through Parquet files of Spark's, batch by batch: the result need not fit the driver's memory.
+    staging = folder.with_name(f".{folder.name}.rows")
+    rows = frame.sortWithinPartitions(*partition_by) if partition_by else frame
+    rows.write.mode("overwrite").parquet(f"file:{staging}")
+    try:
+        package.replace(folder, staging, partition_by, only)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _write_delta(
     frame: DataFrame, path: str, partition_by: Sequence[str], only: Collection[str] | None
 ) -> None:
-    spark = frame.sparkSession
-    where = None
-    if only is not None and is_delta(spark, path):
+    writer = frame.write.format("delta").mode("overwrite").partitionBy(*partition_by)
+    if only is not None and is_delta(frame.sparkSession, path):
         where = f"{partition_by[0]} IN ({', '.join(repr(each) for each in sorted(only))})"
-    if has_delta(spark):
-        writer = frame.write.format("delta").mode("overwrite").partitionBy(*partition_by)
-        writer.option(*(("replaceWhere", where) if where else ("overwriteSchema", "true"))).save(path)
-        return
-    folder = _delta_folder(spark, path)
-    lake = _deltalake()
-    from pyarrow import dataset  # noqa: PLC0415 - only here
+        writer.option("replaceWhere", where).save(path)
+    else:
+        writer.option("overwriteSchema", "true").save(path)
 
-    # Through Parquet files of Spark's, batch by batch: the result need not fit the driver's memory.
-    staging = folder.with_name(f".{folder.name}.rows")
-    frame.write.mode("overwrite").parquet(f"file:{staging}")
+
+def _write_iceberg(
+    frame: DataFrame, path: str, partition_by: Sequence[str], only: Collection[str] | None
+) -> None:
+    name = _iceberg_name(frame.sparkSession, path)
+    writer = frame.writeTo(name).using("iceberg")
+    if only is not None and frame.sparkSession.catalog.tableExists(name):
+        writer.overwrite(F.col(partition_by[0]).isin(sorted(only)))
+    else:
+        (writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer).createOrReplace()
+
+
+def _iceberg_name(spark: SparkSession, path: str) -> str:
+    """The table in a catalog of Iceberg's that is the folder around it, so that its place is `path`."""
+    folder, _, name = qualified(spark, path).rpartition("/")
+    catalog = f"tidemark_{crc32(folder.encode()):08x}"
+    key = f"spark.sql.catalog.{catalog}"
+    spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
+    for setting, value in (("type", "hadoop"), ("warehouse", folder), ("cache-enabled", "false")):
+        spark.conf.set(f"{key}.{setting}", value)
+    return f"{catalog}.`{name}`"
+
+
+def _package(fmt: str) -> Any:
+    """The module that does without Spark. Raises JobError."""
     try:
-        lake.write_deltalake(
-            folder,
-            dataset.dataset(staging, format="parquet").scanner().to_reader(),
-            mode="overwrite",
-            partition_by=list(partition_by) or None,
-            schema_mode=None if where else "overwrite",
-            predicate=where,
-        )
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _deltalake() -> Any:
-    """The package. Raises JobError."""
-    try:
-        import deltalake  # noqa: PLC0415 - an extra
+        return import_module(f"spark_jobs.lake.{fmt}")
     except ModuleNotFoundError:
-        raise JobError("Delta needs a Delta Lake jar in Spark or pip install 'tidemark[delta]'") from None
-    return deltalake
+        raise JobError(
+            f"--format {fmt} needs its jar in Spark ({JARS[fmt]}) or pip install 'tidemark[{fmt}]'"
+        ) from None
 
 
-def _delta_folder(spark: SparkSession, path: str) -> Path:
-    """Where the package deltalake finds the table. Raises JobError for one that is not on this machine."""
+def _own_folder(spark: SparkSession, path: str, fmt: str) -> Path:
+    """Where the package finds the table. Raises JobError for one that is not on this machine."""
     folder = local_folder(spark, path)
     if folder is None:
         raise JobError(
-            f"{path}: Spark has no Delta Lake here; add its package (spark-submit --packages io.delta:...), use a folder"
-            " of this machine, or choose --format parquet"
+            f"{path}: Spark has no {fmt} here; add its package (spark-submit --packages {JARS[fmt]}), use a folder of this"
+            " machine, or choose --format parquet"
         )
     return folder
 
 
-def _read_deltalake(spark: SparkSession, path: str, version: int | None) -> DataFrame:
-    """The files that the log calls live, read by Spark. Raises InputError, and JobError for what files alone do not tell."""
-    folder, lake = _delta_folder(spark, path), _deltalake()
-    try:
-        table = lake.DeltaTable(folder, version=version)
-    except lake.exceptions.TableNotFoundError as error:
-        raise InputError(f"{path} holds no finished delta table") from error
-    protocol, settings = table.protocol(), table.metadata().configuration
-    unknown = set(protocol.reader_features or ()) - _PLAIN_FEATURES
-    if settings.get("delta.columnMapping.mode", "none") != "none":
-        unknown.add("columnMapping")
-    if unknown:
-        raise JobError(
-            f"{path} uses features of Delta Lake that need its jar in Spark (--packages io.delta:...): "
-            f"{', '.join(sorted(unknown))}"
+def _read_version(spark: SparkSession, path: str, fmt: str, version: int | None) -> DataFrame:
+    if has_source(spark, fmt):
+        reader = spark.read if version is None else spark.read.option("versionAsOf", str(version))
+        frame = (
+            reader.format("delta").load(path) if fmt == "delta" else reader.table(_iceberg_name(spark, path))
         )
-    # From the log, since a partition's column is in no file: its type, too, would be a guess.
-    schema = from_arrow_schema(pa.schema(table.schema().to_arrow()))
-    live = pa.table(table.get_add_actions())["path"].to_pylist()
-    if not live:
+        _ = frame.schema
+        return frame
+    folder = _own_folder(spark, path, fmt)
+    columns, files = _package(fmt).live(folder, version)
+    schema = from_arrow_schema(columns)
+    if not files:
         return spark.createDataFrame([], schema)
-    files = [f"file:{folder / unquote(file)}" for file in live]  # the log quotes its names
-    return spark.read.schema(schema).option("basePath", f"file:{folder}").parquet(*files)
+    reader = spark.read.schema(schema)
+    if fmt == "delta":
+        reader = reader.option("basePath", f"file:{folder}")
+    return reader.parquet(*(f"file:{file}" for file in files))

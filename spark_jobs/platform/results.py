@@ -106,9 +106,10 @@ class Results:
 
     def write(self, name: str, frame: DataFrame) -> None:
         """The whole table."""
-        if self.new.format == "delta":  # its log keeps the version of the last run
-            output.write_table(frame, f"{self.folder}/{name}", fmt="delta")
-            part = Part(name, output.delta_version(self.spark, f"{self.folder}/{name}"))
+        fmt = self.new.format
+        if fmt in output.VERSIONED:  # its log keeps the version of the last run
+            output.write_table(frame, f"{self.folder}/{name}", fmt=fmt)
+            part = Part(name, output.newest_version(self.spark, f"{self.folder}/{name}", fmt))
         else:
             part = Part(f"{self._place(name, WHOLE)}/{name}")
             output.write_table(frame, f"{self.folder}/{part.path}")
@@ -134,9 +135,10 @@ class Results:
         if self.last is None or self.last.format != self.new.format:
             return {}
         parts = {day: part for day, part in self.last.tables.get(name, {}).items() if day != WHOLE}
-        if parts and self.new.format == "delta":
+        if parts and self.new.format in output.VERSIONED:
             part = next(iter(parts.values()))
-            if output.delta_version(self.spark, f"{self.folder}/{part.path}") != part.version:
+            now = output.newest_version(self.spark, f"{self.folder}/{part.path}", self.new.format)
+            if now != part.version:
                 return {}  # a run that did not finish wrote to the table since: none of its days may stay
         return parts
 
@@ -154,11 +156,12 @@ class Results:
             return
         self.schemas[name] = frame.schema
         rows = frame.withColumn("day", day).where(F.col("day").isin(changed))
-        if self.new.format == "delta":  # one table, whose log keeps what stays; the day is a column of it
+        fmt = self.new.format
+        if fmt in output.VERSIONED:  # one table, whose log keeps what stays; the day is a column of it
             path = f"{name}-by-day"
             only = changed if kept else None
-            output.write_table(rows, f"{self.folder}/{path}", fmt="delta", partition_by=["day"], only=only)
-            version = output.delta_version(self.spark, f"{self.folder}/{path}")
+            output.write_table(rows, f"{self.folder}/{path}", fmt=fmt, partition_by=["day"], only=only)
+            version = output.newest_version(self.spark, f"{self.folder}/{path}", fmt)
             parts = {each: Part(path, version, source) for each, source in sources.items()}
         else:
             for place in PLACES:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.output import has_delta, is_delta, read_parquet_or_delta
+from spark_jobs.platform.output import has_source, is_delta, read_parquet_or_delta
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import METRICS
 
@@ -64,7 +64,7 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
             reader = reader.option("maxFilesPerTrigger", inputs.files_per_batch)
         if not is_delta(spark, path):
             return reader.schema(METRICS).parquet(path)
-        if has_delta(spark):
+        if has_source(spark, "delta"):
             return reader.format("delta").load(path).select(*METRICS.names)
         raise InputError(
             f"--metrics {path} is a Delta table, and its files alone do not tell a stream which rows are new; leave"

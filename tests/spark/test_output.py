@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.output import (
-    delta_version,
     local_folder,
+    newest_version,
     read_lines,
     read_table,
     write_line,
@@ -32,7 +32,7 @@ def found(frame):
     return sorted(tuple(row) for row in frame.select("id", "name").collect())
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
+@pytest.mark.parametrize("fmt", ["parquet", "delta", "iceberg"])
 def test_a_table_is_replaced_and_read_back(spark, rows, tmp_path, fmt) -> None:
     path = str(tmp_path / "a folder" / "table")
     write_table(rows, path, fmt=fmt)
@@ -46,7 +46,7 @@ def test_a_table_is_replaced_and_read_back(spark, rows, tmp_path, fmt) -> None:
     ]  # nothing is left beside it
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
+@pytest.mark.parametrize("fmt", ["parquet", "delta", "iceberg"])
 def test_partitions_are_replaced_and_others_stay(spark, rows, tmp_path, fmt) -> None:
     path = str(tmp_path / "table")
     write_table(rows, path, fmt=fmt, partition_by=["name"])
@@ -67,7 +67,7 @@ def test_of_a_delta_table_only_live_files_are_read_with_the_types_of_its_log(spa
     frame = spark.createDataFrame([("007", 1), ("007", 2), ("8", 3)], "name string, id long")
     path = str(tmp_path / "table")
     write_table(frame, path, fmt="delta", partition_by=["name"])
-    first = delta_version(spark, path)
+    first = newest_version(spark, path, "delta")
     deltalake.DeltaTable(path).delete("id = 2")  # rewrites a file; the old one stays on disk
 
     assert found(read_table(spark, path, "delta")) == [(1, "007"), (3, "8")]
@@ -101,13 +101,13 @@ def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
 
 
 def test_a_table_that_is_not_there_is_an_error(spark, tmp_path) -> None:
-    for fmt in ("parquet", "delta"):
+    for fmt in ("parquet", "delta", "iceberg"):
         with pytest.raises(InputError, match=f"no.*no finished {fmt} table"):
             read_table(spark, str(tmp_path / "no"), fmt)
 
 
 def test_an_unknown_format_is_an_error_that_names_the_option(rows, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"--format .* is 'csv'; accepted: parquet or delta"):
+    with pytest.raises(InputError, match=r"--format .* is 'csv'; accepted: parquet, delta, iceberg"):
         write_table(rows, str(tmp_path / "table"), fmt="csv")
 
 

@@ -1,0 +1,64 @@
+"""Delta tables in folders of this machine, by the package deltalake: where Spark has no Delta Lake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import dataset
+
+from spark_jobs.errors import InputError, JobError
+
+# Of the features a table may ask a reader for, those that change nothing for one who reads the files of the log.
+_PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+
+
+def replace(folder: Path, rows: Path, partition_by: Sequence[str], only: Collection[str] | None) -> None:
+    """Commits the rows of the Parquet files in `rows` as the table, in place of all rows or, with `only`, of those with
+    these values of the first column of `partition_by`. Batch by batch: the rows need not fit this process's memory.
+    """
+    where = None
+    if only is not None and DeltaTable.is_deltatable(str(folder)):
+        where = f"{partition_by[0]} IN ({', '.join(repr(each) for each in sorted(only))})"
+    write_deltalake(
+        folder,
+        dataset.dataset(rows, format="parquet").scanner().to_reader(),
+        mode="overwrite",
+        partition_by=list(partition_by) or None,
+        schema_mode=None if where else "overwrite",
+        predicate=where,
+    )
+
+
+def newest(folder: Path) -> int:
+    """The newest version."""
+    return int(DeltaTable(folder).version())
+
+
+def live(folder: Path, version: int | None) -> tuple[pa.Schema, list[str]]:
+    """The columns and the files of a version (the newest); Spark finds a partition's column in the names of their folders.
+
+    Raises InputError where there is no table, JobError for what files alone do not tell.
+    """
+    try:
+        table = DeltaTable(folder, version=version)
+    except TableNotFoundError as error:
+        raise InputError(f"{folder} holds no finished delta table") from error
+    protocol, settings = table.protocol(), table.metadata().configuration
+    unknown = set(protocol.reader_features or ()) - _PLAIN_FEATURES
+    if settings.get("delta.columnMapping.mode", "none") != "none":
+        unknown.add("columnMapping")
+    if unknown:
+        raise JobError(
+            f"{folder} uses features of Delta Lake that need its jar in Spark (--packages io.delta:...): "
+            f"{', '.join(sorted(unknown))}"
+        )
+    paths = pa.table(table.get_add_actions())["path"].to_pylist()
+    # From the log, since a partition's column is in no file: its type, too, would be a guess.
+    return pa.schema(table.schema().to_arrow()), [
+        f"{folder}/{unquote(path)}" for path in paths
+    ]  # the log quotes
