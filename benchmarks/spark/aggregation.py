@@ -10,6 +10,8 @@ the data has none; the peers make what was named. CPU seconds are user and syste
 Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
 the operating system, with all its threads. Figures are medians of the rounds, in each of which every cell runs once. `load`
 is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
+
+Before the first cell a session of Spark over next to nothing leaves the archive of Java's classes that a user's first session leaves.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -30,6 +32,7 @@ from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 
 MINUTE = 60_000_000
 FILES = 16
+NEXT_TO_NOTHING = 16_000
 SERIES = 800
 KINDS = ("sums", "percentiles")
 PEERS = ("duckdb", "polars")
@@ -243,6 +246,7 @@ def compare(data: Path, scratch: Path, rows: int, rounds: int) -> None:
     print(
         f"{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {rounds}"
     )
+    measure("on Spark", "percentiles", data_of(scratch, NEXT_TO_NOTHING), scratch, cores=2)
     for kind in KINDS:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
         for _ in range(rounds):

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import typer
@@ -30,7 +29,6 @@ from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
 from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span, count_within
 
-TEXTS = ["window", "subject", "part", "metric"]
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
 """States of hours that may wait for the end of their day; about 100 MB."""
@@ -167,7 +165,7 @@ class _Tables:
     def write(self, name: str, table: pa.Table) -> None:
         if name not in self._writers:
             self._writers[name] = pq.ParquetWriter(
-                self._part(name), table.schema, use_dictionary=TEXTS, store_schema=False
+                self._part(name), table.schema, use_dictionary=tables.TEXTS, store_schema=False
             )
         self._writers[name].write_table(table)
 
@@ -244,7 +242,7 @@ def command(
             f"--windows is '{windows}'; accepted: one or more of {', '.join(WINDOWS)}, with commas between them"
         )
     _without_pandas()
-    _with_memory_kept()
+    stretch.keep_memory()
     threads = cores or os.cpu_count() or 1
     counts = run(
         metrics, output, since=bounds[0], until=bounds[1], latest=latest, windows=wanted, threads=threads
@@ -275,11 +273,6 @@ class _NoPandas:
 def _without_pandas() -> None:
     """Pyarrow imports pandas to see whether it was given any of its values: half a second, for nothing."""
     sys.meta_path.insert(0, _NoPandas)
-
-
-def _with_memory_kept() -> None:
-    """Glibc gives freed memory back and asks for it again, zeroed, unless it has seen a large piece freed: a fifth of the time."""
-    np.empty(31 << 20, np.uint8)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def gauges_of_files(
         return made.rows
     if made.waiting <= STATES_AT_ONCE:
         states = pa.concat_tables(map(pq.read_table, made.states))
-        with _File(folder, _OF_SPARK) as file:
+        with _File(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as file:
             file.write(tables.windows_of(states, wider))
         return [*made.rows, str(file.path)]
     states = spark.read.schema(STATES).parquet(*(f"file:{each}" for each in made.states))
@@ -165,6 +165,7 @@ def _made(
     windows: Collection[str] = tuple(WINDOWS),
 ) -> Iterator[pa.RecordBatch]:
     pa.set_cpu_count(1)  # Spark runs a task per core
+    stretch.keep_memory()
     for batch in batches:
         left = [_left(tasks[number], folder, windows) for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(left, schema=LEFT)
@@ -174,7 +175,7 @@ def _left(task: stretch.Stretch, folder: Path, windows: Collection[str]) -> dict
     """Makes the rows and states of a task; as LEFT."""
     told = dict.fromkeys(("waiting", "samples", "copies", "invalid"), 0)
     states_file = _File(folder, {}, compression="none", use_dictionary=False)
-    with _File(folder, _OF_SPARK) as rows, states_file as states:
+    with _File(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as rows, states_file as states:
         for made in stretch.made(task, Series(), windows=windows):
             rows.write(made.rows)
             told["invalid"] += made.invalid

@@ -43,6 +43,9 @@ ROWS = arrow_columns(f"""
 """)
 """The table GAUGES."""
 
+TEXTS = ["window", "subject", "part", "metric"]
+"""Of ROWS, what a file has a dictionary of; of numbers one costs more than it saves."""
+
 _SAME = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last", "copies")
 """What states and windows have by the same names."""
 
