@@ -1,6 +1,6 @@
 """Telemetry aggregation against DuckDB and Polars on the same Parquet files, each cell in a process of its own.
 
-    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR]
+    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR] [--kinds sums]
 
 `sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per
 series and hour; DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series
@@ -228,6 +228,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--cache", type=Path, help="where the data is kept for the next run")
     parser.add_argument("--cores", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--cell", nargs=2, metavar=("ENGINE", "KIND"), help=argparse.SUPPRESS)
@@ -238,18 +239,18 @@ def main() -> None:
         run_cell(*given.cell, given.data, given.result, given.cores)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given.rows, given.rounds)
+        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given)
 
 
-def compare(data: Path, scratch: Path, rows: int, rounds: int) -> None:
+def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
     size = sum(file.stat().st_size for file in data.iterdir()) / 1e6
     print(
-        f"{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {rounds}"
+        f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
     measure("on Spark", "percentiles", data_of(scratch, NEXT_TO_NOTHING), scratch, cores=2)
-    for kind in KINDS:
+    for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
-        for _ in range(rounds):
+        for _ in range(given.rounds):
             for engine in CELLS:
                 for cores in (2, 1):
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))

@@ -4,8 +4,9 @@
 
 Bare fastavro is `for record in fastavro.reader(file)`: dictionaries that nobody looks at. The decoder makes Arrow batches
 in one thread. Spark reads the same files through the source "eventhubs_capture" into its `noop` sink, all columns or
-those that a reconciliation needs. Files of Event Hubs Capture have codec null; deflate, for other writers, is the decoder's
-alone here.
+those that a reconciliation needs. "ready batches" is the bound of any such source: its tasks map batches that were decoded
+before into memory, and only hand them to Spark. Files of Event Hubs Capture have codec null; deflate, for other writers, is
+the decoder's alone here.
 
 "per core" compares CPU seconds, which a busy machine disturbs least; for Spark they are those of Java and Python together,
 the work of reading only, after one run to warm up. "per core pair" is wall-clock time of two cores against one process of
@@ -24,11 +25,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fastavro
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.types import StructType
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 from devstack.event_hubs.storage.capture import SCHEMA
+from spark_jobs.platform.data_source import Source, TaskReader
+from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.capture.decoder import decode_file
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, Origin
@@ -95,6 +100,36 @@ def decoder(paths: list[Path], columns: tuple[str, ...]) -> int:
     )
 
 
+class ReadyBatches(Source):
+    """The batches of the files `path`.0, `path`.1, ... with the `columns`."""
+
+    NAME = "ready_batches"
+
+    def schema(self) -> StructType:
+        return StructType([EVENTS[column] for column in self.options["columns"].split(",")])
+
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        tasks = [f"{self.options['path']}.{number}" for number in range(FILES)]
+        return TaskReader(lambda: tasks, mapped)
+
+
+def mapped(path: str) -> Iterator[pa.RecordBatch]:
+    yield from pa.ipc.open_stream(pa.memory_map(path))
+
+
+def write_ready(root: Path, paths: list[Path]) -> None:
+    """What the decoder makes of one of the files, by the choice of columns, linked into as many places."""
+    source = Origin("hub", "0", "ns/hub/0/2026/11/21/08/00/00.avro")
+    for name, columns in COLUMNS.items():
+        batches = list(decode_file(memoryview(paths[0].read_bytes()), source, columns))
+        first = root.parent / f"{root.name} {name}.0"
+        with pa.OSFile(str(first), "wb") as file, pa.ipc.new_stream(file, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        for number in range(1, FILES):
+            first.with_suffix(f".{number}").hardlink_to(first)
+
+
 def cost_of(work: Callable[[], object], runs: int) -> Cost:
     costs = []
     for _ in range(runs):
@@ -112,6 +147,13 @@ def of_spark(root: Path, cores: int, runs: int) -> Iterator[tuple[str, Cost, flo
             writer = read_capture(spark, str(root), columns=columns).write.format("noop").mode("overwrite")
             writer.save()
             yield name, cost_of(writer.save, runs), peak_megabytes()
+        spark.dataSource.register(ReadyBatches)
+        for name, columns in COLUMNS.items():
+            options = {"path": str(root.parent / f"{root.name} {name}"), "columns": ",".join(columns)}
+            frame = spark.read.format(ReadyBatches.NAME).options(**options).load()
+            writer = frame.write.format("noop").mode("overwrite")
+            writer.save()
+            yield f"ready batches, {name}", cost_of(writer.save, runs), peak_megabytes()
     finally:
         spark.stop()
 
@@ -161,6 +203,7 @@ def measure(
         line(f"decoder, {name}", cost_of(lambda c=columns: decoder(paths, c), given.runs), pair=False)  # type: ignore[misc]
     if given.no_spark or not label.startswith("null"):  # Event Hubs Capture writes with codec null
         return
+    write_ready(root, paths)
     for cores in (1, 2):
         for name, cost, megabytes in of_spark(root, cores, given.runs):
             reader = f"Spark, {cores} core{'s' * (cores > 1)}, {name}"
