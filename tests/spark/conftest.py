@@ -3,12 +3,17 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 from devstack.demo.spark.child import SMALL_DATA
 from spark_jobs.sources.registration import spark_session
+from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tests.unit.spark_jobs.sources.test_source_records import AT, entry
 
 EAST, WEST = "Europe/Berlin", "America/St_Johns"
 """Zones whose clocks show an hour twice in autumn, on either side of UTC."""
@@ -20,6 +25,19 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", cores=2, memory="1g", extra=SMALL_DATA)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def aggregated(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a scaling log, `log`, and with what telemetry-aggregation makes of it in local mode, `out`."""
+    folder = tmp_path_factory.mktemp("aggregated")
+    (folder / "log").mkdir()
+    for part in range(2):
+        minutes = range(15 * part, 15 * (part + 1))
+        lines = [msgspec.json.encode(entry(at=AT + 60 * minute)) + b"\n" for minute in minutes]
+        (folder / "log" / f"{part}.jsonl").write_bytes(b"".join(lines))
+    job.run(spark, job.Settings(inputs=Inputs(decisions=str(folder / "log")), output=str(folder / "out")))
+    return folder
 
 
 @pytest.fixture

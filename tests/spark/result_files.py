@@ -20,3 +20,11 @@ def places(folder, name):
 
 def read(folder, name):
     return pa.concat_tables([pq.read_table(place) for place in places(folder, name)])
+
+
+def tables(folder):
+    """All tables of the last finished run: their rows, in an order of their own."""
+    return {
+        name: sorted((tuple(row.values()) for row in read(folder, name).to_pylist()), key=repr)
+        for name in manifest(folder)["tables"]
+    }
