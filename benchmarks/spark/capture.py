@@ -4,7 +4,7 @@
 
 Bare fastavro is `for record in fastavro.reader(file)`: dictionaries that nobody looks at. The decoder makes Arrow batches
 in one thread. Spark reads the same files through the source "eventhubs_capture" into its `noop` sink, all columns or
-those that a reconciliation needs. "ready batches" is the bound of any such source: its tasks map batches that were decoded
+those that a reconciliation needs. "ready batches" is the bound of whatever reads: its tasks map batches that were decoded
 before into memory, and only hand them to Spark. Files of Event Hubs Capture have codec null; deflate, for other writers, is
 the decoder's alone here.
 
@@ -19,8 +19,9 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,6 @@ from rich.table import Table
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 from devstack.event_hubs.storage.capture import SCHEMA
-from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.capture.decoder import decode_file
@@ -100,21 +100,11 @@ def decoder(paths: list[Path], columns: tuple[str, ...]) -> int:
     )
 
 
-class ReadyBatches(Source):
-    """The batches of the files `path`.0, `path`.1, ... with the `columns`."""
-
-    NAME = "ready_batches"
-
-    def schema(self) -> StructType:
-        return StructType([EVENTS[column] for column in self.options["columns"].split(",")])
-
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
-        tasks = [f"{self.options['path']}.{number}" for number in range(FILES)]
-        return TaskReader(lambda: tasks, mapped)
-
-
-def mapped(path: str) -> Iterator[pa.RecordBatch]:
-    yield from pa.ipc.open_stream(pa.memory_map(path))
+def ready_batches(numbers: Iterable[pa.RecordBatch], base: str) -> Iterator[pa.RecordBatch]:
+    """The batches of the files `base`.0, `base`.1, ..., by number."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from pa.ipc.open_stream(pa.memory_map(f"{base}.{number}"))
 
 
 def write_ready(root: Path, paths: list[Path]) -> None:
@@ -147,11 +137,15 @@ def of_spark(root: Path, cores: int, runs: int) -> Iterator[tuple[str, Cost, flo
             writer = read_capture(spark, str(root), columns=columns).write.format("noop").mode("overwrite")
             writer.save()
             yield name, cost_of(writer.save, runs), peak_megabytes()
-        spark.dataSource.register(ReadyBatches)
         for name, columns in COLUMNS.items():
-            options = {"path": str(root.parent / f"{root.name} {name}"), "columns": ",".join(columns)}
-            frame = spark.read.format(ReadyBatches.NAME).options(**options).load()
-            writer = frame.write.format("noop").mode("overwrite")
+            work = partial(ready_batches, base=str(root.parent / f"{root.name} {name}"))
+            schema = StructType([EVENTS[column] for column in columns])
+            writer = (
+                spark.range(0, FILES, 1, FILES)
+                .mapInArrow(work, schema)
+                .write.format("noop")
+                .mode("overwrite")
+            )
             writer.save()
             yield f"ready batches, {name}", cost_of(writer.save, runs), peak_megabytes()
     finally:
