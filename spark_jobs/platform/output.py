@@ -311,10 +311,12 @@ def _own_folder(spark: SparkSession, path: str, fmt: str) -> Path:
 
 def _read_version(spark: SparkSession, path: str, fmt: str, version: int | None) -> DataFrame:
     if has_source(spark, fmt):
-        reader = spark.read if version is None else spark.read.option("versionAsOf", str(version))
-        frame = (
-            reader.format("delta").load(path) if fmt == "delta" else reader.table(_iceberg_name(spark, path))
-        )
+        if fmt == "delta":
+            reader = spark.read if version is None else spark.read.option("versionAsOf", str(version))
+            frame = reader.format("delta").load(path)
+        else:  # where a table is read by its name, Spark passes over an option for the version
+            at = "" if version is None else f" VERSION AS OF {version}"
+            frame = spark.sql(f"SELECT * FROM {_iceberg_name(spark, path)}{at}")  # noqa: S608 - no values
         _ = frame.schema
         return frame
     folder = _own_folder(spark, path, fmt)
