@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import dataset
 
 from spark_jobs.errors import InputError, JobError
@@ -32,6 +32,31 @@ def replace(folder: Path, rows: Path, partition_by: Sequence[str], only: Collect
         schema_mode=None if where else "overwrite",
         predicate=where,
     )
+
+
+def merge(folder: Path, rows: Path, keys: Sequence[str]) -> None:
+    """Commits the rows of the Parquet files in `rows` into the table: those whose keys it has replace its own where they
+    differ, others are added; where none is new there is no commit. Raises JobError where they do not fit the table.
+    """
+    data = dataset.dataset(rows, format="parquet")
+    names = data.schema.names
+    values = {name: f's."{name}"' for name in names}
+    differ = " OR ".join(f'(t."{name}" IS DISTINCT FROM s."{name}")' for name in names)
+    try:
+        (
+            DeltaTable(folder)
+            .merge(
+                data.scanner().to_reader(),
+                " AND ".join(f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys),
+                source_alias="s",
+                target_alias="t",
+            )
+            .when_matched_update(values, predicate=differ)
+            .when_not_matched_insert(values)
+            .execute()
+        )
+    except DeltaError as error:
+        raise JobError(f"the rows cannot be merged into {folder}: {error}") from error
 
 
 def newest(folder: Path) -> int:

@@ -6,7 +6,8 @@ No path is looked at to guess what it means: `qualified` asks Spark. See `result
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -245,14 +246,54 @@ def _write_version(
         (_write_delta if fmt == "delta" else _write_iceberg)(frame, path, partition_by, only)
         return
     folder, package = _own_folder(spark, path, fmt), _package(fmt)
-    # Through Parquet files of Spark's, batch by batch: the result need not fit the driver's memory.
-    staging = folder.with_name(f".{folder.name}.rows")
-    rows = frame.sortWithinPartitions(*partition_by) if partition_by else frame
-    rows.write.mode("overwrite").parquet(f"file:{staging}")
+    with _staged(frame.sortWithinPartitions(*partition_by) if partition_by else frame, folder) as rows:
+        package.replace(folder, rows, partition_by, only)
+
+
+@contextmanager
+def _staged(frame: DataFrame, folder: Path) -> Iterator[Path]:
+    """The rows as Parquet files of Spark's, beside the folder: a package that reads them batch by batch needs no memory for
+    all.
+    """
+    rows = folder.with_name(f".{folder.name}.rows")
+    frame.write.mode("overwrite").parquet(f"file:{rows}")
     try:
-        package.replace(folder, staging, partition_by, only)
+        yield rows
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(rows, ignore_errors=True)
+
+
+def merge_rows(frame: DataFrame, table: str, keys: Sequence[str]) -> None:
+    """MERGE into a table of somebody else's, in one commit: rows with the same keys are replaced where they differ, others
+    are inserted, and none is deleted. Columns that the frame has not stay as they are. Twice is as once.
+
+    `table` is the path of a Delta table, which is made where there is none, or a name that a catalog of the session knows.
+    Raises JobError where it cannot be merged into.
+    """
+    spark, name = frame.sparkSession, table
+    if "/" in table:
+        if not is_delta(spark, table):
+            write_table(frame, table, fmt="delta")
+            return
+        if not has_source(spark, "delta"):
+            folder = _own_folder(spark, table, "delta")
+            with _staged(frame, folder) as rows:
+                _package("delta").merge(folder, rows, keys)
+            return
+        name = f"delta.`{qualified(spark, table)}`"
+    columns = [f"`{column}`" for column in frame.columns]
+    same = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+    equal = " AND ".join(f"t.{column} <=> s.{column}" for column in columns)
+    update = ", ".join(f"t.{column} = s.{column}" for column in columns)
+    values = ", ".join(f"s.{column}" for column in columns)
+    command = (
+        f"MERGE INTO {name} AS t USING {{rows}} AS s ON {same} WHEN MATCHED AND NOT ({equal}) THEN UPDATE SET {update} "  # noqa: S608 - names, no values
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({values})"
+    )
+    try:
+        spark.sql(command, rows=frame)
+    except SPARK_ERRORS as error:
+        raise JobError(f"Spark cannot merge into {table}: {_line(error)}") from error
 
 
 def _write_delta(

@@ -36,6 +36,7 @@ from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
+from spark_jobs.telemetry_aggregation.merging import merge, table_of
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.sample_files import read_samples
@@ -65,6 +66,8 @@ class Settings:
     """Seconds. Five minutes: what Kerberos allows clocks to differ by, and more than any that are kept in step."""
     now: datetime | None = None
     """What the skew counts from; None is the time when records are read."""
+    merge_into: Mapping[str, str] = field(default_factory=dict)
+    """By table of merging.KEYS, a table of somebody else's."""
     allow: Limits = field(default_factory=dict)
     """Of GATES: what may be left out; shares are of the records read."""
 
@@ -142,6 +145,7 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
         for name, table in made_tables.items():
             with watch(spark, f"writing {name}"):
                 results.write(name, table)
+    merge(results, settings.merge_into, None)
     return _report(spark, results, quality, settings)
 
 
@@ -246,6 +250,7 @@ def publish(spark: SparkSession, settings: Settings) -> str:
                 results.write_days(name, made.get(name, empty), start, days)
             else:
                 results.write(name, empty)
+    merge(results, settings.merge_into, changed)
     quality = [(name, *(getattr(mark, count) for count in COUNTS)) for name, mark in marks.items()]
     return _report(spark, results, quality, settings, {name: mark.number for name, mark in marks.items()})
 
@@ -260,9 +265,11 @@ def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Setting
                 + " ".join(f"{each.place}@{each.batch}" for each in pieces)
             )
     priced = f" {sorted(settings.prices.items())} {sorted(settings.request_unit_targets)}"
-    return {
-        day: "; ".join(found) + (priced if name == "scaling" else "") for day, found in sorted(days.items())
-    }
+    merged = settings.merge_into.get(
+        name, ""
+    )  # a table that is named for the first time is merged into as a whole
+    more = (priced if name == "scaling" else "") + (merged and f" {merged}")
+    return {day: "; ".join(found) + more for day, found in sorted(days.items())}
 
 
 def _report(
@@ -350,6 +357,7 @@ def command(
         list[str] | None, Option(help="A target whose capacity is RU/s. Repeat per target.")
     ] = None,
     currency: Annotated[str, Option(help="The currency of the prices, for the report.")] = "",
+    merge_into: Annotated[list[str] | None, Option(help="TABLE=PLACE: merge its rows there, too.")] = None,
     allow: cli.Allow = None,
     since: cli.Since = None,
     until: cli.Until = None,
@@ -378,6 +386,7 @@ def command(
         prices=dict(price_of(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
+        merge_into=dict(table_of(text) for text in merge_into or ()),
         allow=read_limits(allow or (), GATES),
     )
     if telemetry or decisions or checkpoint:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.reports.report import Report
 from spark_jobs.schemas import DECISIONS
@@ -30,6 +32,10 @@ def dataset():
 
 class Killed(BaseException):
     """Not an Exception: nobody may catch it on the way."""
+
+
+def killed(*_):
+    raise Killed
 
 
 class World:
@@ -192,9 +198,21 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_piece
     until = (world.mark.closed - round(START.timestamp() * MICROS)) // MICROS // 60
     assert world.minutes() == {minute: 1 for minutes in batches for minute in minutes if minute < until}
 
-    world.settings = replace(world.settings, prices={"plan": 1.0})
+    yours = str(tmp_path / "a table of yours")
+    world.settings = replace(world.settings, prices={"plan": 1.0}, merge_into={"scaling": yours})
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(job.Results, "publish", killed)
+        world.publish(monkeypatch)
+    merged = DeltaTable(yours).version()
     world.publish(monkeypatch)
 
+    assert DeltaTable(yours).version() == merged  # to merge the rows twice changes nothing
+    theirs = read_table(spark, yours, "delta")
+    tables = [
+        sorted(map(str, frame.collect()))
+        for frame in (result_table(spark, world.settings.output, "scaling"), theirs)
+    ]
+    assert tables[0] == tables[1]
     days = (
         result_table(spark, world.settings.output, "scaling").where("window = '1d'").select("cost").collect()
     )

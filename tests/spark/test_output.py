@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.output import (
     local_folder,
+    merge_rows,
     newest_version,
     read_lines,
     read_table,
@@ -61,6 +62,36 @@ def test_partitions_are_replaced_and_others_stay(spark, rows, tmp_path, fmt) -> 
     assert {(1, "a"), (20, "b"), (3, None)} == {
         tuple(r) for r in read_table(spark, path, fmt).select("id", "name").collect()
     }
+
+
+def test_rows_are_merged_by_their_keys_into_a_table_that_has_others_and_more_columns(spark, tmp_path) -> None:
+    path = str(tmp_path / "table")
+    frame = spark.createDataFrame(
+        [(1, None, 1.0), (2, "b", 2.0), (3, "c", 3.0)], "id long, window string, value double"
+    )
+    merge_rows(frame.withColumn("env", F.expr("if(id > 0, 'test', null)")), path, ["id", "window"])
+    new = (
+        frame.where("id < 3")
+        .withColumn("value", F.lit(7.0))
+        .union(frame.where("id = 3"))
+        .union(frame.selectExpr("id", "'new'", "value").limit(1))
+    )
+    merge_rows(new, path, ["id", "window"])
+    once = newest_version(spark, path, "delta")
+    merge_rows(new, path, ["id", "window"])
+
+    rows = {tuple(row) for row in read_table(spark, path, "delta").collect()}
+    assert rows == {
+        (1, None, 7.0, "test"),
+        (2, "b", 7.0, "test"),
+        (3, "c", 3.0, "test"),
+        (1, "new", 1.0, None),
+    }
+    assert newest_version(spark, path, "delta") == once
+    with pytest.raises(JobError, match=r"the rows cannot be merged into .*table: .*other"):
+        merge_rows(new.withColumnRenamed("value", "other"), path, ["id", "window"])
+    with pytest.raises(JobError, match=r"Spark cannot merge into no_catalog\.no\.table: "):
+        merge_rows(new, "no_catalog.no.table", ["id"])
 
 
 def test_of_a_delta_table_only_live_files_are_read_with_the_types_of_its_log(spark, tmp_path) -> None:

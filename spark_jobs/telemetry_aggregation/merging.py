@@ -1,0 +1,50 @@
+"""Rows into tables of the user's own, by MERGE: in step with the results, whatever stops a run.
+
+The rows go there before the run is published. So a run that is killed in between finds the same rows new the next time, and
+to merge them twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from spark_jobs.errors import InputError
+from spark_jobs.platform.output import merge_rows
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+
+KEYS = {
+    "gauges": ("window", "window_start", "subject", "part", "metric"),
+    "flows": ("window", "window_start", "consumer", "hub", "consumer_group"),
+    "scaling": ("window", "window_start", "target"),
+}
+"""What tells the rows of a table apart."""
+
+
+def table_of(text: str) -> tuple[str, str]:
+    """Of `--merge-into`: a table of KEYS, and where to. Raises InputError."""
+    name, _, place = text.partition("=")
+    if name not in KEYS or not place or set(place) & set("{}`;"):
+        raise InputError(
+            f"--merge-into is '{text}'; accepted: TABLE=PLACE with a table of {', '.join(KEYS)} and the path of a Delta "
+            "table, or the name of a table in a catalog, such as gauges=main.ops.gauges"
+        )
+    return name, place
+
+
+def merge(results: Results, places: Mapping[str, str], changed: Mapping[str, Collection[str]] | None) -> None:
+    """Merges the run's tables into those in `places`; with `changed`, by table, only the rows of these days.
+
+    Raises InputError for a table that the run does not have, and as `merge_rows`.
+    """
+    for name, place in places.items():
+        if name not in results.new.tables:
+            raise InputError(f"--merge-into {name}={place}: the inputs given make no table {name}")
+        rows = results.table(name)
+        if changed is not None:
+            rows = rows.where(F.date_format("window_start", "yyyy-MM-dd").isin(list(changed[name])))
+        if changed is None or changed[name]:
+            with watch(results.spark, f"merging {name} into {place}"):
+                merge_rows(rows, place, KEYS[name])
