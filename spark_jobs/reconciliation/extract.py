@@ -11,7 +11,7 @@ Each side is written before the next is read, so the judgement is made of what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -25,11 +25,14 @@ from consumer.running.assembly import Parts
 from spark_jobs.errors import InputError, JobError, job_errors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import collected
+from spark_jobs.platform.rows import between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
-from spark_jobs.reconciliation.keys import META_FIELDS, document_keys, event_keys, identity_of
+from spark_jobs.reconciliation.buckets import CHUNKS
+from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, document_keys, identity_of
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
-from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
+from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing
+from spark_jobs.schemas import row_schema
+from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 
@@ -77,25 +80,30 @@ def settled_runs(marks: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:
 
 def extract(
     spark: SparkSession,
-    hub_events: DataFrame,
+    read: Callable[[Then | None], DataFrame],
     config: ConsumerConfig,
     settings: Mapping[str, str],
     results: Results,
     *,
     checkpoints: bool,
     request_units: float | None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Sides:
-    """Reads all sides; what each has of use is kept with the `results`. `hub_events` are EVENTS, not read yet."""
+    """Reads all sides; what each has of use is kept with the `results`. `read` gives the hub's events, or what tasks make of
+    them; those from `since` on and before `until` are looked at.
+    """
     marks = read_checkpoints(config, settings) if checkpoints else None
     needed = for_executors(settings, config)
     source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
-        own = hub_events.where(F.lower("hub") == config.hub.lower())
-        events = _kept(results, distinct_events(event_keys(own, config, paths)), "extract-events")
+        keys = EventKeys(config, paths, since, until, packing())
+        chunks = read(Then(keys, row_schema(CHUNKS)))
+        events = _kept(results, distinct_events(chunks), "extract-events")
         begin = _begin(events)
         if begin is None:
-            _check_hub(hub_events, config.hub)
+            _check_hub(between(read(None), "enqueued_at", since, until), config.hub)
     with watch(spark, "reading the dead letters"):
         # Letters of other partitions are of no event that is looked at.
         partitions = sorted(row["partition"] for row in collected(events.select("partition").distinct()))
@@ -143,16 +151,16 @@ def _begin(events: DataFrame) -> datetime | None:
 
     A hub that was deleted and made anew numbers its events from 0 again. Raises InputError for two events of one number.
     """
-    event = F.struct("partition", "sequence_number", "enqueued_at")
+    event = F.struct("partition", "twice", "twice_at")
     ends = events.agg(
-        F.min("enqueued_at").alias("begin"), F.min(F.when(F.col("lives") > 1, event)).alias("twice")
+        F.min("earliest").alias("begin"), F.min(F.when(F.col("twice").isNotNull(), event)).alias("again")
     )
-    [row] = collected(ends.select("begin", "twice.*"))
+    [row] = collected(ends.select("begin", "again.*"))
     if row["partition"] is not None:
         raise InputError(
-            f"partition {row['partition']} has several events of number {row['sequence_number']}, enqueued at "
+            f"partition {row['partition']} has several events of number {row['twice']}, enqueued at "
             "different times: the hub was recreated. Look at one of its lives with --from or --to; the first of these "
-            f"events came at {row['enqueued_at'].isoformat()}"
+            f"events came at {row['twice_at'].isoformat()}"
         )
     begin: datetime | None = row["begin"]
     return begin

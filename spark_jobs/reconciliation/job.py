@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,16 +25,24 @@ from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import between, collected
+from spark_jobs.platform.rows import cached, collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract
-from spark_jobs.reconciliation.keys import event_columns
+from spark_jobs.reconciliation.keys import event_columns, with_ids
 from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
-from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, in_columns, judged
+from spark_jobs.reconciliation.transforms import (
+    Due,
+    by_hour,
+    duplicates,
+    gaps,
+    in_columns,
+    judged,
+    positions,
+)
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
-from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import set_aside
@@ -89,12 +98,21 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     """
     now = settings.now or datetime.now(UTC)
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
-    events = between(_events(spark, settings, config), "enqueued_at", settings.since, settings.until)
+    read = partial(_events, spark, settings, config)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
-    marked, rate = settings.checkpoints, settings.request_units
-    sides = extract(spark, events, config, settings.consumer, results, checkpoints=marked, request_units=rate)
-    with watch(spark, "comparing"):
-        tables = _compare(spark, sides, settings, now, results)
+    sides = extract(
+        spark,
+        read,
+        config,
+        settings.consumer,
+        results,
+        checkpoints=settings.checkpoints,
+        request_units=settings.request_units,
+        since=settings.since,
+        until=settings.until,
+    )
+    with watch(spark, "comparing"), cached(positions(sides.documents, sides.letters)) as known:
+        tables = _compare(spark, sides, known, settings, config, now, results)
     with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub, now)
         closed = _account(spark, results, found, settings)
@@ -146,7 +164,9 @@ def _account(
     return closed
 
 
-def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
+def _events(
+    spark: SparkSession, settings: Settings, config: ConsumerConfig, then: Then | None = None
+) -> DataFrame:
     if settings.capture is not None:
         lag = settings.capture_lag.total_seconds()
         return read_capture(
@@ -155,6 +175,7 @@ def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> 
             quarantine=settings.quarantine,
             columns=event_columns(config),
             wanted=Wanted(settings.since, settings.until, config.hub, lag=lag),
+            then=then,
         )
     if settings.consumer_group.lower() == config.consumer_group.lower():
         raise InputError(
@@ -168,21 +189,28 @@ def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> 
     }
     if text := connection_string(settings.consumer, config.hub_connection):
         options[CONNECTION_STRING] = text
-    return read_event_hub(spark, options)
+    events = read_event_hub(spark, options).select(*event_columns(config))
+    return events if then is None else events.mapInArrow(then.work, then.schema)
 
 
 def _compare(
-    spark: SparkSession, sides: Sides, settings: Settings, now: datetime, results: Results
+    spark: SparkSession,
+    sides: Sides,
+    known: DataFrame,
+    settings: Settings,
+    config: ConsumerConfig,
+    now: datetime,
+    results: Results,
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-    status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.identity, due)
-    results.write("events", status.orderBy(*_ORDER))
+    status = judged(sides.events, sides.documents, known, sides.runs, sides.identity, due)
+    results.write("events", with_ids(status, config))
     events = results.table("events")
     # Of a part of the time the first event says nothing about what came before it.
     runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
-    missing = gaps(sides.events, sides.documents, sides.letters, runs)
+    missing = gaps(sides.events, known, runs)
     results.write("unsettled", unsettled.orderBy(*_ORDER))
     results.write("duplicates", duplicates(events).orderBy(*_ORDER))
     results.write("gaps", missing.orderBy("partition", "first"))

@@ -6,12 +6,14 @@ consumer has one, the user's transform: the same code that wrote the documents, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 from msgspec import UNSET
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
@@ -46,33 +48,60 @@ def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
     return (*_POSITIONS, "offset", "body", "properties")
 
 
-def event_keys(events: DataFrame, config: ConsumerConfig, paths: Sequence[str]) -> DataFrame:
-    """EVENTS, or their `event_columns`, as EVENT_KEYS; `paths` are the container's partition key paths."""
-    if identity_of(config) is Identity.POSITION:
-        position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
-        nothing = F.lit(None).cast("string")
-        keys = {"document_id": position, "partition_key": nothing, "rejection": nothing}
-        return events.withColumns(keys).select(*EVENT_KEYS.fieldNames())
-    needed = (name for name in event_columns(config) if name != "hub")
-    keyed = events.select(*needed).mapInArrow(partial(_keyed, config=config, paths=paths), EVENT_KEYS)
-    return keyed.select(*EVENT_KEYS.fieldNames())
+@dataclass(frozen=True)
+class EventKeys:
+    """What a task makes of its events: CHUNKS of EVENT_KEYS of those that are looked at, by hub and time. Ids made of positions
+    are left out, see `with_ids`.
+    """
+
+    config: ConsumerConfig
+    paths: Sequence[str]
+    """The container's partition key paths."""
+    since: datetime | None
+    until: datetime | None
+    packing: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        own = (found for batch in batches if (found := batch.filter(self._asked(batch))).num_rows)
+        if identity_of(self.config) is Identity.POSITION:
+            keyed = (batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
+        else:
+            keyed = _keyed(own, self.config, self.paths)
+        return self.packing(keyed)
+
+    def _asked(self, batch: pa.RecordBatch) -> pa.Array:
+        asked = pc.equal(pc.utf8_lower(batch["hub"]), self.config.hub.lower())
+        at = batch["enqueued_at"]
+        if self.since is not None:
+            asked = pc.and_(asked, pc.greater_equal(at, pa.scalar(self.since, at.type)))
+        if self.until is not None:
+            asked = pc.and_(asked, pc.less(at, pa.scalar(self.until, at.type)))
+        return asked
+
+
+def with_ids(events: DataFrame, config: ConsumerConfig) -> DataFrame:
+    """JUDGED events with their `document_id`, also where it is made of the position."""
+    if identity_of(config) is not Identity.POSITION:
+        return events
+    position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
+    return events.withColumn("document_id", position)
 
 
 def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:
     """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS: those of this hub, where ids tell."""
     if identity_of(config) is Identity.POSITION:
         head = f"{config.hub}~"
-        own = documents.where(F.col("id").startswith(head))
         rest = F.substring(F.col("id"), len(head) + 1, 2_000)
-        told = own.select(
+        number = F.substring_index(rest, "~", -1)
+        own = documents.where(F.col("id").startswith(head)).where(rest.rlike(r"^.+~\d{1,18}$"))
+        return own.select(
             "id",
             "partition_key",
             "modified_at",
-            F.regexp_extract(rest, r"^(.+)~(\d{1,18})$", 1).alias("partition"),
-            F.regexp_extract(rest, r"^(.+)~(\d{1,18})$", 2).try_cast("long").alias("sequence_number"),
+            rest.substr(F.lit(1), F.length(rest) - F.length(number) - 1).alias("partition"),
+            number.cast("long").alias("sequence_number"),
             F.lit(None).cast("timestamp").alias("enqueued_at"),
         )
-        return told.where("partition <> '' AND sequence_number IS NOT NULL")
     meta = F.from_json("fields", _META)
     return (
         documents.withColumn("meta", meta)

@@ -5,13 +5,28 @@ Frames are those of schemas.py. An event is (`partition`, `sequence_number`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import StructType
 
-from spark_jobs.reconciliation.schemas import BY_HOUR, DUPLICATES, GAPS, JUDGED, Gap, Identity, Status
+from spark_jobs.reconciliation import buckets
+from spark_jobs.reconciliation.schemas import (
+    BY_HOUR,
+    DUPLICATES,
+    EVENT_KEYS,
+    GAPS,
+    JUDGED,
+    Gap,
+    Identity,
+    Status,
+)
+from spark_jobs.schemas import arrow_schema, row_schema
 
 EVENT = ("partition", "sequence_number")
 _ORDER = ("enqueued_at", "partition", "sequence_number")  # in which events of one id are written
@@ -21,6 +36,10 @@ BUCKET_BITS = 18
 
 _WIDE = 1 << 10
 """Buckets from which on a gap is told to all tasks instead of to those of its buckets: there cannot be many of these."""
+
+_PACKED = ("partition", "bucket", "rows")
+_COUNTED = StructType([*EVENT_KEYS, *row_schema("copies long, documents long, letters long")])
+_INSIDE = row_schema("partition text, first long, settled long")
 
 CLOCK_SKEW = timedelta(seconds=5)
 """Between the clocks of Event Hubs and Cosmos DB; a document's time has whole seconds besides."""
@@ -38,25 +57,36 @@ class Due(Struct, frozen=True):
     grace: timedelta | None = None
 
 
-def distinct_events(events: DataFrame) -> DataFrame:
-    """EVENT_KEYS with every event once, and how often it was there as `copies`.
+def packing() -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What makes CHUNKS of batches of rows, in a task."""
+    return partial(buckets.pack, bits=BUCKET_BITS)
 
-    `lives` counts the times at which events of this number were enqueued: more than one, and the hub was recreated.
-    """
-    others = [name for name in events.columns if name not in EVENT]
-    return events.groupBy(*EVENT).agg(
-        *(F.min(name).alias(name) for name in others),
-        F.count(F.lit(1)).alias("copies"),
-        F.count_distinct("enqueued_at").alias("lives"),
+
+def distinct_events(chunks: DataFrame) -> DataFrame:
+    """BUCKETS of the CHUNKS of events: every event once, and how often it was there."""
+    grouped = chunks.groupBy("partition", "bucket")
+    return grouped.applyInArrow(buckets.merge, row_schema(buckets.BUCKETS))
+
+
+def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
+    """CHUNKS of the numbers that DOCUMENT_KEYS and LETTERS tell, by `kind`: documents or letters."""
+    told = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
+    sides = {"documents": told.select(*EVENT, "enqueued_at"), "letters": letters.select(*EVENT)}
+    packed, other = (
+        side.mapInArrow(packing(), row_schema(buckets.CHUNKS)).withColumn("kind", F.lit(kind))
+        for kind, side in sides.items()
     )
+    return packed.unionByName(other)
 
 
 def judged(
-    events: DataFrame, documents: DataFrame, letters: DataFrame, runs: DataFrame, identity: Identity, due: Due
+    events: DataFrame, documents: DataFrame, known: DataFrame, runs: DataFrame, identity: Identity, due: Due
 ) -> DataFrame:
-    """JUDGED: each of `distinct_events` with its status."""
-    found = _with_letters(_with_documents(events, documents, identity), letters)
-    settled = _with_checkpoints(found, runs)
+    """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and letters."""
+    count = partial(buckets.count_settled, schema=arrow_schema(_COUNTED), timed=identity is Identity.META)
+    by_bucket = [side.groupBy("partition", "bucket") for side in (events.select(*_PACKED), known)]
+    counted = by_bucket[0].cogroup(by_bucket[1]).applyInArrow(count, _COUNTED)
+    settled = _with_checkpoints(_with_keepers(counted, documents, identity), runs)
     status = _status(identity, due)
     return settled.withColumn("status", status).select(*JUDGED.fieldNames())
 
@@ -91,48 +121,36 @@ def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame
     return summed.select(*BY_HOUR.fieldNames())
 
 
-def gaps(events: DataFrame, documents: DataFrame, letters: DataFrame, runs: DataFrame) -> DataFrame:
+def gaps(events: DataFrame, known: DataFrame, runs: DataFrame) -> DataFrame:
     """GAPS in the sequence numbers of `distinct_events`; `runs` are null-free SETTLED_RUNS, empty without checkpoints."""
     missing = _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
-    known = documents.where("sequence_number IS NOT NULL").select(*EVENT)
-    numbers = (
-        known.unionByName(letters.select(*EVENT)).distinct().withColumn("bucket", _bucket("sequence_number"))
-    )
     ends = missing.select(
         "partition", "first", "last", _bucket("first").alias("begin"), _bucket("last").alias("end")
     )
     is_wide = F.col("end") - F.col("begin") >= F.lit(_WIDE)
     narrow = ends.where(~is_wide).withColumn("bucket", F.explode(F.sequence("begin", "end")))
-    inside = (
-        (F.col("gap.partition") == F.col("known.partition"))
-        & (F.col("known.sequence_number") >= F.col("gap.first"))
-        & (F.col("known.sequence_number") <= F.col("gap.last"))
+    here = (F.col("gap.partition") == F.col("known.partition")) & F.col("known.bucket").between(
+        F.col("gap.begin"), F.col("gap.end")
     )
-    here = inside & (F.col("gap.bucket") == F.col("known.bucket"))
-    found = (
-        numbers.alias("known")
-        .join(narrow.alias("gap"), on=here, how="inner")
-        .select("gap.partition", "gap.first")
-        .unionByName(
-            numbers.alias("known")
-            .join(F.broadcast(ends.where(is_wide)).alias("gap"), on=inside, how="inner")
-            .select("gap.partition", "gap.first")
-        )
-    )
-    counted = found.groupBy("partition", "first").agg(F.count(F.lit(1)).alias("settled"))
+    wide = known.select("partition", "bucket").distinct().alias("known")
+    wide = wide.join(F.broadcast(ends.where(is_wide)).alias("gap"), on=here, how="inner")
+    pieces = narrow.unionByName(wide.select("gap.*", "known.bucket"))
+    by_bucket = [
+        side.groupBy("partition", "bucket")
+        for side in (known.select(*_PACKED), pieces.select("partition", "bucket", "first", "last"))
+    ]
+    count = partial(buckets.count_inside, schema=arrow_schema(_INSIDE))
+    found = by_bucket[0].cogroup(by_bucket[1]).applyInArrow(count, _INSIDE)
+    counted = found.groupBy("partition", "first").agg(F.sum("settled").alias("settled"))
     joined = missing.join(counted, on=["partition", "first"], how="left").na.fill(0, ["settled"])
     return joined.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
 
-def _with_documents(events: DataFrame, documents: DataFrame, identity: Identity) -> DataFrame:
-    """Adds `documents` that are of the event, and the time and position of the one under its id, the `keeper`."""
-    told = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
+def _with_keepers(events: DataFrame, documents: DataFrame, identity: Identity) -> DataFrame:
+    """Adds the time and position of the document under the event's id, the `keeper`."""
     if identity is Identity.POSITION:
-        holders = told.groupBy(*EVENT).agg(F.count(F.lit(1)).alias("documents"))
         nothing = {name: F.lit(None).cast("long") for name in ("keeper_number", "keeper_at")}
-        return events.join(holders, on=list(EVENT), how="left").withColumns(
-            {**nothing, "keeper_partition": F.lit(None).cast("string")}
-        )
+        return events.withColumns({**nothing, "keeper_partition": F.lit(None).cast("string")})
     keepers = documents.select(
         F.col("id").alias("document_id"),
         "partition_key",
@@ -141,37 +159,12 @@ def _with_documents(events: DataFrame, documents: DataFrame, identity: Identity)
         F.unix_seconds("modified_at").alias("keeper_at"),
     )
     kept = events.join(keepers, on=["document_id", "partition_key"], how="left")
-    if identity is Identity.BODY:
-        lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
-        last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
-        told = kept.join(last, on=["document_id", "partition_key"], how="left")
-        return told.withColumn("documents", F.lit(0).cast("long"))
-    return _with_holders(kept, told)
-
-
-def _with_holders(events: DataFrame, told: DataFrame) -> DataFrame:
-    """Adds how many documents have the event's position in `_tm`.
-
-    `_tm` names no hub: the time tells events of the same number in another hub apart. Capture files have whole seconds.
-    """
-    same = (
-        (F.col("event.partition") == F.col("told.partition"))
-        & (F.col("event.sequence_number") == F.col("told.sequence_number"))
-        & (F.abs(F.unix_millis("event.enqueued_at") - F.unix_millis("told.enqueued_at")) <= 1000)
-    )
-    pairs = events.select(*EVENT, "enqueued_at").alias("event").join(told.alias("told"), on=same, how="inner")
-    holders = pairs.groupBy("event.partition", "event.sequence_number").agg(
-        F.count(F.lit(1)).alias("documents")
-    )
-    return events.join(holders, on=list(EVENT), how="left")
-
-
-def _with_letters(events: DataFrame, letters: DataFrame) -> DataFrame:
-    counted = letters.groupBy(*EVENT).agg(F.count(F.lit(1)).alias("letters"))
-    joined = events.join(counted, on=list(EVENT), how="left")
-    return joined.withColumns(
-        {name: F.coalesce(F.col(name), F.lit(0).cast("long")) for name in ("documents", "letters")}
-    )
+    if identity is Identity.META:
+        return kept
+    lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
+    last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
+    told = kept.join(last, on=["document_id", "partition_key"], how="left")
+    return told.withColumn("documents", F.lit(0).cast("long"))  # no document tells whose it is
 
 
 def _with_checkpoints(events: DataFrame, runs: DataFrame) -> DataFrame:
@@ -227,33 +220,18 @@ def _bucket(number: str) -> Column:
 
 def _gaps_inside(events: DataFrame) -> DataFrame:
     """Bucket by bucket; at the edges of buckets, of which there are few, over the whole partition."""
-    told = events.select(
-        "partition", "sequence_number", "file", "enqueued_at", _bucket("sequence_number").alias("bucket")
-    )
-    event = F.struct("sequence_number", "file", "enqueued_at")
-    ends = told.groupBy("partition", "bucket").agg(
-        F.min_by(event, "sequence_number").alias("first_of"),
-        F.max_by(event, "sequence_number").alias("last_of"),
-    )
     order = Window.partitionBy("partition").orderBy("bucket")
-    edges = ends.select(
-        "partition", F.lag("last_of").over(order).alias("before"), F.col("first_of").alias("after")
-    )
-    within = Window.partitionBy("partition", "bucket").orderBy("sequence_number")
-    steps = told.select("partition", F.lag(event).over(within).alias("before"), event.alias("after"))
-    stepped = (
-        steps.unionByName(edges)
-        .select(
-            "partition",
-            (F.col("before.sequence_number") + 1).alias("first"),
-            (F.col("after.sequence_number") - 1).alias("last"),
-            F.col("before.file").alias("after_file"),
-            F.col("after.file").alias("before_file"),
-            F.col("before.enqueued_at").alias("enqueued_after"),
-            F.col("after.enqueued_at").alias("enqueued_before"),
-        )
-        .where("first <= last")
-    )
+    edges = events.select(
+        "partition",
+        (F.lag("last").over(order) + 1).alias("first"),
+        (F.col("first") - 1).alias("last"),
+        F.lag("last_file").over(order).alias("after_file"),
+        F.col("first_file").alias("before_file"),
+        F.lag("last_at").over(order).alias("enqueued_after"),
+        F.col("first_at").alias("enqueued_before"),
+    ).where("first <= last")
+    inside = events.select("partition", "rows").mapInArrow(buckets.steps, row_schema(buckets.STEPS))
+    stepped = inside.unionByName(edges)
     edge = F.when(F.col("after_file").eqNullSafe(F.col("before_file")), Gap.WITHIN_FILE.value)
     return stepped.withColumns(
         {"missing": F.col("last") - F.col("first") + 1, "kind": edge.otherwise(Gap.BETWEEN_FILES.value)}
@@ -264,9 +242,9 @@ def _gaps_before(events: DataFrame, runs: DataFrame) -> DataFrame:
     """From the low-water mark, the end of a partition's first run, to its first event."""
     marks = runs.groupBy("partition").agg(F.min_by("last", "first").alias("mark"))
     begins = events.groupBy("partition").agg(
-        F.min("sequence_number").alias("begin"),
-        F.min_by("file", "sequence_number").alias("before_file"),
-        F.min("enqueued_at").alias("enqueued_before"),
+        F.min("first").alias("begin"),
+        F.min_by("first_file", "first").alias("before_file"),
+        F.min("earliest").alias("enqueued_before"),
     )
     joined = begins.join(F.broadcast(marks), on="partition", how="inner").where("mark + 1 < begin")
     return joined.select(

@@ -10,6 +10,7 @@ import pytest
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation import transforms
+from spark_jobs.reconciliation.buckets import CHUNKS
 from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.keys import document_keys
 from spark_jobs.reconciliation.schemas import (
@@ -31,12 +32,19 @@ from spark_jobs.reconciliation.transforms import (
     gaps,
     in_columns,
     judged,
+    packing,
+    positions,
 )
+from spark_jobs.schemas import row_schema
 from spark_jobs.sources.cosmos import DOCUMENTS
 
 T0 = datetime(2026, 11, 20, 10, tzinfo=UTC)
 NOW = T0 + timedelta(hours=5)
 SKEW = 5
+
+
+def bucketed(keys):
+    return distinct_events(keys.mapInArrow(packing(), row_schema(CHUNKS))).persist()
 
 
 class World:
@@ -97,7 +105,7 @@ class World:
     def frames(self, spark):
         made = spark.createDataFrame
         return (
-            distinct_events(made(self.events, EVENT_KEYS)),
+            bucketed(made(self.events, EVENT_KEYS)),
             made(self.documents, DOCUMENT_KEYS),
             made(self.letters, LETTERS),
             made(settled_runs(self.marks), SETTLED_RUNS),
@@ -196,18 +204,19 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=[0, 18], ids=["small buckets", "buckets"])
+@pytest.fixture(params=[1, 18], ids=["small buckets", "buckets"])
 def bits(request, monkeypatch):
     """So small that every gap spans some of them, and a wide one all of them."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", request.param)
-    monkeypatch.setattr(transforms, "_WIDE", 4)
+    monkeypatch.setattr(transforms, "_WIDE", 3)
 
 
 @pytest.mark.parametrize(("seed", "identity", "options"), CASES)
 def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bits):
     world = World(seed * 1000, identity, **options)
     events, documents, letters, runs = world.frames(spark)
-    found = judged(events, documents, letters, runs, identity, world.due).persist()
+    known = positions(documents, letters).persist()
+    found = judged(events, documents, known, runs, identity, world.due).persist()
 
     assert found.columns == JUDGED.fieldNames()
     assert outcome(found) == world.expected()
@@ -219,7 +228,7 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
         if documents > 1 or (documents and letters)
     }
 
-    holes = gaps(events, documents, letters, runs)
+    holes = gaps(events, known, runs)
     assert {
         (
             row["partition"],
@@ -250,10 +259,10 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
     rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
-    events = distinct_events(spark.createDataFrame(rows, EVENT_KEYS))
+    events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     letters = spark.createDataFrame([("0", 7, "json", T0)], LETTERS)
     nothing = spark.createDataFrame([], DOCUMENT_KEYS), spark.createDataFrame([], SETTLED_RUNS)
-    holes = gaps(events, nothing[0], letters, nothing[1]).persist()
+    holes = gaps(events, positions(nothing[0], letters), nothing[1]).persist()
     holes.explain()
     plan = capsys.readouterr().out
 
@@ -294,12 +303,13 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
     events, documents, letters, runs = (
         spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, LETTERS, SETTLED_RUNS)
     )
-    found = judged(distinct_events(events), documents, letters, runs, Identity.META, Due(NOW, True))
+    events, known = bucketed(events), positions(documents, letters)
+    found = judged(events, documents, known, runs, Identity.META, Due(NOW, True))
 
     assert found.collect() == []
     assert by_hour(found).collect() == []
     assert by_hour(found).columns == BY_HOUR.fieldNames()
-    holes = gaps(distinct_events(events), documents, letters, runs)
+    holes = gaps(events, known, runs)
     assert (holes.columns, holes.collect()) == (GAPS.fieldNames(), [])
 
 

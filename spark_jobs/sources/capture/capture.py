@@ -12,10 +12,10 @@ tells their number. With a quarantine, a task holds the events of one file or pi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -31,6 +31,13 @@ from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 
 
+class Then(NamedTuple):
+    """What each task makes of its batches before Spark sees them, and the schema of that."""
+
+    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    schema: StructType
+
+
 def read_capture(
     spark: SparkSession,
     path: str,
@@ -40,8 +47,10 @@ def read_capture(
     layout: str = DEFAULT,
     storage: Mapping[str, Any] | None = None,
     wanted: Wanted | None = None,
+    then: Then | None = None,
 ) -> DataFrame:
-    """The events of all capture files below `path`: EVENTS, or the chosen columns of it in that order.
+    """The events of all capture files below `path`: EVENTS, or the chosen columns of it in that order; or what tasks make of
+    them `then`.
 
     Raises InputError at once where there are no such files or they are named otherwise; files that cannot be read end
     the first action on the frame, or go to `quarantine`. Events that are in several files come several times. Files that
@@ -57,21 +66,26 @@ def read_capture(
         files.quarantined(url)
         folders = files.layout.globs(files.wanted, datetime.now(UTC))
         read = partial(files.batches_of_content, url=url)
-        return read_with_spark(spark, url, (ENDING,), read, schema, folders=folders)
+        found = read_with_spark(spark, url, (ENDING,), read, schema, folders=folders)
+        return found if then is None else found.mapInArrow(then.work, then.schema)
     files.check()
     files.quarantined()
-    tasks = files.tasks()
+    tasks = [(msgspec.json.encode(task).decode(),) for task in files.tasks()]
+    rows = spark.createDataFrame(tasks, "task string").repartition(max(len(tasks), 1))
     # Spark makes rows of what a source gives, and rows of these; here once. That is a third of the processor time.
-    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return numbers.mapInArrow(partial(_of_tasks, files=files, tasks=tasks), schema)
+    work, made = (None, schema) if then is None else then
+    return rows.mapInArrow(partial(_of_tasks, files=files, work=work), made)
 
 
 def _of_tasks(
-    batches: Iterable[pa.RecordBatch], files: CaptureFiles, tasks: Sequence[Sequence[FoundFile]]
+    batches: Iterable[pa.RecordBatch],
+    files: CaptureFiles,
+    work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from files.batches(tasks[number])
+        for task in batch["task"].to_pylist():
+            read = files.batches(msgspec.json.decode(task, type=list[FoundFile]))
+            yield from read if work is None else work(read)
 
 
 class CaptureSource(Source):

@@ -1,0 +1,219 @@
+"""Stretches of a partition's sequence numbers, a row for each: what a task looks at together. Arrow and numpy, no Spark.
+
+An event is two numbers, and Spark would carry it from task to task as a row of its own. Here a row carries the events of
+a bucket, up to 2 ** bits sequence numbers, as bytes: `rows` are a batch of Arrow. However many events a partition has, a
+task holds those of one bucket, and Spark sorts and joins buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from spark_jobs.arrow_columns import arrow_columns
+
+CHUNKS = "partition text, bucket long, rows bytes"
+"""Some rows of a bucket, of which there may be more."""
+
+BUCKETS = """
+    partition text, bucket long, first long, last long, first_file text, last_file text, first_at time, last_at time,
+    earliest time, twice long, twice_at time, rows bytes
+"""
+"""All events of a bucket, each once, in order: `first` to `last`. `twice` is a number whose events were enqueued at several times."""
+
+STEPS = """
+    partition text, first long, last long, after_file text, before_file text, enqueued_after time,
+    enqueued_before time
+"""
+"""Numbers that are not there between two events of a bucket."""
+
+_CHUNK_ROWS = 1 << 16
+_SKEW = 1000  # milliseconds: capture files have whole seconds
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+_Longs = NDArray[np.int64]
+
+
+# -- rows as bytes
+
+
+def pack(batches: Iterable[pa.RecordBatch], *, bits: int) -> Iterator[pa.RecordBatch]:
+    """Rows with `partition` and `sequence_number`, both known, as CHUNKS."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _CHUNK_ROWS:
+            yield from _cut(pa.Table.from_batches(waiting), bits)
+            waiting = []
+    if waiting:
+        yield from _cut(pa.Table.from_batches(waiting), bits)
+
+
+def _cut(table: pa.Table, bits: int) -> Iterator[pa.RecordBatch]:
+    if not table.num_rows:
+        return
+    partitions = table["partition"].combine_chunks().dictionary_encode()
+    partition = partitions.indices.to_numpy()
+    bucket = _longs(table, "sequence_number") >> bits
+    order = np.lexsort((bucket, partition))
+    partition, bucket = partition[order], bucket[order]
+    changes = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
+    begins = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    rows = table.drop_columns(["partition"])
+    if len(begins) > 1:
+        rows = rows.take(pa.array(order))
+    sizes = np.diff(np.append(begins, len(order)))
+    yield _batch(
+        CHUNKS,
+        partitions.dictionary.take(pa.array(partition[begins])),
+        bucket[begins],
+        [_bytes(rows.slice(begin, size)) for begin, size in zip(begins, sizes, strict=True)],
+    )
+
+
+def _bytes(rows: pa.Table) -> bytes:
+    rows = rows.combine_chunks()
+    if "file" in rows.column_names and not pa.types.is_dictionary(rows.schema.field("file").type):
+        place = rows.column_names.index("file")
+        rows = rows.set_column(place, "file", rows["file"].dictionary_encode())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _rows(chunks: pa.Table) -> pa.Table:
+    """Those of all the chunks, which are at least one."""
+    tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in chunks["rows"]]
+    # Columns that some lack are null there: letters tell no time.
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
+
+
+# -- events of a bucket
+
+
+def merge(chunks: pa.Table) -> pa.Table:
+    """BUCKETS of the CHUNKS of a bucket's events, with `copies` among the rows: how often each was there."""
+    rows = _rows(chunks)
+    number = _longs(rows, "sequence_number")
+    copies = np.ones(len(number), np.int64)
+    twice: tuple[int | None, Any] = (None, None)
+    if (np.diff(number) <= 0).any():
+        plain = rows.set_column(rows.column_names.index("file"), "file", rows["file"].cast(pa.string()))
+        rows = plain.sort_by([(name, "ascending") for name in ("sequence_number", "enqueued_at", "file")])
+        number, at = _longs(rows, "sequence_number"), _longs(rows, "enqueued_at")
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(number)) + 1))
+        copies = np.diff(np.append(firsts, len(number)))
+        again = np.flatnonzero((np.diff(number) == 0) & (np.diff(at) != 0))
+        if len(again):
+            place = int(np.searchsorted(number, number[again[0]]))
+            twice = int(number[place]), rows["enqueued_at"][place].as_py()
+        rows = rows.take(pa.array(firsts))
+    ends = [rows.slice(place, 1) for place in (0, rows.num_rows - 1)]
+    return _table(
+        BUCKETS,
+        *(chunks[name].slice(0, 1) for name in ("partition", "bucket")),
+        *(
+            end[name].cast(kind)
+            for name, kind in (("sequence_number", pa.int64()), ("file", pa.string()), ("enqueued_at", _TIME))
+            for end in ends
+        ),
+        [pc.min(rows["enqueued_at"]).as_py()],
+        *([each] for each in twice),
+        [_bytes(rows.append_column("copies", pa.array(copies)))],
+    )
+
+
+def steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """STEPS of BUCKETS."""
+    for batch in batches:
+        for partition, data in zip(batch["partition"], batch["rows"], strict=True):
+            rows = pa.ipc.open_stream(data.as_buffer()).read_all()
+            number = _longs(rows, "sequence_number")
+            place = np.flatnonzero(np.diff(number) > 1)
+            if not len(place):
+                continue
+            before, after = rows.take(pa.array(place)), rows.take(pa.array(place + 1))
+            yield _batch(
+                STEPS,
+                pa.repeat(partition, len(place)),
+                number[place] + 1,
+                number[place + 1] - 1,
+                *(side[name] for name in ("file", "enqueued_at") for side in (before, after)),
+            )
+
+
+def count_settled(events: pa.Table, known: pa.Table, *, schema: pa.Schema, timed: bool) -> pa.Table:
+    """The rows of a bucket's events, by `schema`, with the `documents` and `letters` of each among the `known`, which are CHUNKS
+    with `kind`. `timed`: a document is of an event only where both times agree.
+    """
+    if not events.num_rows:
+        return schema.empty_table()
+    rows = _rows(events)
+    number, columns = _longs(rows, "sequence_number"), {name: rows[name] for name in rows.column_names}
+    for kind in ("documents", "letters"):
+        own = known.filter(pc.equal(known["kind"], kind))
+        count = np.zeros(len(number), np.int64)
+        if own.num_rows:
+            found = _rows(own)
+            where = _longs(found, "sequence_number")
+            place = np.minimum(np.searchsorted(number, where), len(number) - 1)
+            hit = number[place] == where
+            if timed and kind == "documents":
+                known_at = found["enqueued_at"].cast(pa.int64())
+                apart = (
+                    _longs(rows, "enqueued_at")[place] // 1000 - pc.fill_null(known_at, 0).to_numpy() // 1000
+                )
+                hit &= known_at.is_valid().to_numpy() & (np.abs(apart) <= _SKEW)
+            count = np.bincount(place[hit], minlength=len(number))
+        columns[kind] = pa.array(count, pa.int64())
+    columns["partition"] = pa.repeat(events["partition"][0], len(number))
+    return pa.table(
+        [
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(len(number), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def count_inside(known: pa.Table, gaps: pa.Table, *, schema: pa.Schema) -> pa.Table:
+    """How many different numbers of a bucket's `known` each of its `gaps` holds: `partition`, `first`, `settled`."""
+    if not known.num_rows or not gaps.num_rows:
+        return schema.empty_table()
+    number = np.unique(_longs(_rows(known), "sequence_number"))
+    first, last = _longs(gaps, "first"), _longs(gaps, "last")
+    settled = np.searchsorted(number, last, "right") - np.searchsorted(number, first)
+    return pa.table([gaps["partition"], gaps["first"], pa.array(settled, pa.int64())], schema=schema)
+
+
+# -- columns
+
+_TIME = pa.timestamp("us", "UTC")
+
+
+def _longs(table: pa.Table | pa.RecordBatch, name: str) -> _Longs:
+    found: _Longs = table[name].cast(pa.int64()).to_numpy()
+    return found
+
+
+def _batch(schema: str, *columns: Any) -> pa.RecordBatch:
+    [batch] = _table(schema, *columns).combine_chunks().to_batches()
+    return batch
+
+
+def _table(schema: str, *columns: Any) -> pa.Table:
+    kinds = arrow_columns(schema)
+    made = [
+        column.cast(field.type)
+        if isinstance(column, pa.Array | pa.ChunkedArray)
+        else pa.array(column, field.type)
+        for column, field in zip(columns, kinds, strict=True)
+    ]
+    return pa.table(made, schema=kinds)
