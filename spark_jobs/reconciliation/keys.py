@@ -64,10 +64,8 @@ class EventKeys:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         own = (found for batch in batches if (found := batch.filter(self._asked(batch))).num_rows)
         if identity_of(self.config) is Identity.POSITION:
-            keyed = (batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
-        else:
-            keyed = _keyed(own, self.config, self.paths)
-        return self.packing(keyed)
+            return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
+        return self.packing(_keyed(own, self.config, self.paths))
 
     def _asked(self, batch: pa.RecordBatch) -> pa.Array:
         asked = pc.equal(pc.utf8_lower(batch["hub"]), self.config.hub.lower())
