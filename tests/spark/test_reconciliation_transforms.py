@@ -204,11 +204,11 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=[1, 18], ids=["small buckets", "buckets"])
+@pytest.fixture(params=[0, 18], ids=["small buckets", "buckets"])
 def bits(request, monkeypatch):
     """So small that every gap spans some of them, and a wide one all of them."""
     monkeypatch.setattr(transforms, "BUCKET_BITS", request.param)
-    monkeypatch.setattr(transforms, "_WIDE", 3)
+    monkeypatch.setattr(transforms, "_WIDE", 4)
 
 
 @pytest.mark.parametrize(("seed", "identity", "options"), CASES)
