@@ -1,4 +1,4 @@
-"""Spark's own processes on this machine: master, workers, spark-submit.
+"""Spark's own processes on this machine: master, workers, spark-submit, a server of Spark Connect.
 
 None outlives the test, also when that is killed: what is started here dies with it, and executors with their worker.
 """
@@ -100,3 +100,21 @@ def cluster(home: Path, workers: int) -> Iterator[str]:
         for worker in [start("worker.Worker", *place, *size, master) for place in places]:
             ready(worker, r"Successfully registered with (master)")
         yield master
+
+
+@contextmanager
+def connect_server(home: Path) -> Iterator[str]:
+    """A server of Spark Connect in local mode; gives its URL."""
+    server = submitting(
+        home,
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"),
+        *("--driver-memory", "1g", "--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--conf", "spark.connect.grpc.binding.port=0", "spark-internal"),
+    )
+    try:
+        server.start()
+        # A client that comes too early waits longer and longer between its attempts, up to a minute.
+        port = ready(server, r"Spark Connect server started at: \S+:(\d+)")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.stop()

@@ -1,59 +1,78 @@
 """Sessions of Spark Connect, as serverless compute and standard access mode have them: no SparkContext, no `_jvm`."""
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.unit.spark_jobs.sources.test_source_records import AT, entry
-
-SCRIPT = """
-import sys
-from pyspark.sql import SparkSession
-from spark_jobs.platform.classic import is_classic
-from spark_jobs.platform.java import ensure_java
-from spark_jobs.platform.results import result_table
-from spark_jobs.sources.registration import spark_session
-from spark_jobs.telemetry_aggregation import job
-from spark_jobs.telemetry_aggregation.inputs import Inputs
-
-ensure_java()
-root = sys.argv[1]
-SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
-spark = spark_session("connect")
-assert not is_classic(spark)
-settings = job.Settings(inputs=Inputs(decisions=f"{root}/log"), output=f"{root}/out")
-print(job.run(spark, settings))
-print(result_table(spark, f"{root}/out", "gauges").where("window = '1m'").count())
-spark.stop()
-"""
-MINUTES = 30
+from devstack.cosmos import CosmosServer
+from devstack.demo.spark.child import JobCall, read_results
+from devstack.processes.child import ChildProcess
+from spark_jobs.reconciliation.job import OnGap, run
+from tests.spark.result_files import manifest, tables
+from tests.spark.spark_processes import connect_server, ended, spark_home
+from tests.spark.test_reconciliation_job import HUB, Place
+from tests.spark.test_reconciliation_job import tables as reconciled
+from tests.threaded_server import running_in_thread
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(900)
-def test_a_job_runs_over_spark_connect(tmp_path: Path) -> None:
+@pytest.mark.wire
+@pytest.mark.timeout(1800)  # of which most is for a machine that is busy
+def test_jobs_run_over_spark_connect_and_find_the_same(aggregated, spark, azurite, tmp_path) -> None:
+    """A batch, the same records as a stream, and a comparison with Cosmos DB, each by its command."""
     pytest.importorskip("grpc")  # the client's; the extra `spark` has none
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "0.jsonl").write_bytes(
-        b"".join(msgspec.json.encode(entry(at=AT + 60 * minute)) + b"\n" for minute in range(MINUTES))
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    decisions = ("--decisions", str(aggregated / "log"))
+    checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
+    with running_in_thread(CosmosServer) as threaded, connect_server(spark_home(tmp_path)) as url:
+        threaded.call(lambda: threaded.server.create_container("db", HUB, "/dest", throughput=20_000))
+        place = Place(azurite, threaded.server, tmp_path)
+        place.capture_files()
+        place.write(each for each in place.bodies if each[1] % 7)
+        here, _ = run(place.job("here", checkpoints=False, on_gap=OnGap.REPORT), spark)
+        calls = [
+            JobCall("telemetry-aggregation", (*decisions, "--output", str(tmp_path / "out"))),
+            JobCall("telemetry-aggregation", (*decisions, *checkpoint, "--output", str(tmp_path / "stream"))),
+            JobCall(
+                "reconciliation",
+                (
+                    *("--capture", str(place.capture), "--no-checkpoints", "--on-gap", "report"),
+                    *("--output", str(tmp_path / "there"), "--root", str(tmp_path)),
+                ),
+            ),
+        ]
+        status, told = ended(client(url, calls, tmp_path, place.settings), within=1500)
+
+    assert status == 0, told
+    assert [each.status for each in read_results(tmp_path / "results")] == [0, 0, 3], told
+    assert tables(tmp_path / "out") == tables(aggregated / "out")
+    assert (tmp_path / "out" / "telemetry-aggregation.html").exists()
+    minutes = [row for row in tables(tmp_path / "stream")["gauges"] if "1m" in row]
+    assert minutes
+    assert set(minutes) < set(tables(aggregated / "out")["gauges"])  # the last ten are still open
+    assert here.unsettled_total
+    assert reconciled(tmp_path / "there") == reconciled(tmp_path / "here")
+    assert (
+        manifest(tmp_path / "there")["runs"][-1]["counts"]
+        == manifest(tmp_path / "here")["runs"][-1]["counts"]
     )
 
-    assert done.returncode == 0, done.stderr[-4000:]
-    page, minutes = done.stdout.splitlines()[-2:]
-    assert Path(page).exists()
-    assert int(minutes) >= MINUTES
+
+def client(url, calls, folder, settings) -> ChildProcess:
+    """The jobs in a process that could start no Java."""
+    return ChildProcess(
+        "the client of Spark Connect",
+        [
+            *(sys.executable, "-m", "devstack.demo.spark.child", msgspec.json.encode(calls).decode()),
+            *(folder / "results", "aloud"),
+        ],
+        cwd=folder,
+        env={
+            **settings,
+            "JAVA_HOME": "/nowhere",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "SPARK_HOME": "/nowhere",
+            "SPARK_REMOTE": url,
+        },
+    )
