@@ -29,7 +29,7 @@ def test_jobs_run_over_spark_connect_and_find_the_same(aggregated, spark, azurit
         threaded.call(lambda: threaded.server.create_container("db", HUB, "/dest", throughput=20_000))
         place = Place(azurite, threaded.server, tmp_path)
         place.capture_files()
-        place.write(each for each in place.bodies if each[1] % 7)
+        place.write(each for each in place.bodies if each != ("0", 5) and each[1] % 7)
         here, _ = run(place.job("here", checkpoints=False, on_gap=OnGap.REPORT), spark)
         calls = [
             JobCall("telemetry-aggregation", (*decisions, "--output", str(tmp_path / "out"))),
