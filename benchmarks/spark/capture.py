@@ -3,7 +3,7 @@
     python -m benchmarks.spark.capture [--rows 2000000] [--runs 3] [--no-spark]
 
 Bare fastavro is `for record in fastavro.reader(file)`: dictionaries that nobody looks at. The decoder makes Arrow batches
-in one thread. Spark reads the same files through the source "eventhubs_capture" into its `noop` sink, all columns or
+in one thread. Spark reads the same files through `read_capture` into its `noop` sink, all columns or
 those that a reconciliation needs. "ready batches" is the bound of whatever reads: its tasks map batches that were decoded
 before into memory, and only hand them to Spark. Files of Event Hubs Capture have codec null; deflate, for other writers, is
 the decoder's alone here.

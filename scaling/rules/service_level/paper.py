@@ -104,7 +104,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
     """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
     seconds, came, before, old, old_now = past.seconds, past.arrived, past.before, past.old, past.old_now
     keep = 0.5 ** (seconds / HALF_LIFE)
-    start_up, service, least = outlook.start_up, outlook.service, max(keeping_up(outlook), 1)
+    start_up, service, least = outlook.start_up, outlook.service, keeping_up(outlook)
     for copy, carefulness in zip(copies, past.degrees, strict=True):
         total = copy.total
         waiting = copy.waiting
