@@ -4,6 +4,7 @@ Spark puts its own archive of pyspark in front of the package that is installed.
 archives: a second of processor time in every session, for the same source.
 """
 
+import os
 import sys
 from importlib import import_module
 
@@ -17,4 +18,7 @@ if __name__ == "__main__":
         "pandas",
     ):  # pyarrow loads it for the first array: here once, else in every worker
         import_module(name)
-    manager()
+    try:
+        manager()
+    except SystemExit as end:  # its workers are told; to take pandas down would take longer than Java's own end
+        os._exit(end.code if isinstance(end.code, int) else 1)
