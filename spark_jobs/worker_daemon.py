@@ -20,5 +20,6 @@ if __name__ == "__main__":
         import_module(name)
     try:
         manager()
-    except SystemExit as end:  # its workers are told; to take pandas down would take longer than Java's own end
+    except SystemExit as end:
+        # Its workers are told to end. To take pandas down would take longer than Java's own end.
         os._exit(end.code if isinstance(end.code, int) else 1)
