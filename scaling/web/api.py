@@ -69,7 +69,7 @@ def sign_in() -> Response:
 
 
 class Kept:
-    """An answer that is asked for by everybody: made once in `seconds`, however many ask meanwhile."""
+    """An answer that is asked for by everybody: made once, however many ask meanwhile, and kept for `seconds`."""
 
     def __init__(self, seconds: float, *, clock: Callable[[], float]) -> None:
         """`clock` gives seconds that never run back."""
@@ -88,9 +88,13 @@ class Kept:
             or (task.done() and self._clock() >= self._until)
             or task.get_loop() is not asyncio.get_running_loop()
         ):
-            self._until = self._clock() + self._seconds
-            self._making = task = asyncio.create_task(make())
+            self._making = task = asyncio.create_task(self._made(make))
         return await asyncio.shield(task)
+
+    async def _made(self, make: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
+        answer = await make()
+        self._until = self._clock() + self._seconds
+        return answer
 
 
 async def health(autoscaler: Autoscaler) -> Response:

@@ -416,6 +416,9 @@ async def test_an_answer_that_takes_longer_than_it_is_kept_is_made_once_all_the_
     ready.set()
 
     assert (await first).body == (await second).body == b"1"
+    clock[0] = 64.9
+    assert (await kept.get(make)).body == b"1"  # kept from when it was there
+    clock[0] = 65.0
     assert (await kept.get(make)).body == b"2"
 
 
