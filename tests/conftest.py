@@ -24,9 +24,6 @@ os.environ["COLUMNS"] = "200"
 for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(variable, None)
 
-# No Java makes an archive of its classes as it ends: it would outlive its test, and every session of a fresh machine makes one.
-os.environ["TIDEMARK_SPARK_CACHE"] = ""
-
 # A shell starts jobs in the background deaf to SIGINT, and what they start is born deaf as well; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

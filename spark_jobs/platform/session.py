@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from spark_jobs.class_archive import class_archive
+from spark_jobs.class_archive import archive_options
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.java import ensure_java, started_by_spark
 
@@ -116,19 +116,19 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
     scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = Path(__file__).parent / "log4j2.properties"
+    archive = archive_options(home, Path(_find_spark_home()), os.environ)
     local = {
         **_LOCAL,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={scratch}"
+        f" {archive}",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.local.dir": scratch,
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_PER_CORE * (cores or os.cpu_count() or 1)),
         **settings,
     }
     builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
-    spark = Path(_find_spark_home())
-    archive = None if "spark.driver.extraClassPath" in local else class_archive(home, spark, os.environ)
-    with started_by_spark(home, Path(scratch), archive):
+    with started_by_spark(home, Path(scratch)):
         return builder.config(map={**local}).getOrCreate()
 
 

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import importlib
 import io
-import os
 import sys
 import tempfile
 import time
@@ -119,7 +118,6 @@ def main(plan: str, file: str, aloud: str = "") -> None:
 
     `aloud`: in the session that the first job makes, as it makes one for itself, and on this terminal.
     """
-    os.environ["TIDEMARK_SPARK_CACHE"] = ""  # Java makes its archive as it ends: it would outlive the demo
     calls = msgspec.json.decode(plan, type=list[JobCall])
     commands = [_command(call) for call in calls]  # before Java starts, which takes the longest
     if not aloud:

@@ -1,10 +1,10 @@
-"""Where the archive of Java's classes lies, and for whom there is none."""
-
-import os
+"""Where the archive of Java's classes lies, what Java is told of it, and for whom there is none."""
 
 import pytest
 
-from spark_jobs.class_archive import class_archive
+from spark_jobs import class_training
+from spark_jobs.class_archive import archive_of, archive_options
+from spark_jobs.errors import JobError
 
 
 @pytest.fixture
@@ -18,75 +18,88 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def spark(tmp_path):
-    (tmp_path / "spark" / "jars").mkdir(parents=True)
-    (tmp_path / "spark" / "jars" / "core.jar").touch()
-    return tmp_path / "spark"
+def spark(tmp_path, monkeypatch):
+    """Spark's folder; a session there leaves an archive, unless it says why not."""
+    folder = tmp_path / "it's here" / "spark"
+    (folder / "jars").mkdir(parents=True)
+    (folder / "jars" / "core.jar").touch()
+    monkeypatch.setattr(class_training, "_find_spark_home", lambda: str(folder))
+    monkeypatch.setattr(
+        class_training, "_leave_classes", lambda archive, _scratch: archive.write_text("classes")
+    )
+    return folder
 
 
-@pytest.fixture
-def place(tmp_path):
-    return {"TIDEMARK_SPARK_CACHE": str(tmp_path / "cache" / "deep")}
-
-
-def test_another_java_and_other_jars_have_another_archive(home, spark, place, tmp_path):
-    first = class_archive(home, spark, place)
-    again = class_archive(home, spark, place)
+def test_another_java_and_other_jars_have_another_archive(home, spark):
+    first = archive_of(home, spark)
+    again = archive_of(home, spark)
     (spark / "jars" / "new.jar").touch()
-    with_a_jar = class_archive(home, spark, place)
+    with_a_jar = archive_of(home, spark)
     (home / "lib" / "modules").write_text("17.0.1")
-    of_another_java = class_archive(home, spark, place)
+    of_another_java = archive_of(home, spark)
 
     assert first == again
-    assert first.parent == tmp_path / "cache" / "deep"
     assert len({first, with_a_jar, of_another_java}) == 3
 
 
-def test_it_lies_with_the_users_other_caches(home, spark, tmp_path):
-    assert class_archive(home, spark, {"XDG_CACHE_HOME": str(tmp_path)}).parent == tmp_path / "tidemark"
+def test_java_is_told_of_an_archive_that_is_there(home, spark):
+    without = archive_options(home, spark, {})
+    archive = class_training.make_archive(home)
+
+    assert without == ""
+    assert archive.read_text() == "classes"
+    assert archive_options(home, spark, {}) == (
+        f'"-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+    )
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"TIDEMARK_SPARK_CACHE": ""},
         {"HADOOP_CONF_DIR": "/etc/hadoop"},
         {"JAVA_TOOL_OPTIONS": "-Xshare:off"},
         {"SPARK_SUBMIT_OPTS": "-XX:SharedArchiveFile=/mine"},
-        {"TIDEMARK_SPARK_CACHE": "/proc/no/such"},
     ],
 )
-def test_there_is_none_where_java_would_refuse_it_or_the_user_does_not_want_it(home, spark, place, given):
-    assert class_archive(home, spark, {**place, **given}) is None
+def test_nothing_is_said_where_java_would_refuse_it_or_the_user_says_something(home, spark, given):
+    class_training.make_archive(home)
+
+    assert archive_options(home, spark, given) == ""
 
 
-def test_there_is_none_for_a_java_without_one_or_a_spark_with_a_configuration(home, spark, place):
-    (home / "lib" / "server" / "classes.jsa").unlink()
-    without = class_archive(home, spark, place)
-    (home / "lib" / "server" / "classes.jsa").touch()
+def test_nothing_is_said_to_a_spark_with_a_configuration(home, spark):
+    class_training.make_archive(home)
     (spark / "conf").mkdir()
     (spark / "conf" / "spark-defaults.conf").touch()
 
-    assert (without, class_archive(home, spark, place)) == (None, None)
+    assert archive_options(home, spark, {}) == ""
 
 
-def test_a_folder_that_only_others_may_write_to_is_read(home, spark, place, monkeypatch):
-    archive = class_archive(home, spark, place)
-    monkeypatch.setattr(os, "access", lambda _folder, _mode: False)
+def test_it_is_made_once_and_those_of_other_jars_go(home, spark, monkeypatch):
+    first = class_training.make_archive(home)
+    (spark / "jars" / "core.jar").write_text("new")
+    second = class_training.make_archive(home)
+    monkeypatch.setattr(class_training, "_leave_classes", None)
 
-    assert class_archive(home, spark, place) is None
-    archive.touch()
-    assert class_archive(home, spark, place) == archive
+    assert class_training.make_archive(home) == second != first
+    assert set(spark.iterdir()) == {second, spark / "jars"}
 
 
-def test_archives_that_nobody_used_for_a_month_go(home, spark, place):
-    used = class_archive(home, spark, place)
-    old, killed, young = (used.parent / name for name in ("spark-1.jsa", "spark-2.jsa.99", "spark-3.jsa"))
-    for file in (used, old, killed, young):
-        file.touch()
-    for file in (used, old, killed):
-        os.utime(file, (0, 0))
+def test_a_session_that_leaves_none_leaves_no_file(home, spark, monkeypatch):
+    monkeypatch.setattr(class_training, "_leave_classes", lambda _archive, _scratch: None)
 
-    class_archive(home, spark, place)
+    with pytest.raises(JobError, match=r"No such file or directory: .*classes\.jsa"):
+        class_training.make_archive(home)
+    assert list(spark.iterdir()) == [spark / "jars"]
 
-    assert {used, young} == set(used.parent.iterdir())
+
+def test_the_command_says_where_it_is_or_why_there_is_none(home, spark, monkeypatch, capsys):
+    monkeypatch.setattr(class_training, "ensure_java", lambda: home)
+    class_training.main()
+
+    assert capsys.readouterr().out.startswith(f"archive of Spark's classes: {spark}/classes-")
+
+    (home / "lib" / "modules").write_text("17.0.1")
+    (home / "lib" / "server" / "classes.jsa").unlink()
+    with pytest.raises(SystemExit, match=f"error: the Java in {home} brings no archive of its own classes"):
+        class_training.main()
