@@ -38,7 +38,9 @@ def make_archive(home: Path) -> Path:
             for old in spark.glob("classes-*.jsa"):
                 old.unlink(missing_ok=True)
             unfinished.replace(archive)
-    except (OSError, *SPARK_ERRORS) as error:
+    except OSError as error:
+        raise JobError(str(error)) from None
+    except SPARK_ERRORS as error:
         raise JobError(str(error).partition("\n")[0]) from None
     return archive
 
