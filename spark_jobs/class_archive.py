@@ -1,6 +1,6 @@
 """An archive of the classes that Spark's Java loads: without one, loading and checking them is half of a start.
 
-`python -m spark_jobs.class_training` makes it, beside the jars it is of, so that it goes with them. Java takes none that is
+`python -m spark_jobs.platform.class_training` makes it, beside the jars it is of, so that it goes with them. Java takes none that is
 not of the same Java and jars, and starts without. A session needs not find all of its classes there.
 """
 

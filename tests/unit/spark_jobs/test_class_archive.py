@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_jobs import class_training
 from spark_jobs.class_archive import archive_of, archive_options
 from spark_jobs.errors import JobError
+from spark_jobs.platform import class_training
 
 
 @pytest.fixture
@@ -103,3 +103,10 @@ def test_the_command_says_where_it_is_or_why_there_is_none(home, spark, monkeypa
     (home / "lib" / "server" / "classes.jsa").unlink()
     with pytest.raises(SystemExit, match=f"error: the Java in {home} brings no archive of its own classes"):
         class_training.main()
+
+
+def test_where_spark_is_not_started_here_there_is_none(home, spark, monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://somewhere")
+
+    with pytest.raises(JobError, match="a session of Spark that is not started here"):
+        class_training.make_archive(home)

@@ -1,7 +1,8 @@
-"""The short session that leaves the archive of classes: `python -m spark_jobs.class_training`."""
+"""The short session that leaves the archive of classes: `python -m spark_jobs.platform.class_training`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, end_java
 from spark_jobs.platform.java import ensure_java
 from spark_jobs.platform.rows import collected
-from spark_jobs.platform.session import prepared_session
+from spark_jobs.platform.session import is_managed, prepared_session
 
 
 def make_archive(home: Path) -> Path:
@@ -25,6 +26,10 @@ def make_archive(home: Path) -> Path:
 
     Others of this Spark go. Raises JobError where this Java, or the folder of Spark, can have none.
     """
+    if is_managed(os.environ):
+        raise JobError(
+            "the environment names a session of Spark that is not started here, so no archive can help it"
+        )
     spark = Path(_find_spark_home())
     archive = archive_of(home, spark)
     if archive.exists():
