@@ -13,7 +13,7 @@ demo: setup-demo  ## Scale a local App Service Plan on a real load trace, with e
 	@exec $(BIN)/python -m devstack demo
 
 demo-spark: setup  ## Five of the Spark jobs on larger data
-	@$(BIN)/python -m spark_jobs.platform.java
+	@$(BIN)/python -m spark_jobs.java
 	@exec $(BIN)/python -m devstack demo-spark
 
 test:  ## Run all tests

@@ -167,7 +167,7 @@ def _packages_and_java(board: Board, level: str) -> None:
     _packages(board, level)
     if level == "test":
         with board.step("Java for Spark"):
-            _run([str(PYTHON), "-m", "spark_jobs.platform.java"])
+            _run([str(PYTHON), "-m", "spark_jobs.java"])
 
 
 def _packages(board: Board, level: str) -> None:

@@ -13,10 +13,10 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.class_archive import archive_of
 from spark_jobs.errors import JobError
+from spark_jobs.java.class_archive import archive_of
+from spark_jobs.java.home import ensure_java
 from spark_jobs.platform.classic import SPARK_ERRORS, end_java
-from spark_jobs.platform.java import ensure_java
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.session import is_managed, prepared_session
 

@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-from spark_jobs.class_archive import archive_options
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.java import ensure_java, started_by_spark
+from spark_jobs.java.class_archive import archive_options
+from spark_jobs.java.home import ensure_java, started_by_spark
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
 TIME_ZONE = "spark.sql.session.timeZone"

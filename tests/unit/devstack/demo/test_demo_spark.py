@@ -27,7 +27,7 @@ from spark_jobs import cli
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.reading import read_arrivals
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform import java
+from spark_jobs.java import home as java
 from spark_jobs.sources.records.telemetry_rows import telemetry_row
 
 

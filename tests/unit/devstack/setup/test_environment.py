@@ -109,7 +109,7 @@ def test_tests_have_java_and_what_debian_has(machine, monkeypatch):
         "chromium",
         "postgresql",
     ]
-    assert any(command[-1] == "spark_jobs.platform.java" for command in machine)
+    assert any(command[-1] == "spark_jobs.java" for command in machine)
 
 
 def test_each_step_is_told_when_it_begins_and_with_its_size_and_time_when_it_ends(machine, capsys):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_jobs.class_archive import archive_of, archive_options
 from spark_jobs.errors import JobError
+from spark_jobs.java.class_archive import archive_of, archive_options
 from spark_jobs.platform import class_training
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.errors import JobError
-from spark_jobs.platform import java
+from spark_jobs.java import home as java
+from spark_jobs.java.__main__ import main
 
 
 def fake_java(folder, version: str):
@@ -85,11 +86,11 @@ def test_the_command_names_the_java(monkeypatch, tmp_path, capsys) -> None:
     fake_java(tmp_path / "home", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
 
-    java.main()
+    main()
 
     assert capsys.readouterr().out.splitlines() == [f"Java: {tmp_path / 'home'}"]
 
 
 def test_without_a_java_the_command_fails() -> None:
     with pytest.raises(SystemExit, match="error: no Java 17 or later"):
-        java.main()
+        main()

