@@ -5,6 +5,7 @@ No path is looked at to guess what it means: `qualified` asks Spark. See `result
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -208,11 +209,19 @@ def read_parquet_or_delta(spark: SparkSession, path: str) -> DataFrame:
 
 
 def is_delta(spark: SparkSession, path: str) -> bool:
-    """True where the table at `path` is one of Delta Lake: it has a log."""
+    """True where the table at `path` is one of Delta Lake: it has a log. Raises JobError where Spark cannot tell."""
+    return _has(spark, path, "_delta_log")
+
+
+def _has(spark: SparkSession, path: str, name: str) -> bool:
+    """An error is not the answer that nothing is there: a table would be made over one that is."""
     try:
-        _ = spark.read.text(f"{path.rstrip('/')}/_delta_log").schema
-    except SPARK_ERRORS:
-        return False
+        _ = spark.read.text(f"{path.rstrip('/')}/{name}").schema
+    except SPARK_ERRORS as error:
+        absent = isinstance(error, AnalysisException) and error.getCondition() == _ABSENT
+        if absent or is_pythons(spark, path):
+            return False
+        raise JobError(f"Spark cannot look at {path}: {_line(error)}") from error
     return True
 
 
@@ -268,16 +277,22 @@ def merge_rows(frame: DataFrame, table: str, keys: Sequence[str]) -> None:
     are inserted, and none is deleted. Columns that the frame has not stay as they are. Twice is as once.
 
     `table` is the path of a Delta table, which is made where there is none, or a name that a catalog of the session knows.
-    Raises JobError where it cannot be merged into.
+    Raises JobError where it cannot be merged into, and InputError for a path where a table of Iceberg is.
     """
-    spark, name = frame.sparkSession, table
+    spark = frame.sparkSession
+    name = ".".join(f"`{part}`" for part in table.split("."))
     if "/" in table:
         if not is_delta(spark, table):
+            if _has(spark, table, "metadata"):
+                raise InputError(
+                    f"{table} holds a table of Iceberg, which is merged into by its name in a catalog"
+                )
             write_table(frame, table, fmt="delta")
             return
         if not has_source(spark, "delta"):
             folder = _own_folder(spark, table, "delta")
-            with _staged(frame, folder) as rows:
+            # Others may merge into the table meanwhile: these rows are this run's alone.
+            with _staged(frame, folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")) as rows:
                 _package("delta").merge(folder, rows, keys)
             return
         name = f"delta.`{qualified(spark, table)}`"

@@ -36,7 +36,7 @@ from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
-from spark_jobs.telemetry_aggregation.merging import merge, table_of
+from spark_jobs.telemetry_aggregation.merging import merge, places_of
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.sample_files import read_samples
@@ -386,7 +386,7 @@ def command(
         prices=dict(price_of(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
-        merge_into=dict(table_of(text) for text in merge_into or ()),
+        merge_into=places_of(merge_into or ()),
         allow=read_limits(allow or (), GATES),
     )
     if telemetry or decisions or checkpoint:

@@ -6,12 +6,12 @@ to merge them twice changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.output import merge_rows
+from spark_jobs.platform.output import check_folder, merge_rows
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 
@@ -23,15 +23,28 @@ KEYS = {
 """What tells the rows of a table apart."""
 
 
-def table_of(text: str) -> tuple[str, str]:
-    """Of `--merge-into`: a table of KEYS, and where to. Raises InputError."""
-    name, _, place = text.partition("=")
-    if name not in KEYS or not place or set(place) & set("{}`;"):
-        raise InputError(
-            f"--merge-into is '{text}'; accepted: TABLE=PLACE with a table of {', '.join(KEYS)} and the path of a Delta "
-            "table, or the name of a table in a catalog, such as gauges=main.ops.gauges"
-        )
-    return name, place
+def places_of(texts: Iterable[str]) -> dict[str, str]:
+    """Of each `--merge-into`: by table of KEYS, where to. Raises InputError."""
+    places: dict[str, str] = {}
+    for text in texts:
+        name, _, place = text.partition("=")
+        if name not in KEYS or not place or set(place) & set("{}`;"):
+            raise InputError(
+                f"--merge-into is '{text}'; accepted: TABLE=PLACE with a table of {', '.join(KEYS)} and the path of a "
+                "Delta table, or the name of a table in a catalog, such as gauges=main.ops.gauges (without backticks)"
+            )
+        if (
+            "/" in place
+        ):  # where Spark finds no table by a pattern, one would be made over that which is there
+            check_folder(place, f"--merge-into {name}")
+        if name in places:
+            raise InputError(
+                f"--merge-into is given twice for {name}: '{places[name]}' and '{place}'; accepted: one place"
+            )
+        if place in places.values():
+            raise InputError(f"--merge-into names '{place}' for two tables; accepted: a place for each")
+        places[name] = place
+    return places
 
 
 def merge(results: Results, places: Mapping[str, str], changed: Mapping[str, Collection[str]] | None) -> None:

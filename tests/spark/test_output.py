@@ -92,6 +92,18 @@ def test_rows_are_merged_by_their_keys_into_a_table_that_has_others_and_more_col
         merge_rows(new.withColumnRenamed("value", "other"), path, ["id", "window"])
     with pytest.raises(JobError, match=r"Spark cannot merge into no_catalog\.no\.table: "):
         merge_rows(new, "no_catalog.no.table", ["id"])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table"]
+
+
+def test_nothing_is_made_over_a_table_that_cannot_be_seen_or_is_another_kind(spark, rows, tmp_path) -> None:
+    path = str(tmp_path / "table")
+    write_table(rows, path, fmt="iceberg")
+    with pytest.raises(InputError, match=r"table holds a table of Iceberg, .*by its name in a catalog"):
+        merge_rows(rows, path, ["id"])
+    with pytest.raises(JobError, match=r"Spark cannot look at unknown://there/table: .*unknown"):
+        merge_rows(rows, "unknown://there/table", ["id"])
+    with pytest.raises(JobError, match=r"Spark cannot merge into no-catalog\.no\.table: .*no-catalog"):
+        merge_rows(rows, "no-catalog.no.table", ["id"])
 
 
 def test_of_a_delta_table_only_live_files_are_read_with_the_types_of_its_log(spark, tmp_path) -> None:
