@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from datetime import UTC, date, datetime, timedelta
 
 import duckdb
@@ -11,8 +12,10 @@ import pytest
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from spark_jobs.platform.results import result_table
+from spark_jobs.sampling_report import job
 from spark_jobs.sampling_report.job import Settings, command, run
 from spark_jobs.sampling_report.verdicts import Kind
+from spark_jobs.sources.records.app_insights import read_app_insights
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import places
 
@@ -175,7 +178,25 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     assert (again.rows, again.analysis.findings, place) == (found.rows, found.analysis.findings, path)
 
 
-def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_path, capsys):
+def counting(folder):
+    """`read_app_insights` whose tasks tell in the folder how many rows they have parsed."""
+    folder.mkdir()
+
+    def told(batches):
+        for batch in batches:
+            (folder / uuid.uuid4().hex).write_text(str(batch.num_rows))
+            yield batch
+
+    def read(*given, **options):
+        frame = read_app_insights(*given, **options)
+        return frame.mapInArrow(told, frame.schema)
+
+    return read
+
+
+def test_files_that_overlap_give_what_they_give_without_the_overlap_and_each_is_parsed_once(
+    spark, tmp_path, capsys, monkeypatch
+):
     records = [{**record, "itemId": f"i{place}"} for place, record in enumerate(classic(story(4)))]
     source = export(tmp_path / "export", records[:2000])
     export(tmp_path / "export" / "more", records[1500:])
@@ -183,8 +204,11 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_p
     output = tmp_path / "out"
     assert len(records) > 2000
 
-    with pytest.raises(SystemExit):
+    parsed = tmp_path / "parsed"
+    with monkeypatch.context() as patched, pytest.raises(SystemExit):
+        patched.setattr(job, "read_app_insights", counting(parsed))
         run_command(command, ["--input", source, "--output", str(output)])
+    assert sum(int(file.read_text()) for file in parsed.iterdir()) == len(records) + 500
     told = capsys.readouterr().out
     alone, _ = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
 
