@@ -22,9 +22,11 @@ CHUNKS = "partition text, bucket long, rows bytes"
 
 BUCKETS = """
     partition text, bucket long, first long, last long, first_file text, last_file text, first_at time, last_at time,
-    earliest time, twice long, twice_at time, rows bytes
+    earliest time, latest time, events long, copied long, twice long, twice_at time, rows bytes
 """
-"""All events of a bucket, each once, in order: `first` to `last`. `twice` is a number whose events were enqueued at several times."""
+"""All `events` of a bucket, each once, in order: `first` to `last`. `copied` of them were there several times; `twice` is a
+number whose events were enqueued at several times.
+"""
 
 STEPS = """
     partition text, first long, last long, after_file text, before_file text, enqueued_after time,
@@ -89,6 +91,8 @@ def _bytes(rows: pa.Table) -> bytes:
 def _rows(chunks: pa.Table) -> pa.Table:
     """Those of all the chunks, which are at least one."""
     tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in chunks["rows"]]
+    # They come in any order, but hardly ever overlap: so what is in order within each is in order over all.
+    tables.sort(key=lambda table: table["sequence_number"][0].as_py())
     # Columns that some lack are null there: letters tell no time.
     return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
 
@@ -105,10 +109,12 @@ def merge(chunks: pa.Table) -> pa.Table:
     if (np.diff(number) <= 0).any():
         plain = rows.set_column(rows.column_names.index("file"), "file", rows["file"].cast(pa.string()))
         rows = plain.sort_by([(name, "ascending") for name in ("sequence_number", "enqueued_at", "file")])
-        number, at = _longs(rows, "sequence_number"), _longs(rows, "enqueued_at")
+        number = _longs(rows, "sequence_number")
         firsts = np.concatenate(([0], np.flatnonzero(np.diff(number)) + 1))
         copies = np.diff(np.append(firsts, len(number)))
-        again = np.flatnonzero((np.diff(number) == 0) & (np.diff(at) != 0))
+        known = rows["enqueued_at"].is_valid().to_numpy()  # what is not comes last, and is no other time
+        at = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
+        again = np.flatnonzero((np.diff(number) == 0) & known[1:] & (np.diff(at) != 0))
         if len(again):
             place = int(np.searchsorted(number, number[again[0]]))
             twice = int(number[place]), rows["enqueued_at"][place].as_py()
@@ -122,7 +128,9 @@ def merge(chunks: pa.Table) -> pa.Table:
             for name, kind in (("sequence_number", pa.int64()), ("file", pa.string()), ("enqueued_at", _TIME))
             for end in ends
         ),
-        [pc.min(rows["enqueued_at"]).as_py()],
+        *([end] for end in pc.min_max(rows["enqueued_at"]).as_py().values()),
+        [rows.num_rows],
+        [np.count_nonzero(copies > 1)],
         *([each] for each in twice),
         [_bytes(rows.append_column("copies", pa.array(copies)))],
     )
@@ -155,14 +163,17 @@ def count_settled(events: pa.Table, known: pa.Table, *, schema: pa.Schema, timed
         return schema.empty_table()
     rows = _rows(events)
     number, columns = _longs(rows, "sequence_number"), {name: rows[name] for name in rows.column_names}
+    place_of = np.full(number[-1] - number[0] + 1, -1)  # no more than a bucket: looked up, not searched for
+    place_of[number - number[0]] = np.arange(len(number))
     for kind in ("documents", "letters"):
         own = known.filter(pc.equal(known["kind"], kind))
         count = np.zeros(len(number), np.int64)
         if own.num_rows:
             found = _rows(own)
             where = _longs(found, "sequence_number")
-            place = np.minimum(np.searchsorted(number, where), len(number) - 1)
-            hit = number[place] == where
+            within = (where >= number[0]) & (where <= number[-1])
+            place = place_of[np.where(within, where - number[0], 0)]
+            hit = within & (place >= 0)
             if timed and kind == "documents":
                 known_at = found["enqueued_at"].cast(pa.int64())
                 apart = (

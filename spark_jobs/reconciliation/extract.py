@@ -11,13 +11,12 @@ Each side is written before the next is read, so the judgement is made of what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
@@ -30,7 +29,8 @@ from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.buckets import CHUNKS
 from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, document_keys, identity_of
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
-from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing
+from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing, positions
+from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
@@ -44,8 +44,12 @@ class Sides(Struct, frozen=True):
     """What was read. `marks` is by partition; None where checkpoints were not asked for."""
 
     events: DataFrame
-    documents: DataFrame
-    letters: DataFrame
+    ends: Sequence[Row]
+    """ENDS, in the order of partitions."""
+    documents: DataFrame | None
+    """None where `known` tells all of them: ids are made of positions."""
+    known: DataFrame
+    """`positions` of documents and letters."""
     runs: DataFrame
     marks: Mapping[str, Checkpoint] | None
     identity: Identity
@@ -101,21 +105,25 @@ def extract(
         keys = EventKeys(config, paths, since, until, packing())
         chunks = read(Then(keys, row_schema(CHUNKS)))
         events = _kept(results, distinct_events(chunks), "extract-events")
-        begin = _begin(events)
-        if begin is None:
+        ends = collected(partition_ends(events).orderBy("partition"))
+        begin = _begin(ends)
+        if not ends:
             _check_hub(between(read(None), "enqueued_at", since, until), config.hub)
     with watch(spark, "reading the dead letters"):
         # Letters of other partitions are of no event that is looked at.
-        partitions = sorted(row["partition"] for row in collected(events.select("partition").distinct()))
+        partitions = [row["partition"] for row in ends]
         letters = read_dead_letters(spark, needed, partitions).select(*LETTERS.fieldNames())
         letters = _kept(results, letters, "extract-dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        documents = document_keys(read_documents(spark, source), config)
-        documents = _kept(results, documents, "extract-documents")
+        identity = identity_of(config)
+        found = document_keys(read_documents(spark, source), config)
+        documents = None if identity is Identity.POSITION else _kept(results, found, "extract-documents")
+        known = positions(found if documents is None else documents, letters)
+        known = _kept(results, known, "extract-positions")
     runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
-    return Sides(events, documents, letters, runs, marks, identity_of(config))
+    return Sides(events, ends, documents, known, runs, marks, identity)
 
 
 def _cosmos_options(
@@ -146,21 +154,16 @@ def _kept(results: Results, frame: DataFrame, name: str) -> DataFrame:
     return results.table(name)
 
 
-def _begin(events: DataFrame) -> datetime | None:
+def _begin(ends: Sequence[Row]) -> datetime | None:
     """When the first event was enqueued; None if there is none.
 
     A hub that was deleted and made anew numbers its events from 0 again. Raises InputError for two events of one number.
     """
-    event = F.struct("partition", "twice", "twice_at")
-    ends = events.agg(
-        F.min("earliest").alias("begin"), F.min(F.when(F.col("twice").isNotNull(), event)).alias("again")
-    )
-    [row] = collected(ends.select("begin", "again.*"))
-    if row["partition"] is not None:
-        raise InputError(
-            f"partition {row['partition']} has several events of number {row['twice']}, enqueued at "
-            "different times: the hub was recreated. Look at one of its lives with --from or --to; the first of these "
-            f"events came at {row['twice_at'].isoformat()}"
-        )
-    begin: datetime | None = row["begin"]
-    return begin
+    for row in ends:
+        if row["twice"] is not None:
+            raise InputError(
+                f"partition {row['partition']} has several events of number {row['twice']}, enqueued at "
+                "different times: the hub was recreated. Look at one of its lives with --from or --to; the first of these "
+                f"events came at {row['twice_at'].isoformat()}"
+            )
+    return min((row["earliest"] for row in ends if row["earliest"] is not None), default=None)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from rich.console import Console
 from typer import Option
@@ -36,9 +36,9 @@ from spark_jobs.reconciliation.transforms import (
     by_hour,
     duplicates,
     gaps,
+    holes,
     in_columns,
     judged,
-    positions,
 )
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
@@ -111,11 +111,11 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         since=settings.since,
         until=settings.until,
     )
-    with watch(spark, "comparing"), cached(positions(sides.documents, sides.letters)) as known:
-        tables = _compare(spark, sides, known, settings, config, now, results)
+    with watch(spark, "comparing"):
+        tables = _compare(spark, sides, settings, config, now, results)
     with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub, now)
-        closed = _account(spark, results, found, settings)
+        closed = _account(spark, results, found, settings, sides.ends)
         results.publish()
         path = write_report(spark, _page(found, settings), settings.output)
     if not found.closed:  # which says more
@@ -140,16 +140,12 @@ def _page(found: page.Findings, settings: Settings) -> Report:
 
 
 def _account(
-    spark: SparkSession, results: Results, found: page.Findings, settings: Settings
+    spark: SparkSession, results: Results, found: page.Findings, settings: Settings, ends: Sequence[Row]
 ) -> Sequence[str]:
     """What the run says of itself; returns why its gate is closed, but for the findings."""
-    ends = (
-        results.table("events")
-        .groupBy("partition")
-        .agg(F.min("sequence_number").alias("first"), F.max("sequence_number").alias("last"))
-    )
-    few = collected(ends.orderBy("partition").limit(PARTITIONS_TOLD))
-    positions = {f"partition {row.partition}": f"{row['first']} to {row['last']}" for row in few}
+    positions = {
+        f"partition {row['partition']}": f"{row['first']} to {row['last']}" for row in ends[:PARTITIONS_TOLD]
+    }
     counts: dict[str, float | None] = {status.value: found.counts.get(status, 0) for status in Status}
     counts |= {"events": found.events_total, "copies": found.copies, "duplicates": found.duplicates_total}
     counts |= {"missing": found.missing, "quarantined": set_aside(spark, settings.quarantine)}
@@ -196,7 +192,6 @@ def _events(
 def _compare(
     spark: SparkSession,
     sides: Sides,
-    known: DataFrame,
     settings: Settings,
     config: ConsumerConfig,
     now: datetime,
@@ -204,25 +199,26 @@ def _compare(
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-    status = judged(sides.events, sides.documents, known, sides.runs, sides.identity, due)
+    status = judged(sides.events, sides.documents, sides.known, sides.runs, sides.identity, due)
     results.write("events", with_ids(status, config))
     events = results.table("events")
     # Of a part of the time the first event says nothing about what came before it.
     runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
-    missing = gaps(sides.events, known, runs)
-    results.write("unsettled", unsettled.orderBy(*_ORDER))
-    results.write("duplicates", duplicates(events).orderBy(*_ORDER))
-    results.write("gaps", missing.orderBy("partition", "first"))
-    results.write("hours", by_hour(events).orderBy("partition", "hour"))
+    results.write("unsettled", unsettled.sortWithinPartitions(*_ORDER))
+    results.write("duplicates", duplicates(events).sortWithinPartitions(*_ORDER))
+    with cached(holes(sides.events, runs)) as missing:
+        results.write("gaps", gaps(missing, sides.known).sortWithinPartitions("partition", "first"))
+    results.write("hours", by_hour(events).sortWithinPartitions("partition", "hour"))
     return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
 
 
 def _findings(
     tables: Mapping[str, DataFrame], sides: Sides, settings: Settings, hub: str, now: datetime
 ) -> page.Findings:
-    [ends] = collected(tables["hours"].agg(F.min("hour").alias("first"), F.max("hour").alias("last")))
-    span = None if ends["first"] is None else (ends["first"], ends["last"])
+    begins = [row["earliest"] for row in sides.ends if row["earliest"] is not None]
+    newest = max((row["latest"] for row in sides.ends if row["latest"] is not None), default=None)
+    span = None if newest is None else (_hour(min(begins)), _hour(newest))
     hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
@@ -233,19 +229,14 @@ def _findings(
             F.coalesce(F.sum(F.when(F.col("open"), F.expr("missing - settled"))), F.lit(0)).alias("missing"),
         )
     )
-    [read] = collected(
-        tables["events"].agg(
-            F.count_if(F.col("copies") > 1).alias("copies"), F.max("enqueued_at").alias("newest")
-        )
-    )
     failing = totals["missing"] if settings.on_gap is OnGap.FAIL else 0
-    coming = page.yet_to_come(read.newest, now=now, until=settings.until, lag=settings.capture_lag)
+    coming = page.yet_to_come(newest, now=now, until=settings.until, lag=settings.capture_lag)
     return page.Findings(
         hub=hub,
         source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
         identity=sides.identity,
         counts=counts,
-        copies=read.copies,
+        copies=sum(row["copied"] for row in sides.ends),
         hours=hours,
         unsettled=_first(tables["unsettled"].orderBy(*_ORDER), unsettled),
         duplicates=_first(tables["duplicates"].orderBy(*_ORDER), twice),
@@ -258,6 +249,10 @@ def _findings(
         span=span,
         yet_to_come=coming if settings.capture else "",
     )
+
+
+def _hour(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
 
 
 def _first(frame: DataFrame, total: int) -> list[dict[str, Any]]:

@@ -65,6 +65,14 @@ DOCUMENT_KEYS = row_schema("""
 """)
 """Documents, with the position of the event they are of where they tell it. `enqueued_at` is from `_tm`."""
 
+ENDS = row_schema("""
+    partition text, first long, last long, earliest time, latest time, copied long, twice long,
+    twice_at time
+""")
+"""Of each partition the first and the last event, by number and by time, and how many were read several times. `twice` is the
+least number whose events were enqueued at several times, from `twice_at` on.
+"""
+
 LETTERS = row_schema("partition text, sequence_number long, reason text, failed_at time")
 
 SETTLED_RUNS = row_schema("partition text, first long, last long")

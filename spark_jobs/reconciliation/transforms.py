@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
@@ -19,6 +19,7 @@ from spark_jobs.reconciliation import buckets
 from spark_jobs.reconciliation.schemas import (
     BY_HOUR,
     DUPLICATES,
+    ENDS,
     EVENT_KEYS,
     GAPS,
     JUDGED,
@@ -36,6 +37,9 @@ BUCKET_BITS = 18
 
 _WIDE = 1 << 10
 """Buckets from which on a gap is told to all tasks instead of to those of its buckets: there cannot be many of these."""
+
+_TASKS = 200
+"""In a shuffle, where the session tells no number: Spark's own default."""
 
 _PACKED = ("partition", "bucket", "rows")
 _COUNTED = StructType([*EVENT_KEYS, *row_schema("copies long, documents long, letters long")])
@@ -64,8 +68,21 @@ def packing() -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 def distinct_events(chunks: DataFrame) -> DataFrame:
     """BUCKETS of the CHUNKS of events: every event once, and how often it was there."""
-    grouped = chunks.groupBy("partition", "bucket")
-    return grouped.applyInArrow(buckets.merge, row_schema(buckets.BUCKETS))
+    return _by_bucket(chunks).applyInArrow(buckets.merge, row_schema(buckets.BUCKETS))
+
+
+def ends(events: DataFrame) -> DataFrame:
+    """ENDS of BUCKETS."""
+    twice = F.min(F.when(F.col("twice").isNotNull(), F.struct("twice", "twice_at")))
+    found = events.groupBy("partition").agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.min("earliest").alias("earliest"),
+        F.max("latest").alias("latest"),
+        F.sum("copied").alias("copied"),
+        twice.alias("again"),
+    )
+    return found.select("*", "again.*").select(*ENDS.fieldNames())
 
 
 def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
@@ -80,12 +97,18 @@ def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
 
 
 def judged(
-    events: DataFrame, documents: DataFrame, known: DataFrame, runs: DataFrame, identity: Identity, due: Due
+    events: DataFrame,
+    documents: DataFrame | None,
+    known: DataFrame,
+    runs: DataFrame,
+    identity: Identity,
+    due: Due,
 ) -> DataFrame:
-    """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and letters."""
+    """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and letters. Where ids are
+    made of positions, these are all there is to know of `documents`.
+    """
     count = partial(buckets.count_settled, schema=arrow_schema(_COUNTED), timed=identity is Identity.META)
-    by_bucket = [side.groupBy("partition", "bucket") for side in (events.select(*_PACKED), known)]
-    counted = by_bucket[0].cogroup(by_bucket[1]).applyInArrow(count, _COUNTED)
+    counted = _by_bucket(events.select(*_PACKED)).cogroup(_by_bucket(known)).applyInArrow(count, _COUNTED)
     settled = _with_checkpoints(_with_keepers(counted, documents, identity), runs)
     status = _status(identity, due)
     return settled.withColumn("status", status).select(*JUDGED.fieldNames())
@@ -121,34 +144,37 @@ def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame
     return summed.select(*BY_HOUR.fieldNames())
 
 
-def gaps(events: DataFrame, known: DataFrame, runs: DataFrame) -> DataFrame:
-    """GAPS in the sequence numbers of `distinct_events`; `runs` are null-free SETTLED_RUNS, empty without checkpoints."""
-    missing = _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
-    ends = missing.select(
+def holes(events: DataFrame, runs: DataFrame) -> DataFrame:
+    """Missing sequence numbers of `distinct_events`: GAPS, but for what is settled of them. `runs` are null-free SETTLED_RUNS,
+    empty without checkpoints.
+    """
+    return _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
+
+
+def gaps(missing: DataFrame, known: DataFrame) -> DataFrame:
+    """GAPS of `holes`, which are used several times."""
+    spans = missing.select(
         "partition", "first", "last", _bucket("first").alias("begin"), _bucket("last").alias("end")
     )
     is_wide = F.col("end") - F.col("begin") >= F.lit(_WIDE)
-    narrow = ends.where(~is_wide).withColumn("bucket", F.explode(F.sequence("begin", "end")))
+    narrow = spans.where(~is_wide).withColumn("bucket", F.explode(F.sequence("begin", "end")))
     here = (F.col("gap.partition") == F.col("known.partition")) & F.col("known.bucket").between(
         F.col("gap.begin"), F.col("gap.end")
     )
     wide = known.select("partition", "bucket").distinct().alias("known")
-    wide = wide.join(F.broadcast(ends.where(is_wide)).alias("gap"), on=here, how="inner")
+    wide = wide.join(F.broadcast(spans.where(is_wide)).alias("gap"), on=here, how="inner")
     pieces = narrow.unionByName(wide.select("gap.*", "known.bucket"))
-    by_bucket = [
-        side.groupBy("partition", "bucket")
-        for side in (known.select(*_PACKED), pieces.select("partition", "bucket", "first", "last"))
-    ]
+    pieces = pieces.select("partition", "bucket", "first", "last")
     count = partial(buckets.count_inside, schema=arrow_schema(_INSIDE))
-    found = by_bucket[0].cogroup(by_bucket[1]).applyInArrow(count, _INSIDE)
+    found = _by_bucket(known.select(*_PACKED)).cogroup(_by_bucket(pieces)).applyInArrow(count, _INSIDE)
     counted = found.groupBy("partition", "first").agg(F.sum("settled").alias("settled"))
     joined = missing.join(counted, on=["partition", "first"], how="left").na.fill(0, ["settled"])
     return joined.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
 
-def _with_keepers(events: DataFrame, documents: DataFrame, identity: Identity) -> DataFrame:
+def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Identity) -> DataFrame:
     """Adds the time and position of the document under the event's id, the `keeper`."""
-    if identity is Identity.POSITION:
+    if documents is None or identity is Identity.POSITION:
         nothing = {name: F.lit(None).cast("long") for name in ("keeper_number", "keeper_at")}
         return events.withColumns({**nothing, "keeper_partition": F.lit(None).cast("string")})
     keepers = documents.select(
@@ -214,6 +240,15 @@ def _written_since() -> Column:
     return F.col("keeper_at") + F.lit(skew) >= F.unix_seconds("enqueued_at")
 
 
+def _by_bucket(frame: DataFrame) -> GroupedData:
+    """Over as many tasks as Spark has in a shuffle: it would see how few bytes a bucket is, and give them all to one."""
+    try:
+        tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or _TASKS)
+    except ValueError:  # Databricks has "auto"
+        tasks = _TASKS
+    return frame.repartition(tasks, "partition", "bucket").groupBy("partition", "bucket")
+
+
 def _bucket(number: str) -> Column:
     return F.shiftright(number, BUCKET_BITS)
 
@@ -230,7 +265,8 @@ def _gaps_inside(events: DataFrame) -> DataFrame:
         F.lag("last_at").over(order).alias("enqueued_after"),
         F.col("first_at").alias("enqueued_before"),
     ).where("first <= last")
-    inside = events.select("partition", "rows").mapInArrow(buckets.steps, row_schema(buckets.STEPS))
+    holed = events.where("last - first >= events").select("partition", "rows")
+    inside = holed.mapInArrow(buckets.steps, row_schema(buckets.STEPS))
     stepped = inside.unionByName(edges)
     edge = F.when(F.col("after_file").eqNullSafe(F.col("before_file")), Gap.WITHIN_FILE.value)
     return stepped.withColumns(

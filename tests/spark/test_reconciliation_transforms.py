@@ -30,6 +30,7 @@ from spark_jobs.reconciliation.transforms import (
     distinct_events,
     duplicates,
     gaps,
+    holes,
     in_columns,
     judged,
     packing,
@@ -228,7 +229,7 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
         if documents > 1 or (documents and letters)
     }
 
-    holes = gaps(events, known, runs)
+    missing = gaps(holes(events, runs), known)
     assert {
         (
             row["partition"],
@@ -239,7 +240,7 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
             row["kind"],
             row["open"],
         )
-        for row in holes.collect()
+        for row in missing.collect()
     } == world.expected_gaps()
 
     hours = defaultdict(Counter)
@@ -262,15 +263,15 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     letters = spark.createDataFrame([("0", 7, "json", T0)], LETTERS)
     nothing = spark.createDataFrame([], DOCUMENT_KEYS), spark.createDataFrame([], SETTLED_RUNS)
-    holes = gaps(events, positions(nothing[0], letters), nothing[1]).persist()
-    holes.explain()
+    missing = gaps(holes(events, nothing[1]), positions(nothing[0], letters)).persist()
+    missing.explain()
     plan = capsys.readouterr().out
 
-    found = {(row["first"], row["last"], row["settled"]) for row in holes.collect()}
+    found = {(row["first"], row["last"], row["settled"]) for row in missing.collect()}
     assert found == {(number, number, int(number == 7)) for number in range(1, 999, 2)}
     windows = [line for line in plan.splitlines() if "Window [" in line]
     assert [("bucket" in line.partition("], [")[2]) for line in windows] == [True] * len(windows)
-    holes.unpersist()
+    missing.unpersist()
 
 
 def test_hours_are_summed_to_the_columns_of_the_page(spark):
@@ -309,8 +310,8 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
     assert found.collect() == []
     assert by_hour(found).collect() == []
     assert by_hour(found).columns == BY_HOUR.fieldNames()
-    holes = gaps(events, known, runs)
-    assert (holes.columns, holes.collect()) == (GAPS.fieldNames(), [])
+    missing = gaps(holes(events, runs), known)
+    assert (missing.columns, missing.collect()) == (GAPS.fieldNames(), [])
 
 
 def test_ids_made_of_positions_are_read_back_and_others_are_left_out(spark):

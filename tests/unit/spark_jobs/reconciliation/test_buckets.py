@@ -1,0 +1,214 @@
+"""Buckets of events, documents and letters, Arrow in and Arrow out, against the same told event by event."""
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.arrow_columns import arrow_columns
+from spark_jobs.reconciliation import buckets
+
+BITS = 3
+FEW = settings(max_examples=25)
+T0 = datetime(2026, 11, 20, 10, tzinfo=UTC)
+ROWS = arrow_columns("partition text, sequence_number long, enqueued_at time, file text")
+COUNTED = arrow_columns("partition text, sequence_number long, copies long, documents long, letters long")
+INSIDE = arrow_columns("partition text, first long, settled long")
+
+# At the edges of a bucket, below 0 and where a float would no longer tell neighbours apart.
+NUMBERS = st.sampled_from([-(2**62), -9, -8, -1, 0, 1, 6, 7, 8, 9, 15, 16, 2**53 + 1, 2**62, 2**63 - 1])
+TIMES = st.sampled_from([None, T0, T0 + timedelta(milliseconds=999), T0 - timedelta(days=365 * 60)])
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["0", "2", "10", ""]), NUMBERS, TIMES, st.sampled_from([None, "a", "b"])),
+    max_size=40,
+)
+
+
+def batches_of(rows, schema=ROWS, *, size=7):
+    names = schema.names
+    return [
+        pa.RecordBatch.from_pylist(
+            [dict(zip(names, row, strict=True)) for row in rows[at : at + size]], schema
+        )
+        for at in range(0, len(rows), size)
+    ]
+
+
+def packed(rows, schema=ROWS, *, size=7):
+    """CHUNKS as Spark would bring them together: those of each batch are made by a task of its own."""
+    found = [
+        chunk for each in batches_of(rows, schema, size=size) for chunk in buckets.pack([each], bits=BITS)
+    ]
+    return pa.Table.from_batches(found, arrow_columns(buckets.CHUNKS))
+
+
+def by_bucket(chunks):
+    found = defaultdict(list)
+    for row in chunks.to_pylist():
+        found[row["partition"], row["bucket"]].append(row)
+    return {key: pa.Table.from_pylist(rows, chunks.schema) for key, rows in found.items()}
+
+
+def unpacked(data):
+    return pa.ipc.open_stream(data).read_all().to_pylist()
+
+
+def once(events):
+    """Each event's first copy: what is not known comes last."""
+    found = {}
+    for event in events:
+        found.setdefault(event[:2], []).append(event)
+    return {
+        key: min(copies, key=lambda row: [(value is None, value) for value in row])
+        for key, copies in found.items()
+    }
+
+
+@FEW
+@given(EVENTS, st.integers(1, 40))
+def test_every_row_is_in_a_chunk_of_its_bucket_once(events, size):
+    found = Counter()
+    for chunk in packed(events, size=size).to_pylist():
+        for row in unpacked(chunk["rows"]):
+            assert chunk["bucket"] == row["sequence_number"] // 2**BITS
+            found[chunk["partition"], row["sequence_number"], row["enqueued_at"], row["file"]] += 1
+
+    assert found == Counter(events)
+
+
+def test_batches_are_packed_together_until_they_are_many(monkeypatch):
+    monkeypatch.setattr(buckets, "_CHUNK_ROWS", 4)
+    batches = batches_of([("0", number, T0, "a") for number in range(6)], size=2)
+    made = [row for each in buckets.pack(batches, bits=BITS) for row in each.to_pylist()]
+
+    assert [len(unpacked(row["rows"])) for row in made] == [4, 2]
+    assert list(buckets.pack([pa.RecordBatch.from_pylist([], ROWS)], bits=BITS)) == []
+    assert list(buckets.pack([], bits=BITS)) == []
+
+
+@FEW
+@given(EVENTS)
+def test_a_bucket_has_each_event_once_in_order_whatever_came_first(events):
+    for (partition, bucket), chunks in by_bucket(packed(events, size=5)).items():
+        copies = defaultdict(list)
+        for each in events:
+            if each[0] == partition and each[1] // 2**BITS == bucket:
+                copies[each[1]].append(each)
+        firsts = [once(copies[number])[partition, number] for number in sorted(copies)]
+        times = {number: {each[2] for each in copies[number]} - {None} for number in copies}
+        twice = min((number for number in copies if len(times[number]) > 1), default=None)
+        [made] = buckets.merge(chunks).to_pylist()
+
+        rows = [
+            (partition, row["sequence_number"], row["enqueued_at"], row["file"])
+            for row in unpacked(made.pop("rows"))
+        ]
+        assert rows == firsts
+        assert made == {
+            "partition": partition,
+            "bucket": bucket,
+            "first": firsts[0][1],
+            "last": firsts[-1][1],
+            "first_file": firsts[0][3],
+            "last_file": firsts[-1][3],
+            "first_at": firsts[0][2],
+            "last_at": firsts[-1][2],
+            "earliest": min((each[2] for each in firsts if each[2] is not None), default=None),
+            "latest": max((each[2] for each in firsts if each[2] is not None), default=None),
+            "events": len(firsts),
+            "copied": sum(len(each) > 1 for each in copies.values()),
+            "twice": twice,
+            "twice_at": None if twice is None else min(times[twice]),
+        }
+
+
+def merged(events):
+    """BUCKETS, in no order."""
+    found = [buckets.merge(chunks) for chunks in by_bucket(packed(events)).values()]
+    return pa.concat_tables(found) if found else arrow_columns(buckets.BUCKETS).empty_table()
+
+
+@FEW
+@given(EVENTS, st.integers(1, 5))
+def test_steps_are_the_numbers_between_two_events_of_a_bucket(events, size):
+    expected = []
+    for one, other in pairwise(sorted(once(events).values(), key=lambda each: each[:2])):
+        if one[0] == other[0] and one[1] // 2**BITS == other[1] // 2**BITS and one[1] + 1 < other[1]:
+            expected.append((one[0], one[1] + 1, other[1] - 1, one[3], other[3], one[2], other[2]))
+    found = pa.Table.from_batches(
+        buckets.steps(merged(events).to_batches(max_chunksize=size)), arrow_columns(buckets.STEPS)
+    )
+
+    assert sorted(tuple(row.values()) for row in found.to_pylist()) == sorted(expected)
+
+
+KNOWN = st.lists(
+    st.tuples(st.sampled_from(["documents", "letters"]), st.sampled_from(["0", "2"]), NUMBERS, TIMES),
+    max_size=40,
+)
+
+
+def known_of(settled):
+    """CHUNKS with `kind`, as two sides of which one tells times."""
+    sides = []
+    for kind in ("documents", "letters"):
+        rows = [row[1:] if kind == "documents" else row[1:3] for row in settled if row[0] == kind]
+        schema = ROWS.remove(3) if kind == "documents" else ROWS.remove(3).remove(2)
+        chunks = packed(rows, schema, size=3)
+        sides.append(chunks.append_column("kind", pa.repeat(kind, chunks.num_rows)))
+    return pa.concat_tables(sides)
+
+
+def close(one, other):
+    """To the millisecond, for clocks are rounded to it; a second apart is the same time in whole seconds."""
+    if one is None or other is None:
+        return False
+    whole = timedelta(milliseconds=1)
+    return abs((one - T0) // whole - (other - T0) // whole) <= 1000
+
+
+@FEW
+@given(EVENTS, KNOWN, st.booleans())
+def test_each_event_counts_its_documents_and_letters(events, settled, timed):
+    expected = []
+    for event, each in once(events).items():
+        same = [row for row in settled if row[1:3] == event]
+        documents = [row for row in same if row[0] == "documents" and (not timed or close(row[3], each[2]))]
+        letters = [row for row in same if row[0] == "letters"]
+        copies = sum(other[:2] == event for other in events)
+        expected.append((*event, copies, len(documents), len(letters)))
+    events, known = by_bucket(merged(events)), by_bucket(known_of(settled))
+    nothing = known_of([])
+    found = [
+        tuple(row.values())
+        for key, bucket in events.items()
+        for row in buckets.count_settled(
+            bucket, known.get(key, nothing), schema=COUNTED, timed=timed
+        ).to_pylist()
+    ]
+
+    assert sorted(found) == sorted(expected)
+    for chunks in known.values():  # documents of events that nobody has are of no event
+        of_none = buckets.count_settled(merged([]), chunks, schema=COUNTED, timed=timed)
+        assert (of_none.schema, of_none.num_rows) == (COUNTED, 0)
+
+
+@FEW
+@given(KNOWN, st.lists(st.tuples(NUMBERS, NUMBERS), max_size=5))
+def test_a_gap_counts_each_settled_number_of_a_bucket_once(settled, spans):
+    spans = [tuple(sorted(span)) for span in spans]
+    for (partition, bucket), chunks in by_bucket(known_of(settled)).items():
+        numbers = {row[2] for row in settled if row[1] == partition and row[2] // 2**BITS == bucket}
+        gaps = pa.Table.from_pylist(
+            [{"partition": partition, "first": first, "last": last} for first, last in spans],
+            arrow_columns("partition text, first long, last long"),
+        )
+        found = buckets.count_inside(chunks, gaps, schema=INSIDE)
+
+        assert [tuple(row.values()) for row in found.to_pylist()] == [
+            (partition, first, sum(first <= number <= last for number in numbers)) for first, last in spans
+        ]
+        assert buckets.count_inside(chunks.slice(0, 0), gaps, schema=INSIDE).num_rows == 0
