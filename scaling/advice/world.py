@@ -9,7 +9,7 @@ queue is served on for half an hour, unbilled, so that every wait is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -21,6 +21,11 @@ AFTER = 1800
 DAY = 86_400
 PIECE = 1 << 22
 """Seconds of a load that are looked at in one go, so that a year of them fits into memory."""
+AHEAD = 900
+"""Seconds for which the queue is served in one go, as if no instance came or went: one that does has what is after it
+worked out anew.
+"""
+SECONDS = np.arange(1.0, AHEAD + 1.0)
 
 FLAP = 1800.0
 """Seconds within which a change back counts as a flap."""
@@ -186,29 +191,23 @@ class Run:
         self.history: list[Seen] = []
         self.counted = Counters()
         self.done = 0.0
+        self.served = 0  # the second until which `begun` is worked out
 
     def replay(self, told: Callable[[int], None] | None = None) -> Run:
         """To the end; `told` hears of each day that is done, in seconds."""
         interval, due = self.policy.interval, 0
         for begin, end, ahead in self.spans:
             self.ahead = ahead
-            highest = self._highest(begin, end, interval)
-            for start, most in zip(range(begin, end, interval), highest, strict=True):
+            for start in range(begin, end, interval):
                 if start < self.length:
                     self._decide(start)
-                self._serve(start, min(start + interval, end), most)
+                last = min(start + interval, end)
+                while self.served < last:
+                    self._serve(last)
                 if told is not None and start >= due:
                     told(start)
                     due += DAY
         return self
-
-    def _highest(self, begin: int, end: int, interval: int) -> Iterator[float]:
-        """The most arrivals of a second, in each interval."""
-        piece = PIECE // interval * interval
-        for first in range(begin, end, piece):
-            arrivals = np.diff(self.arrived[first : min(first + piece, end) + 1])
-            padded = np.concatenate([arrivals, np.zeros(-len(arrivals) % interval)])
-            yield from padded.reshape(-1, interval).max(axis=1).tolist()
 
     def _decide(self, now: int) -> None:
         self.fleet.come(now)
@@ -225,10 +224,11 @@ class Run:
         wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
         if wanted != total:
             self.fleet.ask(wanted, now)
+            self.served = now
             self.totals.append((now, wanted))
 
     def _seen(self, now: int) -> Seen:
-        arrived, begun = float(self.arrived[now]), float(self.begun[now])
+        arrived, begun = self.arrived.item(now), self.begun.item(now)
         completed = self._completed(now)
         active = arrived - completed
         if self.sight.noise:
@@ -251,7 +251,7 @@ class Run:
             return 0.0
         whole = int(before)
         share = before - whole
-        done = float(self.begun[whole] * (1.0 - share) + self.begun[whole + 1] * share)
+        done = self.begun.item(whole) * (1.0 - share) + self.begun.item(whole + 1) * share
         self.done = max(self.done, done)  # a service that gets slower takes nothing back
         return self.done
 
@@ -259,34 +259,24 @@ class Run:
         drift = self.model.drift
         return self.model.service_rate * (1.0 if drift is None else drift(now))
 
-    def _serve(self, start: int, end: int, most: float) -> None:
-        fleet, arrived, begun = self.fleet, self.arrived, self.begun
-        fleet.come(start)
-        rate = self._service_rate(start)
-        changes = fleet.next_ready
-        if most <= fleet.ready * rate and begun[start] == arrived[start]:
-            begun[start + 1 : end + 1] = arrived[start + 1 : end + 1]  # nothing ever waits in this interval
-            if changes is not None and changes < end:
-                fleet.come(end - 1)
-            return
-        known, done = arrived[start + 1 : end + 1].tolist(), float(begun[start])
-        served: list[float] = []
-        each, add = fleet.ready * rate, served.append
-        changing = enumerate(known, start) if changes is not None and changes < end else ()
-        for second, there in changing:
-            if changes is not None and changes <= second:
-                fleet.come(second)
-                changes, each = fleet.next_ready, fleet.ready * rate
-            done += each
-            if done > there:  # noqa: PLR1730 - a call of min() takes longer than the rest of the loop
-                done = there
-            add(done)
-        for there in known[len(served) :]:  # no instance becomes ready
-            done += each
-            if done > there:  # noqa: PLR1730
-                done = there
-            add(done)
-        begun[start + 1 : end + 1] = served
+    def _serve(self, end: int) -> None:
+        """Works out what is begun after the second `served`, until `end` or as long after it as the instances that are
+        there then stay the same.
+
+        What they serve since then is begun; less, where less had arrived. So the least that they were ever ahead by,
+        until a second, is what they could not serve until then.
+        """
+        fleet, first = self.fleet, self.served
+        fleet.come(first)
+        last = end if self.model.drift is not None else self.end
+        last = min(first + AHEAD, last, fleet.next_ready or last)
+        there, before = self.arrived[first + 1 : last + 1], self.begun[first]
+        could = SECONDS[: last - first] * (fleet.ready * self._service_rate(first))
+        behind = there - could
+        least = np.minimum.accumulate(np.minimum(behind, before))
+        begun = np.where(behind > least, least + could, there)
+        np.minimum(begun, there, out=self.begun[first + 1 : last + 1])  # for sums are rounded
+        self.served = last
 
     def outcome(self) -> Outcome:
         arrived, length = self.arrived, self.length
