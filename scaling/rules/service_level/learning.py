@@ -20,7 +20,7 @@ from scaling.rules.service_level.plan import (
     counted,
     lasting,
     need,
-    remembered,
+    remember,
     serving,
     settled,
 )
@@ -226,16 +226,17 @@ def _under_way(memory: Memory, seen: Observation, objective: Objective) -> None:
 def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
     start_up = start_up_of(memory, objective)
     if memory.wanted:
-        memory.needs = remembered(memory.needs, memory.at, memory.wanted, hold(memory, start_up))
+        remember(memory.needs, memory.at, memory.wanted, hold(memory, start_up))
     old = arrived_at(memory, memory.at - objective.wait)
     came, old_now = _past(memory, seen, seconds, old, start_up, objective)
     start_up = start_up_of(memory, objective)
     _expect(memory, start_up + seen.interval, seconds)
     ahead = _outlook(memory, objective, start_up)
     earlier = memory.arrived - came
-    load = paper.Past(seconds, degrees(memory), came, earlier, old, old_now)
+    keep = 0.5 ** (seconds / paper.HALF_LIFE)
+    load = paper.Past(seconds, keep, degrees(memory), came, earlier, old, old_now)
     paper.live(memory.copies, ahead, load, now=memory.at, most=seen.most)
-    memory.scored = memory.scored * 0.5 ** (seconds / paper.HALF_LIFE) + came
+    memory.scored = memory.scored * keep + came
     memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)
     exact = needed(memory, ahead, seen.backlog, seen.current, objective)
     memory.wanted = min(lasting(exact, ahead), seen.most)

@@ -16,7 +16,7 @@ against them.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, inf, log
+from math import ceil, log
 
 from msgspec import Struct
 
@@ -27,8 +27,8 @@ from scaling.rules.service_level.plan import (
     Starts,
     changed,
     keeping_up,
-    need,
-    remembered,
+    needs_of,
+    remember,
     serving,
     settled,
     stepped,
@@ -65,10 +65,12 @@ def begin(total: int, waiting: float) -> list[Copy]:
 
 class Past(Struct):
     """The last `seconds`: `arrived` messages came in that time, `before` in all before it. Of all, `old` were too old to
-    be begun in time at its start, `old_now` at its end. `degrees` is the carefulness of each copy.
+    be begun in time at its start, `old_now` at its end. `degrees` is the carefulness of each copy; of what was counted
+    before, the share `keep` counts still.
     """
 
     seconds: float
+    keep: float
     degrees: tuple[float, ...]
     arrived: float
     before: float
@@ -102,18 +104,21 @@ def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, st
 
 def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: int) -> None:
     """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
+    exact = needs_of(outlook, _served(copies, outlook, past, now))
+    _decide(copies, exact, outlook, now, most)
+
+
+def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> list[tuple[float, float, float]]:
+    """The queue of every copy since the last observation; returns its carefulness, what waits, and its capacity."""
     seconds, came, before, old, old_now = past.seconds, past.arrived, past.before, past.old, past.old_now
-    keep = 0.5 ** (seconds / HALF_LIFE)
-    start_up, service, least = outlook.start_up, outlook.service, keeping_up(outlook)
+    keep, start_up, service = past.keep, outlook.start_up, outlook.service
+    cases = []
     for copy, carefulness in zip(copies, past.degrees, strict=True):
-        total = copy.total
-        waiting = copy.waiting
+        total, waiting, starts = copy.total, copy.waiting, copy.starts
         begun = before - waiting
         waiting += came
-        starts = copy.starts
-        served = service * (
-            _instance_seconds(starts, total, now, seconds, start_up) if starts else total * seconds
-        )
+        there = total * seconds
+        served = service * (_instance_seconds(starts, total, now, seconds, start_up) if starts else there)
         if served > waiting:  # noqa: PLR1730 - here and below: a call of min() takes longer
             served = waiting
         copy.waiting = waiting = waiting - served
@@ -121,20 +126,28 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         copy.late *= keep
         if late > 0.0 or overdue > 0.0:
             copy.late += served * late_share(late, overdue)
-        copy.cost = copy.cost * keep + total * seconds
+        copy.cost = copy.cost * keep + there
         capacity = total * start_up
         if starts:
             copy.starts = starts = settled(starts, now, start_up)
             _, capacity = serving(starts, total, now, start_up)
-        exact = need(outlook, carefulness, waiting, capacity * service)
+        cases.append((carefulness, waiting, capacity * service))
+    return cases
+
+
+def _decide(copies: list[Copy], needed: list[float], outlook: Outlook, now: float, most: int) -> None:
+    """The next decision of every copy."""
+    start_up, least = outlook.start_up, keeping_up(outlook)
+    for copy, exact in zip(copies, needed, strict=True):
+        total, needs = copy.total, copy.needs
         whole = ceil(exact - ROUNDING)  # as `rounded` does
-        if whole < 1:  # noqa: PLR1730
+        if whole < 1:  # noqa: PLR1730 - as above
             whole = 1
         wanted = whole if whole > least else least  # noqa: FURB136
         if wanted > most:  # noqa: PLR1730
             wanted = most
-        copy.needs = remembered(copy.needs, now, wanted, start_up)
-        after = total if whole == total else stepped(exact, whole, total, copy.needs, now, start_up)
+        remember(needs, now, wanted, start_up)
+        after = total if whole == total else stepped(exact, whole, total, needs, now, start_up)
         if after > most:  # noqa: PLR1730
             after = most
         if after != total:
@@ -146,12 +159,9 @@ def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
     """The copy with the best score. `arrived` messages, discounted as the costs are; `allowed` share of late ones;
     `age` seconds since the first observation.
     """
-    trusted, least, chosen = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age), inf, 0
-    for index, far in enumerate(_FAR):
-        found = score(copies[index], arrived, allowed) + trusted * far
-        if found < least:
-            least, chosen = found, index
-    return chosen
+    trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
+    found = [own + trusted * far for own, far in zip(scores(copies, arrived, allowed), _FAR, strict=True)]
+    return found.index(min(found))
 
 
 _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
@@ -159,6 +169,14 @@ _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
 
 def score(copy: Copy, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
-    spent = copy.late / (arrived + 1.0) / allowed
-    found = log(copy.cost + 1.0) + PRICE * spent
-    return found if spent <= RESERVE else found + OVER * (spent - RESERVE)
+    return scores([copy], arrived, allowed)[0]
+
+
+def scores(copies: list[Copy], arrived: float, allowed: float) -> list[float]:
+    """`score` of each."""
+    begun, found = arrived + 1.0, []
+    for copy in copies:
+        spent = copy.late / begun / allowed
+        own = log(copy.cost + 1.0) + PRICE * spent
+        found.append(own if spent <= RESERVE else own + OVER * (spent - RESERVE))
+    return found

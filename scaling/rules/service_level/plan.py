@@ -19,6 +19,7 @@ not taken: the queue has room for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 
 from msgspec import Struct
@@ -76,21 +77,31 @@ class Outlook(Struct):
 
 def need(outlook: Outlook, carefulness: float, waiting: float, capacity: float) -> float:
     """Instances needed, not rounded. `capacity`: messages that the instances there are serve within the start-up time."""
-    rate, wait = outlook.expected, outlook.wait
-    ready_for = rate + carefulness * outlook.deviation
-    if ready_for < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
-        ready_for = 0.0
-    left = waiting + rate * outlook.start_up - capacity
-    if left < 0.0:  # noqa: PLR1730
-        left = 0.0
-    served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / outlook.keep_up_time
-    hurry = rate + (left - rate * wait * HURRY_WAIT) / outlook.hurry_time
-    if hurry > served:  # noqa: PLR1730
-        served = hurry
-    alone = waiting / wait
-    if alone > served:  # noqa: PLR1730
-        served = alone
-    return served / outlook.service
+    return needs_of(outlook, ((carefulness, waiting, capacity),))[0]
+
+
+def needs_of(outlook: Outlook, cases: Iterable[tuple[float, float, float]]) -> list[float]:
+    """`need` in each case: its carefulness, what waits, and the capacity."""
+    rate, deviation, service, wait = outlook.expected, outlook.deviation, outlook.service, outlook.wait
+    keep_up_time, hurry_time = outlook.keep_up_time, outlook.hurry_time
+    coming, near = rate * outlook.start_up, rate * wait * HURRY_WAIT
+    found = []
+    for carefulness, waiting, capacity in cases:
+        ready_for = rate + carefulness * deviation
+        if ready_for < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
+            ready_for = 0.0
+        left = waiting + coming - capacity
+        if left < 0.0:  # noqa: PLR1730
+            left = 0.0
+        served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / keep_up_time
+        hurry = rate + (left - near) / hurry_time
+        if hurry > served:  # noqa: PLR1730
+            served = hurry
+        alone = waiting / wait
+        if alone > served:  # noqa: PLR1730
+            served = alone
+        found.append(served / service)
+    return found
 
 
 def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity: float) -> float:
@@ -195,16 +206,24 @@ def fewer(starts: Starts, excess: int) -> tuple[Starts, int]:
 
 
 def remembered(needs: Needs, now: float, wanted: int, hold: float = 0.0) -> Needs:
-    """Needs of the last `hold` seconds, ten minutes at least, that may still be the highest of some time that ends now:
-    falling.
+    """`needs` after `remember`; they stay as they are."""
+    kept = list(needs)
+    remember(kept, now, wanted, hold)
+    return kept
+
+
+def remember(needs: Needs, now: float, wanted: int, hold: float) -> None:
+    """Takes one more into the needs of the last `hold` seconds, ten minutes at least: those that may still be the highest
+    of some time that ends now, falling.
     """
-    if not needs or needs[0][1] <= wanted:  # the highest stands first
-        return [(now, wanted)]
+    while needs and needs[-1][1] <= wanted:
+        needs.pop()
     oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)  # noqa: FURB136 - as above
-    kept = [entry for entry in needs if entry[1] > wanted and entry[0] > oldest]
-    if len(kept) >= NEEDS:
-        kept = [*kept[: NEEDS - 2], kept[-1]]  # what is left out stands between two that are kept
-    return [*kept, (now, wanted)]
+    while needs and needs[0][0] <= oldest:
+        del needs[0]
+    if len(needs) >= NEEDS:
+        del needs[NEEDS - 2 : -1]  # what is left out stands between two that are kept
+    needs.append((now, wanted))
 
 
 def highest(needs: Needs, since: float) -> int:
