@@ -11,7 +11,8 @@ Python and Java included; `work` leaves the start out: of imports and of the ses
 the operating system, with all its threads. Figures are medians of the rounds, in each of which every cell runs once. `load`
 is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
 
-Before the first cell a session of Spark over next to nothing leaves the archive of Java's classes that a user's first session leaves.
+Spark starts with an archive of Java's classes where there is one, and the first line says whether:
+`python -m spark_jobs.platform.class_training` makes it.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -32,7 +33,6 @@ from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 
 MINUTE = 60_000_000
 FILES = 16
-NEXT_TO_NOTHING = 16_000
 SERIES = 800
 KINDS = ("sums", "percentiles")
 PEERS = ("duckdb", "polars")
@@ -146,15 +146,22 @@ def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[floa
 
 def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
     from spark_jobs.platform.output import move_files
-    from spark_jobs.platform.session import WORK_IN_PYTHON, prepared_session
+    from spark_jobs.platform.session import prepared_session
     from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
-    from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
+    from spark_jobs.telemetry_aggregation.sample_files import (
+        SESSION,
+        gauges_of_files,
+        made_of_files,
+        plain_row_groups,
+    )
 
-    spark = prepared_session("benchmark", cores=cores, extra=WORK_IN_PYTHON)
+    spark = prepared_session("benchmark", cores=cores, extra=SESSION)
     started = cpu_seconds(), time.perf_counter()
     windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
     folder = result.with_suffix(".part")
-    made = made_of_files(spark.read.parquet(str(data)), folder, windows=windows)
+    groups = plain_row_groups(data)
+    assert groups is not None
+    made = made_of_files(spark, groups, folder, windows=windows)
     assert made is not None
     move_files(gauges_of_files(spark, made, folder, windows), Path(f"{result}.parquet"))
     return started
@@ -247,7 +254,7 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
     print(
         f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
-    measure("on Spark", "percentiles", data_of(scratch, NEXT_TO_NOTHING), scratch, cores=2)
+    print(f"Spark starts {'with' if starts_with_archive() else 'without'} an archive of Java's classes")
     for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
         for _ in range(given.rounds):
@@ -260,6 +267,15 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         found = {cell: median(of) for cell, of in measured.items()}
         print_cells({engine: found[engine, 2] for engine in CELLS})
         print_scaling(found)
+
+
+def starts_with_archive() -> bool:
+    from pyspark.find_spark_home import _find_spark_home
+
+    from spark_jobs.java.class_archive import archive_options
+    from spark_jobs.java.home import ensure_java
+
+    return bool(archive_options(ensure_java(), Path(_find_spark_home()), os.environ))
 
 
 def median(cells: list[dict[str, float]]) -> dict[str, float]:

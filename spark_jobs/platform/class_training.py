@@ -17,7 +17,7 @@ from spark_jobs.errors import JobError
 from spark_jobs.java.class_archive import archive_of
 from spark_jobs.java.home import ensure_java
 from spark_jobs.platform.classic import SPARK_ERRORS, end_java
-from spark_jobs.platform.rows import collected
+from spark_jobs.platform.rows import collected, done_by_tasks
 from spark_jobs.platform.session import is_managed, prepared_session
 
 
@@ -63,7 +63,7 @@ def _leave_classes(archive: Path, scratch: str) -> None:
 
 
 def _exercise(spark: SparkSession, scratch: str) -> None:
-    """A little of all that jobs do: tables, Python over Arrow's batches, a shuffle, a join, rows on the driver."""
+    """A little of all that jobs do: tables, Python over Arrow's batches, a shuffle, a join, rows on the driver, tasks without a query."""
     spark.range(1000).select(
         (F.col("id") % 7).alias("key"),
         F.timestamp_seconds("id").alias("at"),
@@ -77,6 +77,7 @@ def _exercise(spark: SparkSession, scratch: str) -> None:
         F.percentile_approx("value", 0.5).alias("middle"),
     )
     collected(table.mapInArrow(_unchanged, table.schema).join(totals, "key").orderBy("at", "minute").limit(9))
+    done_by_tasks(spark, str, range(2))
 
 
 def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,15 +6,20 @@ UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from spark_jobs.platform.classic import one_task_each
+
+_Item = TypeVar("_Item")
+_Done = TypeVar("_Done")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,6 +44,17 @@ def collected(frame: DataFrame) -> list[Row]:
         row(*(_moment(value) if name in times else value for name, value in zip(kinds, each, strict=True)))
         for each in counted.collect()
     ]
+
+
+def done_by_tasks(
+    spark: SparkSession, work: Callable[[_Item], _Done], items: Sequence[_Item]
+) -> list[_Done] | None:
+    """What `work` makes of each item, each in a task of its own; None where the session has tasks for queries alone.
+
+    The first query of a session takes Spark a second of the processor, however small it is.
+    """
+    tasks = one_task_each(spark, items)
+    return None if tasks is None else tasks.map(work).collect()
 
 
 def first_of(frame: DataFrame) -> Row | None:

@@ -78,7 +78,9 @@ def prepared_session(
     session = SparkSession.getActiveSession()
     if session is None:
         given = {**SETTINGS, **(extra or {})}
-        session = _managed(name, given) if is_managed(os.environ) else _local(name, cores, memory, given)
+        if not is_managed(os.environ):
+            return _local(name, cores, memory, given)  # to set them again takes Spark half a second
+        session = _managed(name, given)
     for key, value in SETTINGS.items():
         if not try_setting(session, key, value) and key == TIME_ZONE:
             raise JobError(

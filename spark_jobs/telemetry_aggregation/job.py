@@ -27,7 +27,7 @@ from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
-from spark_jobs.platform.session import WORK_IN_PYTHON, prepared_session
+from spark_jobs.platform.session import prepared_session
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -39,7 +39,7 @@ from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
 from spark_jobs.telemetry_aggregation.merging import merge, places_of
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
-from spark_jobs.telemetry_aggregation.sample_files import read_samples
+from spark_jobs.telemetry_aggregation.sample_files import SESSION, read_samples
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 
@@ -122,14 +122,14 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
     quality: list[Quality] = []
     with ExitStack() as used:
         for dataset in datasets(settings):
-            frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
             with watch(spark, f"reading {dataset.name}"):
                 if dataset.name == "metrics":  # as many as there are: aggregated where they are read
                     limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
                     bounds = settings.since, settings.until, limit
                     folder = results.own_folder("gauges")
-                    files, states, counts = read_samples(frame, folder, used, *bounds)
+                    files, states, counts = read_samples(spark, settings.inputs, folder, used, *bounds)
                 else:
+                    frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
                     given = between(frame, "at", settings.since, settings.until)
                     kept, newest, counts = _kept(dataset, given, latest(settings), used)
                     states = dataset.states(kept, F.lit(incremental.BEGINNING), F.lit(newest))
@@ -392,7 +392,7 @@ def command(
     if telemetry or decisions or checkpoint:
         spark = spark_session(NAME, cores=cores, memory=memory)
     else:  # what samples need of Spark; our sources take two seconds of the processor to be known
-        spark = prepared_session(NAME, cores=cores, memory=memory, extra=WORK_IN_PYTHON)
+        spark = prepared_session(NAME, cores=cores, memory=memory, extra=SESSION)
     typer.echo(run(spark, settings))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,10 +23,11 @@ from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment, seconds
 from spark_jobs.platform.gates import check, exceeded, read_limits
-from spark_jobs.telemetry_aggregation import stretch
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
-from spark_jobs.telemetry_aggregation.stretch import RowGroup, Span, count_within
+from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
+from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_within
 
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
@@ -241,8 +241,8 @@ def command(
         raise InputError(
             f"--windows is '{windows}'; accepted: one or more of {', '.join(WINDOWS)}, with commas between them"
         )
-    _without_pandas()
-    stretch.keep_memory()
+    without_pandas()
+    keep_memory()
     threads = cores or os.cpu_count() or 1
     counts = run(
         metrics, output, since=bounds[0], until=bounds[1], latest=latest, windows=wanted, threads=threads
@@ -261,18 +261,6 @@ def command(
         tell_next(report, Console(stderr=True))
     typer.echo(written)
     check(exceeded(limits, counts._asdict(), counts.read), str(written))
-
-
-class _NoPandas:
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("left out", name=name)
-
-
-def _without_pandas() -> None:
-    """Pyarrow imports pandas to see whether it was given any of its values: half a second, for nothing."""
-    sys.meta_path.insert(0, _NoPandas)
 
 
 if __name__ == "__main__":

@@ -9,36 +9,46 @@ are not written to this machine, Spark reads them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.errors import InputError
-from spark_jobs.platform.rows import between, cached, collected
-from spark_jobs.telemetry_aggregation import stretch
+from spark_jobs.platform.classic import cores_of
+from spark_jobs.platform.failures import input_errors
+from spark_jobs.platform.output import local_folder
+from spark_jobs.platform.rows import between, cached, collected, done_by_tasks
+from spark_jobs.platform.session import WORK_IN_PYTHON
 from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states, gauges
+from spark_jobs.telemetry_aggregation.inputs import Inputs, read
 from spark_jobs.telemetry_aggregation.minutes import tables
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
+from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup
+from spark_jobs.telemetry_aggregation.stretches.task import TableFile, left
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
-
-LEFT = arrow_columns("rows text, states text, waiting long, samples long, copies long, invalid long")
-"""What a task tells: the files it left, if any, of rows and of states, how many states, and what became of samples."""
 
 STATES_AT_ONCE = 50_000
 """States that one process makes hours and days of; about 100 MB. More go through Spark, series by series."""
+
+SESSION = {
+    **WORK_IN_PYTHON,
+    "spark.python.daemon.module": "spark_jobs.telemetry_aggregation.stretches.daemon",
+}
+"""For `extra` of a session that has nothing else to do."""
+
+_PATTERN = frozenset("*?[]{}\\")
+"""What Spark takes for more than a letter of a path."""
 
 _OF_SPARK = {"org.apache.spark.sql.parquet.row.metadata": GAUGES.json()}
 """Where Spark looks for what a table's columns say of themselves."""
@@ -57,7 +67,8 @@ class Made(NamedTuple):
 
 
 def read_samples(
-    frame: DataFrame,
+    spark: SparkSession,
+    inputs: Inputs,
     folder: Path | None,
     used: ExitStack,
     since: datetime | None,
@@ -69,13 +80,18 @@ def read_samples(
 
     Both are there while `used` lasts. What is later than `limit` comes from a clock that is ahead. Raises InputError.
     """
-    made = None
+    made = frame = None
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         used.callback(shutil.rmtree, folder, ignore_errors=True)
-        made = made_of_files(frame, folder, since, until, limit)
+        groups = plain_row_groups(local_folder(spark, str(inputs.metrics)))
+        if groups is None:
+            frame = read(spark, "metrics", inputs)
+            groups = _row_groups_of(frame)
+        made = None if groups is None else made_of_files(spark, groups, folder, since, until, limit)
     states: dict[str, DataFrame] = {}
     if made is None:
+        frame = read(spark, "metrics", inputs) if frame is None else frame
         until_limit = limit if until is None else min(until, limit)
         found = gauge_states(samples_of_metrics(between(frame, "at", since, until_limit)), distinct=True)
         states["gauges"] = used.enter_context(cached(found))
@@ -85,42 +101,42 @@ def read_samples(
         made = Made([], [], 0, row.samples or 0, row.copies or 0, row.invalid or 0, ahead)
     if not made.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
-    read = made.samples + made.copies + made.invalid + made.ahead
-    files = [] if folder is None else gauges_of_files(frame.sparkSession, made, folder)
-    return files, states, (read, made.copies, 0, made.ahead, made.invalid)
+    counts = made.samples + made.copies + made.invalid + made.ahead, made.copies, 0, made.ahead, made.invalid
+    return [] if folder is None else gauges_of_files(spark, made, folder), states, counts
 
 
 def made_of_files(
-    frame: DataFrame,
+    spark: SparkSession,
+    groups: Sequence[RowGroup],
     folder: Path,
     since: datetime | None = None,
     until: datetime | None = None,
     limit: datetime | None = None,
     windows: Mapping[str, int] = WINDOWS,
 ) -> Made | None:
-    """What tasks leave in the folder of METRICS of Parquet files, of the time until `limit`; None where Spark has to read them.
+    """What tasks leave in the folder of the row groups' METRICS, of the time until `limit`; None where Spark has to read them.
     `windows` as in tables.finished. Of a task that is done again only the files of one attempt are told.
 
     Raises InputError for a file that cannot be read.
     """
-    groups = _row_groups_of(frame)
-    if groups is None:
-        return None
     asked, last = stretch.Span.of(since, until), stretch.Span.of(None, limit).end
-    tasks = stretch.stretches(groups, asked._replace(end=min(asked.end, last)))
+    tasks = stretch.stretches(groups, asked._replace(end=min(asked.end, last)), cores=cores_of(spark))
     if not tasks:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    numbers = frame.sparkSession.range(0, len(tasks), 1, len(tasks))
-    work = partial(_made, tasks=tasks, folder=folder, windows=tuple(windows))
-    left = collected(numbers.mapInArrow(work, from_arrow_schema(LEFT)))
+    with input_errors():
+        told = done_by_tasks(
+            spark, partial(left, folder=folder, about=_OF_SPARK, windows=tuple(windows)), tasks
+        )
+    if told is None:
+        return None
     return Made(
-        rows=[each.rows for each in left if each.rows],
-        states=[each.states for each in left if each.states],
-        waiting=sum(each.waiting for each in left),
-        samples=sum(each.samples for each in left),
-        copies=sum(each.copies for each in left),
-        invalid=sum(each.invalid for each in left),
+        rows=[each.rows for each in told if each.rows],
+        states=[each.states for each in told if each.states],
+        waiting=sum(each.waiting for each in told),
+        samples=sum(each.samples for each in told),
+        copies=sum(each.copies for each in told),
+        invalid=sum(each.invalid for each in told),
         ahead=stretch.count_within(groups, asked._replace(begin=max(asked.begin, last))),
     )
 
@@ -134,81 +150,33 @@ def gauges_of_files(
         return made.rows
     if made.waiting <= STATES_AT_ONCE:
         states = pa.concat_tables(map(pq.read_table, made.states))
-        with _File(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as file:
+        with TableFile(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as file:
             file.write(tables.windows_of(states, wider))
-        return [*made.rows, str(file.path)]
+        return [*made.rows, *filter(None, [file.written])]
     states = spark.read.schema(STATES).parquet(*(f"file:{each}" for each in made.states))
     place = folder / "wider"
     gauges(states, wider).write.parquet(f"file:{place}")
     return [*made.rows, *map(str, sorted(place.glob("*.parquet")))]
 
 
-def _row_groups_of(frame: DataFrame) -> list[stretch.RowGroup] | None:
+def plain_row_groups(place: Path | None) -> list[RowGroup] | None:
+    """Of a Parquet file, or a folder of nothing but such, with the columns of METRICS; None where Spark has to look."""
+    if place is None or not place.exists() or set(str(place)) & _PATTERN:
+        return None
+    found = sorted(place.iterdir()) if place.is_dir() else [place]
+    files = [each for each in found if not each.name.startswith((".", "_"))]
+    # Folders are partitions, or tell with a log of their own which files are live.
+    if any(each.is_dir() for each in found) or not all(each.suffix == ".parquet" for each in files):
+        return None
+    groups = [stretch.row_groups(str(each), exact=True) for each in files]
+    return None if None in groups else [group for each in groups for group in each or ()]
+
+
+def _row_groups_of(frame: DataFrame) -> list[RowGroup] | None:
     """None where Spark has to read the files. Raises InputError."""
     files = [urlsplit(url) for url in sorted(frame.inputFiles())]
     columns = [f"/{name}=" for name in stretch.COLUMNS]  # in the folders' names, which Spark reads
     if any(file.scheme != "file" or any(text in file.path for text in columns) for file in files):
         return None
-    found: list[stretch.RowGroup] = []
-    for file in files:
-        groups = stretch.row_groups(unquote(file.path))
-        if groups is None:
-            return None
-        found += groups
-    return found
-
-
-def _made(
-    batches: Iterable[pa.RecordBatch],
-    tasks: Sequence[stretch.Stretch],
-    folder: Path,
-    windows: Collection[str] = tuple(WINDOWS),
-) -> Iterator[pa.RecordBatch]:
-    pa.set_cpu_count(1)  # Spark runs a task per core
-    stretch.keep_memory()
-    for batch in batches:
-        left = [_left(tasks[number], folder, windows) for number in batch.column(0).to_pylist()]
-        yield pa.RecordBatch.from_pylist(left, schema=LEFT)
-
-
-def _left(task: stretch.Stretch, folder: Path, windows: Collection[str]) -> dict[str, object]:
-    """Makes the rows and states of a task; as LEFT."""
-    told = dict.fromkeys(("waiting", "samples", "copies", "invalid"), 0)
-    states_file = _File(folder, {}, compression="none", use_dictionary=False)
-    with _File(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as rows, states_file as states:
-        for made in stretch.made(task, Series(), windows=windows):
-            rows.write(made.rows)
-            told["invalid"] += made.invalid
-            if not made.invalid:
-                states.write(made.states)
-                told["waiting"] += len(made.states)
-                told["samples"] += made.samples
-                told["copies"] += made.copies
-    files = {"rows": rows, "states": states}
-    return {**told, **{name: str(file.path) if file.there else None for name, file in files.items()}}
-
-
-class _File:
-    """A Parquet file of a name that no other has, which is there when something has been written."""
-
-    def __init__(self, folder: Path, about: Mapping[str, str], **options: object) -> None:
-        self.path = folder / f"{uuid4().hex}.parquet"
-        self.there = False
-        self._about, self._options = dict(about), options
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def write(self, table: pa.Table) -> None:
-        if not len(table):
-            return
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self.path, table.schema, store_schema=False, **self._options)
-            self._writer.add_key_value_metadata(self._about)
-            self.there = True
-        self._writer.write_table(table)
-
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    groups = [stretch.row_groups(unquote(file.path)) for file in files]
+    return None if None in groups else [group for each in groups for group in each or ()]

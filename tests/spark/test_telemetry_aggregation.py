@@ -33,7 +33,7 @@ from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
-from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files
+from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files, plain_row_groups
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
@@ -140,7 +140,7 @@ def test_more_hours_than_the_driver_takes_are_made_by_tasks_with_the_same_digits
 ) -> None:
     samples = spark.createDataFrame(rows_of(METRICS, random_samples(random.Random(2), 500)), METRICS)
     samples.write.parquet(str(tmp_path / "in"))
-    made = made_of_files(spark.read.parquet(str(tmp_path / "in")), tmp_path / "left")
+    made = made_of_files(spark, plain_row_groups(tmp_path / "in"), tmp_path / "left")
     by_driver = gauges_of_files(spark, made, tmp_path / "left")
 
     monkeypatch.setattr(sample_files, "STATES_AT_ONCE", 0)

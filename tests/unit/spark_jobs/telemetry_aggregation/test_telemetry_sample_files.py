@@ -13,11 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation import local, sample_files, stretch
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES
+from spark_jobs.telemetry_aggregation import local, sample_files
+from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES, WINDOWS
 from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, states_of, windows_of
-from spark_jobs.telemetry_aggregation.stretch import FOR_EVER, ROWS_PER_STRETCH, RowGroup, Span, stretches
+from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.stretch import (
+    FOR_EVER,
+    ROWS_PER_STRETCH,
+    RowGroup,
+    Span,
+    stretches,
+)
+from spark_jobs.telemetry_aggregation.stretches.task import left
 
+CORES = 2
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 SCHEMA = pa.schema(
     [
@@ -63,39 +72,32 @@ def write(path, rows, row_group_size=100, schema=SCHEMA, **options):
 def read(*files, bounds=FOR_EVER):
     """What all tasks leave: the states, what they tell, and the tasks."""
     groups = sample_files._row_groups_of(Frame(*files))
-    tasks = stretches(groups, Span(*bounds))
+    tasks = stretches(groups, Span(*bounds), cores=CORES)
     folder = files[0].parent / f".{uuid4().hex}"
     folder.mkdir()
-    left = pa.Table.from_batches(sample_files._made([numbers_of(tasks)], tasks, folder))
-    states = [pq.read_table(file) for file in left.column("states").to_pylist() if file]
-    return pa.concat_tables(states), left, tasks
+    told = [left(task, folder, {}, tuple(WINDOWS)) for task in tasks]
+    return pa.concat_tables([pq.read_table(each.states) for each in told if each.states]), told, tasks
 
 
-def numbers_of(tasks):
-    return pa.record_batch([pa.array(range(len(tasks)))], ["id"])
+class Context:
+    """As much of a Spark context as is asked where tasks are done at once, one after the other."""
+
+    defaultParallelism = CORES  # noqa: N815 - Spark's name
+
+    def parallelize(self, items, slices):
+        assert slices == len(items)
+        return SimpleNamespace(map=lambda work: SimpleNamespace(collect=lambda: list(map(work, items))))
 
 
-class Session:
-    """As much of a Spark session as is asked where tasks are done at once, one after the other."""
-
-    def range(self, _begin, end, _step, _tasks):
-        self._numbers = pa.record_batch([pa.array(range(end))], ["id"])
-        return self
-
-    def mapInArrow(self, work, _schema):  # noqa: N802 - Spark's name
-        self.left = pa.Table.from_batches(work([self._numbers])).to_pylist()
-        return self
+SESSION = SimpleNamespace(sparkContext=Context())
 
 
 def rows_of(*files):
     """The table GAUGES, as tasks and the last step leave it in files."""
-    frame, folder = Frame(*files), files[0].parent / f".{uuid4().hex}"
-    frame.sparkSession = Session()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sample_files, "collected", lambda frame: [SimpleNamespace(**row) for row in frame.left])
-        made = sample_files.made_of_files(frame, folder)
-    left = sample_files.gauges_of_files(frame.sparkSession, made, folder)
-    return sorted_rows(pa.concat_tables([pq.read_table(file).cast(ROWS) for file in left]))
+    folder = files[0].parent / f".{uuid4().hex}"
+    made = sample_files.made_of_files(SESSION, sample_files._row_groups_of(Frame(*files)), folder)
+    files = sample_files.gauges_of_files(SESSION, made, folder)
+    return sorted_rows(pa.concat_tables([pq.read_table(file).cast(ROWS) for file in files]))
 
 
 def sorted_rows(table):
@@ -110,7 +112,7 @@ def small_tasks(monkeypatch):
 
 @given(groups=GROUPS)
 def test_every_minute_is_one_tasks_and_all_that_holds_any_of_it_is_read_there(groups):
-    tasks = stretches(groups, Span(*FOR_EVER))
+    tasks = stretches(groups, Span(*FOR_EVER), cores=CORES)
 
     if tasks is None:
         return
@@ -122,12 +124,13 @@ def test_every_minute_is_one_tasks_and_all_that_holds_any_of_it_is_read_there(gr
         assert sorted(task.groups) == sorted(overlapping)
 
 
-def test_files_that_follow_each_other_are_split_and_such_as_overlap_throughout_are_not():
-    days = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 1) * MINUTE)) for n in range(9)]
-    hosts = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 60) * MINUTE)) for n in range(9)]
+def test_files_that_follow_each_other_are_split_great_parts_first_and_such_as_overlap_throughout_are_not():
+    days = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 1) * MINUTE)) for n in range(20)]
+    hosts = [RowGroup(f"{n}", 0, ROWS_PER_STRETCH, Span(n * MINUTE, (n + 60) * MINUTE)) for n in range(20)]
 
-    assert [len(task.groups) for task in stretches(days, Span(*FOR_EVER))] == [1] * 9
-    assert stretches(hosts, Span(*FOR_EVER)) is None
+    assert [len(task.groups) for task in stretches(days, Span(*FOR_EVER), cores=1)] == [10, 5, 2, 1, 1, 1]
+    assert [len(task.groups) for task in stretches(days, Span(*FOR_EVER), cores=8)] == [1] * 20
+    assert stretches(hosts, Span(*FOR_EVER), cores=1) is None
 
 
 def whole(rows):
@@ -144,11 +147,11 @@ def test_tasks_of_files_give_the_windows_of_all_their_rows(tmp_path):
     again = rows[440:520]  # over the end of a task
     files = [write(tmp_path / "a.parquet", rows), write(tmp_path / "b.parquet", again)]
 
-    states, left, tasks = read(*files)
+    states, told, tasks = read(*files)
 
     assert len(tasks) > 3
     assert rows_of(*files) == whole([*rows, *again])
-    assert sum(left.column("copies").to_pylist()) == len(again)
+    assert sum(each.copies for each in told) == len(again)
     assert sum(states.column("copies").to_pylist()) == len(again)
 
 
@@ -207,12 +210,12 @@ def test_samples_without_a_time_or_a_name_are_counted_once_wherever_tasks_are_cu
     rows[700] = (None, "backlog", rows[700][2], 1.0)
     rows.insert(240, ("plan", "backlog", rows[239][2] + timedelta(microseconds=1), float("nan")))
 
-    _states, left, tasks = read(write(tmp_path / "a.parquet", rows, row_group_size=130))
+    _states, told, tasks = read(write(tmp_path / "a.parquet", rows, row_group_size=130))
 
     assert len(tasks) > 3
     assert sum(len(task.groups) for task in tasks) > len(range(0, 1001, 130))
-    assert sum(left.column("invalid").to_pylist()) == 4
-    assert sum(left.column("samples").to_pylist()) == 997
+    assert sum(each.invalid for each in told) == 4
+    assert sum(each.samples for each in told) == 997
 
 
 def test_bounds_leave_out_what_is_not_within(tmp_path):
@@ -253,6 +256,45 @@ def test_what_spark_alone_can_read_is_left_to_spark(tmp_path):
         "/metrics/target=plan/a.parquet",
     ):
         assert sample_files._row_groups_of(Frame(known, file)) is None
+
+
+def test_a_folder_of_files_as_spark_would_read_them_needs_no_look_of_sparks(tmp_path):
+    rows, plain = in_order_of_time(5), tmp_path / "plain"
+    plain.mkdir()
+    file = write(plain / "a.parquet", rows)
+    (plain / "_SUCCESS").touch()
+    (plain / ".b.parquet.part").touch()
+
+    found = sample_files.plain_row_groups(plain)
+
+    assert found == sample_files.plain_row_groups(file) == sample_files._row_groups_of(Frame(file))
+
+
+@pytest.mark.parametrize("kind", ["naive", "ns", "float", "other name", "folder", "partition", "pattern"])
+def test_a_folder_that_spark_may_see_otherwise_is_looked_at_by_spark(tmp_path, kind):
+    place = tmp_path / ("a[1]" if kind == "pattern" else "a")
+    place.mkdir()
+    file = place / ("part-0" if kind == "other name" else "a.parquet")
+    types = {"naive": pa.timestamp("us"), "ns": pa.timestamp("ns", "UTC"), "float": pa.float32()}
+    rows, schema = in_order_of_time(5), SCHEMA
+    if kind in types:
+        position = schema.get_field_index("value" if kind == "float" else "at")
+        schema = schema.set(position, schema.field(position).with_type(types[kind]))
+        rows = [(t, m, at.replace(tzinfo=None) if kind == "naive" else at, v) for t, m, at, v in rows]
+    write(file, rows, schema=schema)
+    if kind in ("folder", "partition"):
+        (place / {"folder": "_delta_log", "partition": "target=plan"}[kind]).mkdir()
+
+    assert sample_files.plain_row_groups(place) is None
+
+
+def test_nothing_that_is_elsewhere_or_nowhere_is_read_and_a_session_without_tasks_reads_on_its_own(tmp_path):
+    file = write(tmp_path / "a.parquet", in_order_of_time(5))
+
+    assert sample_files.plain_row_groups(None) is None
+    assert sample_files.plain_row_groups(tmp_path / "no") is None
+    groups = sample_files.plain_row_groups(file)
+    assert sample_files.made_of_files(SimpleNamespace(), groups, tmp_path / "left") is None
 
 
 def test_a_file_that_is_spoilt_or_of_other_columns_is_named(tmp_path):

@@ -30,9 +30,11 @@ from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, Finished, fini
 
 COLUMNS = ("target", "metric", "at", "value")
 
-ROWS_PER_STRETCH = 4_000_000
-"""Where several read at the same time: enough for each of some cores, all of which end at about the same time, and not many
-row groups are read twice."""
+ROWS_PER_STRETCH = 3_000_000
+"""The fewest where there are more: a row group at a cut is read twice."""
+
+STRETCHES_PER_CORE = 2
+"""Of what is left, each takes its part: great ones first, few cuts, and small ones last, so that all cores end together."""
 
 ROWS_TOGETHER = 1_000_000
 """Rows from which whole hours are finished."""
@@ -44,6 +46,13 @@ READ_AT_MOST = 1.6
 """Rows read by all for each row there is: above, reading through Spark is cheaper."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_EXACT = {
+    ("target", "BYTE_ARRAY", "STRING"),
+    ("metric", "BYTE_ARRAY", "STRING"),
+    ("at", "INT64", "TIMESTAMP"),
+    ("value", "DOUBLE", "NONE"),
+}
 
 ROWS_AT_ONCE = 200_000
 """They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
@@ -87,8 +96,8 @@ class Stretch(NamedTuple):
 # -- who reads what
 
 
-def row_groups(file: str) -> list[RowGroup] | None:
-    """None where a group does not tell its times. Raises InputError."""
+def row_groups(file: str, *, exact: bool = False) -> list[RowGroup] | None:
+    """None where a group does not tell its times; `exact`: or where a column is not as METRICS has it. Raises InputError."""
     try:
         metadata = pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
@@ -101,6 +110,8 @@ def row_groups(file: str) -> list[RowGroup] | None:
         or not pa.types.is_timestamp(kind)
         or metadata.schema.column(position).physical_type != "INT64"
     ):
+        return None
+    if exact and not (kind.tz and kind.unit in ("us", "ms") and _kinds(metadata) >= _EXACT):
         return None
     ticks = _PER_SECOND[kind.unit]
     found = []
@@ -115,28 +126,32 @@ def row_groups(file: str) -> list[RowGroup] | None:
     return found
 
 
+def _kinds(metadata: pq.FileMetaData) -> set[tuple[str, str, str]]:
+    columns = map(metadata.schema.column, range(metadata.num_columns))
+    return {(each.path, each.physical_type, each.logical_type.type) for each in columns}
+
+
 def whole(groups: Iterable[RowGroup], bounds: Span) -> Stretch:
     """All that lies in the bounds, as one stretch."""
     within = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
     return Stretch(bounds, sorted(within, key=lambda each: each.times))
 
 
-def stretches(groups: Iterable[RowGroup], bounds: Span) -> list[Stretch] | None:
-    """Stretches of about ROWS_PER_STRETCH that follow each other, whole hours where possible. None where too much would be
-    read twice, or nothing.
-    """
+def stretches(groups: Iterable[RowGroup], bounds: Span, *, cores: int) -> list[Stretch] | None:
+    """Stretches that follow each other, whole hours where possible. None where too much would be read twice, or nothing."""
     groups = whole(groups, bounds).groups
     if not groups:
         return None
+    left = sum(group.rows for group in groups)
     cuts, rows = [bounds.begin], 0
     for group in groups:
-        if rows and rows + group.rows > ROWS_PER_STRETCH:
+        if rows and rows + group.rows > max(ROWS_PER_STRETCH, left // (STRETCHES_PER_CORE * cores)):
             begin = group.times.begin
             hour = begin - begin % HOUR
             cut = hour if hour > max(cuts[-1], groups[0].times.begin) else begin
             if cut > cuts[-1]:
                 cuts.append(cut)
-                rows = 0
+                left, rows = left - rows, 0
         rows += group.rows
     found = [whole(groups, Span(*pair)) for pair in pairwise([*cuts, bounds.end])]
     read = sum(each.rows for stretch in found for each in stretch.groups)
@@ -154,11 +169,6 @@ def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
 
 
 # -- what is made of them
-
-
-def keep_memory() -> None:
-    """Glibc gives freed memory back and asks for it again, zeroed, unless it has seen a large piece freed: a fifth of the time."""
-    np.empty(31 << 20, np.uint8)
 
 
 Read = tuple[list[Samples], int]
