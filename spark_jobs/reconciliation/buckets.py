@@ -7,7 +7,7 @@ task holds those of one bucket, and Spark sorts and joins buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -155,9 +155,17 @@ def steps(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             )
 
 
-def count_settled(events: pa.Table, known: pa.Table, *, schema: pa.Schema, timed: bool) -> pa.Table:
+def count_settled(
+    events: pa.Table,
+    known: pa.Table,
+    *,
+    schema: pa.Schema,
+    timed: bool,
+    checked: Mapping[str, Sequence[tuple[int, int]]],
+) -> pa.Table:
     """The rows of a bucket's events, by `schema`, with the `documents` and `letters` of each among the `known`, which are CHUNKS
-    with `kind`. `timed`: a document is of an event only where both times agree.
+    with `kind`. `timed`: a document is of an event only where both times agree. `checked`: by partition, stretches
+    of numbers from first to last, in order, that do not overlap; it is a column, too.
     """
     if not events.num_rows:
         return schema.empty_table()
@@ -183,6 +191,7 @@ def count_settled(events: pa.Table, known: pa.Table, *, schema: pa.Schema, timed
             count = np.bincount(place[hit], minlength=len(number))
         columns[kind] = pa.array(count, pa.int64())
     columns["partition"] = pa.repeat(events["partition"][0], len(number))
+    columns["checked"] = pa.array(_within(number, checked.get(events["partition"][0].as_py(), ())))
     return pa.table(
         [
             columns[field.name].cast(field.type)
@@ -194,14 +203,24 @@ def count_settled(events: pa.Table, known: pa.Table, *, schema: pa.Schema, timed
     )
 
 
+def _within(number: _Longs, runs: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    if not runs:
+        return np.zeros(len(number), np.bool_)
+    first, last = np.array(runs, np.int64).T
+    place = np.searchsorted(first, number, "right") - 1
+    within: NDArray[np.bool_] = (place >= 0) & (number <= last[place])
+    return within
+
+
 def count_inside(known: pa.Table, gaps: pa.Table, *, schema: pa.Schema) -> pa.Table:
-    """How many different numbers of a bucket's `known` each of its `gaps` holds: `partition`, `first`, `settled`."""
-    if not known.num_rows or not gaps.num_rows:
+    """A bucket's `gaps`, by `schema`, with how many different numbers of its `known` each holds: `settled`."""
+    if not gaps.num_rows:
         return schema.empty_table()
-    number = np.unique(_longs(_rows(known), "sequence_number"))
+    number = np.unique(_longs(_rows(known), "sequence_number")) if known.num_rows else np.empty(0, np.int64)
     first, last = _longs(gaps, "first"), _longs(gaps, "last")
     settled = np.searchsorted(number, last, "right") - np.searchsorted(number, first)
-    return pa.table([gaps["partition"], gaps["first"], pa.array(settled, pa.int64())], schema=schema)
+    gaps = gaps.append_column("settled", pa.array(settled, pa.int64()))
+    return gaps.select(schema.names).cast(schema)
 
 
 # -- columns

@@ -27,9 +27,9 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.buckets import CHUNKS
-from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, document_keys, identity_of
-from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
-from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing, positions
+from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, PositionIds, document_keys, identity_of
+from spark_jobs.reconciliation.schemas import LETTERS, Identity
+from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing, positions, told
 from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import Then
@@ -50,7 +50,6 @@ class Sides(Struct, frozen=True):
     """None where `known` tells all of them: ids are made of positions."""
     known: DataFrame
     """`positions` of documents and letters."""
-    runs: DataFrame
     marks: Mapping[str, Checkpoint] | None
     identity: Identity
 
@@ -74,7 +73,9 @@ def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dic
 
 
 def settled_runs(marks: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:
-    """SETTLED_RUNS of checkpoints: each partition's first run ends with its low-water mark."""
+    """What checkpoints call settled, as partition, first and last number of runs that do not touch: each partition's first
+    run ends with its low-water mark.
+    """
     runs = []
     for partition, mark in sorted(marks.items()):
         runs.append((partition, NOTHING_SETTLED, mark.sequence_number))
@@ -117,13 +118,15 @@ def extract(
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        identity = identity_of(config)
-        found = document_keys(read_documents(spark, source), config)
-        documents = None if identity is Identity.POSITION else _kept(results, found, "extract-documents")
-        known = positions(found if documents is None else documents, letters)
-        known = _kept(results, known, "extract-positions")
-    runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
-    return Sides(events, ends, documents, known, runs, marks, identity)
+        identity, found, documents = identity_of(config), read_documents(spark, source), None
+        if identity is Identity.POSITION:
+            work = PositionIds(config.hub, packing())
+            chunks = found.select("id").mapInArrow(work, row_schema(CHUNKS))
+        else:
+            documents = _kept(results, document_keys(found), "extract-documents")
+            chunks = told(documents)
+        known = _kept(results, positions(chunks, letters), "extract-positions")
+    return Sides(events, ends, documents, known, marks, identity)
 
 
 def _cosmos_options(

@@ -25,12 +25,12 @@ from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
-from spark_jobs.reconciliation.extract import Sides, extract
+from spark_jobs.reconciliation.extract import Sides, extract, settled_runs
 from spark_jobs.reconciliation.keys import event_columns, with_ids
-from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
+from spark_jobs.reconciliation.schemas import UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import (
     Due,
     by_hour,
@@ -112,7 +112,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         until=settings.until,
     )
     with watch(spark, "comparing"):
-        tables = _compare(spark, sides, settings, config, now, results)
+        tables = _compare(sides, settings, config, now, results)
     with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub, now)
         closed = _account(spark, results, found, settings, sides.ends)
@@ -190,7 +190,6 @@ def _events(
 
 
 def _compare(
-    spark: SparkSession,
     sides: Sides,
     settings: Settings,
     config: ConsumerConfig,
@@ -199,16 +198,19 @@ def _compare(
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-    status = judged(sides.events, sides.documents, sides.known, sides.runs, sides.identity, due)
+    runs = settled_runs(sides.marks or {})
+    status = judged(sides.events, sides.documents, sides.known, runs, sides.identity, due)
     results.write("events", with_ids(status, config))
     events = results.table("events")
     # Of a part of the time the first event says nothing about what came before it.
-    runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
+    marks = (
+        {} if settings.since else {name: each.sequence_number for name, each in (sides.marks or {}).items()}
+    )
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
     results.write("unsettled", unsettled.sortWithinPartitions(*_ORDER))
     results.write("duplicates", duplicates(events).sortWithinPartitions(*_ORDER))
-    with cached(holes(sides.events, runs)) as missing:
-        results.write("gaps", gaps(missing, sides.known).sortWithinPartitions("partition", "first"))
+    missing = gaps(holes(sides.events, marks), sides.known, _widest(sides.ends, marks))
+    results.write("gaps", missing.sortWithinPartitions("partition", "first"))
     results.write("hours", by_hour(events).sortWithinPartitions("partition", "hour"))
     return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
 
@@ -248,6 +250,14 @@ def _findings(
         closed=bool(unsettled or twice or failing),
         span=span,
         yet_to_come=coming if settings.capture else "",
+    )
+
+
+def _widest(ends: Sequence[Row], marks: Mapping[str, int]) -> int:
+    """No gap has more numbers: those of a partition from what was settled, or the first event, to the last."""
+    return max(
+        (row["last"] - min(row["first"], marks.get(row["partition"], row["first"])) for row in ends),
+        default=0,
     )
 
 

@@ -6,6 +6,7 @@ consumer has one, the user's transform: the same code that wrote the documents, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +25,6 @@ from consumer.mapping.transforms import load_transform
 from consumer.model import Event
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
-from spark_jobs.sources.cosmos import canonical_key
 
 META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
 """The fields to read of documents whose writer keeps positions."""
@@ -85,21 +85,28 @@ def with_ids(events: DataFrame, config: ConsumerConfig) -> DataFrame:
     return events.withColumn("document_id", position)
 
 
-def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:
-    """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS: those of this hub, where ids tell."""
-    if identity_of(config) is Identity.POSITION:
-        head = f"{config.hub}~"
-        rest = F.substring(F.col("id"), len(head) + 1, 2_000)
-        number = F.substring_index(rest, "~", -1)
-        own = documents.where(F.col("id").startswith(head)).where(rest.rlike(r"^.+~\d{1,18}$"))
-        return own.select(
-            "id",
-            "partition_key",
-            "modified_at",
-            rest.substr(F.lit(1), F.length(rest) - F.length(number) - 1).alias("partition"),
-            number.cast("long").alias("sequence_number"),
-            F.lit(None).cast("timestamp").alias("enqueued_at"),
-        )
+@dataclass(frozen=True)
+class PositionIds:
+    """What a task makes of documents whose ids are made of positions: CHUNKS of those of this hub, by their `id`."""
+
+    hub: str
+    packing: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.packing(map(self._positions, batches))
+
+    def _positions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        head = f"{self.hub}~"
+        ids = batch["id"]
+        # A fifth of the time that a pattern with groups takes.
+        own = ids.filter(pc.match_substring_regex(ids, rf"^{re.escape(head)}.+~[0-9]{{1,18}}$"))
+        parts = pc.split_pattern(pc.utf8_slice_codeunits(own, len(head)), "~", max_splits=1, reverse=True)
+        partition, number = (pc.list_element(parts, place) for place in range(2))
+        return pa.record_batch({"partition": partition, "sequence_number": number.cast(pa.int64())})
+
+
+def document_keys(documents: DataFrame) -> DataFrame:
+    """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS, where ids are not made of positions."""
     meta = F.from_json("fields", _META)
     return (
         documents.withColumn("meta", meta)
@@ -128,6 +135,8 @@ def _keyed(
 
 def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
     """Document id and partition key, or why there is neither."""
+    from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
+
     record = mapper.prepare(
         Event(
             partition=row["partition"],

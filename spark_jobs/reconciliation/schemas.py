@@ -75,9 +75,6 @@ least number whose events were enqueued at several times, from `twice_at` on.
 
 LETTERS = row_schema("partition text, sequence_number long, reason text, failed_at time")
 
-SETTLED_RUNS = row_schema("partition text, first long, last long")
-"""Sequence numbers that the consumer's checkpoints call settled, as runs that do not touch."""
-
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,
     documents long, letters long, document_id text, partition_key text, rejection text, file text

@@ -5,11 +5,12 @@ Frames are those of schemas.py. An event is (`partition`, `sequence_number`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
@@ -42,8 +43,9 @@ _TASKS = 200
 """In a shuffle, where the session tells no number: Spark's own default."""
 
 _PACKED = ("partition", "bucket", "rows")
-_COUNTED = StructType([*EVENT_KEYS, *row_schema("copies long, documents long, letters long")])
-_INSIDE = row_schema("partition text, first long, settled long")
+_COUNTED = StructType([*EVENT_KEYS, *row_schema("copies long, documents long, letters long, checked flag")])
+_INSIDE = StructType([field for field in GAPS if field.name != "open"])
+_HOLES = [name for name in _INSIDE.fieldNames() if name != "settled"]
 
 CLOCK_SKEW = timedelta(seconds=5)
 """Between the clocks of Event Hubs and Cosmos DB; a document's time has whole seconds besides."""
@@ -85,31 +87,43 @@ def ends(events: DataFrame) -> DataFrame:
     return found.select("*", "again.*").select(*ENDS.fieldNames())
 
 
+def told(documents: DataFrame) -> DataFrame:
+    """CHUNKS of the numbers that DOCUMENT_KEYS tell."""
+    known = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
+    return known.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
+
+
 def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
-    """CHUNKS of the numbers that DOCUMENT_KEYS and LETTERS tell, by `kind`: documents or letters."""
-    told = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
-    sides = {"documents": told.select(*EVENT, "enqueued_at"), "letters": letters.select(*EVENT)}
-    packed, other = (
-        side.mapInArrow(packing(), row_schema(buckets.CHUNKS)).withColumn("kind", F.lit(kind))
-        for kind, side in sides.items()
+    """The CHUNKS of documents and those of LETTERS, by `kind`: documents or letters."""
+    other = letters.select(*EVENT).mapInArrow(packing(), row_schema(buckets.CHUNKS))
+    return documents.withColumn("kind", F.lit("documents")).unionByName(
+        other.withColumn("kind", F.lit("letters"))
     )
-    return packed.unionByName(other)
 
 
 def judged(
     events: DataFrame,
     documents: DataFrame | None,
     known: DataFrame,
-    runs: DataFrame,
+    runs: Iterable[tuple[str, int, int]],
     identity: Identity,
     due: Due,
 ) -> DataFrame:
     """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and letters. Where ids are
-    made of positions, these are all there is to know of `documents`.
+    made of positions, these are all there is to know of `documents`. `runs` are what checkpoints call settled: partition,
+    first and last sequence number of stretches that do not overlap.
     """
-    count = partial(buckets.count_settled, schema=arrow_schema(_COUNTED), timed=identity is Identity.META)
-    counted = _by_bucket(events.select(*_PACKED)).cogroup(_by_bucket(known)).applyInArrow(count, _COUNTED)
-    settled = _with_checkpoints(_with_keepers(counted, documents, identity), runs)
+    checked: dict[str, list[tuple[int, int]]] = {}
+    for partition, first, last in sorted(runs):
+        checked.setdefault(partition, []).append((first, last))
+    count = partial(
+        buckets.count_settled,
+        schema=arrow_schema(_COUNTED),
+        timed=identity is Identity.META,
+        checked=checked,
+    )
+    by_bucket = _by_bucket(events.select(*_PACKED)).cogroup(_by_bucket(known))
+    settled = _with_keepers(by_bucket.applyInArrow(count, _COUNTED), documents, identity)
     status = _status(identity, due)
     return settled.withColumn("status", status).select(*JUDGED.fieldNames())
 
@@ -144,32 +158,52 @@ def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame
     return summed.select(*BY_HOUR.fieldNames())
 
 
-def holes(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Missing sequence numbers of `distinct_events`: GAPS, but for what is settled of them. `runs` are null-free SETTLED_RUNS,
-    empty without checkpoints.
+def holes(events: DataFrame, marks: Mapping[str, int]) -> DataFrame:
+    """Missing sequence numbers of `distinct_events`: GAPS, but for what is settled of them. `marks` are the last numbers that
+    were settled in a row, by partition; none without checkpoints. Within buckets, which a task looks at by itself, and
+    at their edges, of which there are few.
     """
-    return _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
+    holed = events.where("last - first >= events").select("partition", "rows")
+    inside = holed.mapInArrow(buckets.steps, row_schema(buckets.STEPS))
+    mark = F.from_json(F.lit(msgspec.json.encode(marks).decode()), "map<string, bigint>")[F.col("partition")]
+    order = Window.partitionBy("partition").orderBy("bucket")
+    begin = F.lag("last").over(order)
+    edges = events.select(
+        "partition",
+        (F.coalesce(begin, mark) + 1).alias("first"),
+        (F.col("first") - 1).alias("last"),
+        F.lag("last_file").over(order).alias("after_file"),
+        F.col("first_file").alias("before_file"),
+        F.lag("last_at").over(order).alias("enqueued_after"),
+        F.col("first_at").alias("enqueued_before"),
+        F.when(begin.isNull(), Gap.EXPIRED.value).alias("kind"),
+    ).where("first <= last")
+    found = inside.unionByName(edges, allowMissingColumns=True)
+    same_file = F.col("after_file").eqNullSafe(F.col("before_file"))
+    kind = F.when(same_file, Gap.WITHIN_FILE.value).otherwise(Gap.BETWEEN_FILES.value)
+    missing = F.col("last") - F.col("first") + 1
+    return found.withColumns({"missing": missing, "kind": F.coalesce("kind", kind)})
 
 
-def gaps(missing: DataFrame, known: DataFrame) -> DataFrame:
-    """GAPS of `holes`, which are used several times."""
-    spans = missing.select(
-        "partition", "first", "last", _bucket("first").alias("begin"), _bucket("last").alias("end")
-    )
+def gaps(missing: DataFrame, known: DataFrame, widest: int | None = None) -> DataFrame:
+    """GAPS of `holes`, of which none has more than `widest` numbers; None: any may be in it."""
+    spans = missing.select(*_HOLES, _bucket("first").alias("begin"), _bucket("last").alias("end"))
     is_wide = F.col("end") - F.col("begin") >= F.lit(_WIDE)
-    narrow = spans.where(~is_wide).withColumn("bucket", F.explode(F.sequence("begin", "end")))
-    here = (F.col("gap.partition") == F.col("known.partition")) & F.col("known.bucket").between(
-        F.col("gap.begin"), F.col("gap.end")
-    )
-    wide = known.select("partition", "bucket").distinct().alias("known")
-    wide = wide.join(F.broadcast(spans.where(is_wide)).alias("gap"), on=here, how="inner")
-    pieces = narrow.unionByName(wide.select("gap.*", "known.bucket"))
-    pieces = pieces.select("partition", "bucket", "first", "last")
+    end = F.when(is_wide, F.col("begin")).otherwise(F.col("end"))
+    pieces = spans.withColumn("bucket", F.explode(F.sequence("begin", end)))
+    if widest is None or widest > (_WIDE - 1) << BUCKET_BITS:
+        here = (
+            (F.col("gap.partition") == F.col("known.partition"))
+            & (F.col("known.bucket") > F.col("gap.begin"))
+            & (F.col("known.bucket") <= F.col("gap.end"))
+        )
+        there = known.select("partition", "bucket").distinct().alias("known")
+        wide = there.join(F.broadcast(spans.where(is_wide)).alias("gap"), on=here, how="inner")
+        pieces = pieces.unionByName(wide.select("gap.*", "known.bucket"))
     count = partial(buckets.count_inside, schema=arrow_schema(_INSIDE))
-    found = _by_bucket(known.select(*_PACKED)).cogroup(_by_bucket(pieces)).applyInArrow(count, _INSIDE)
-    counted = found.groupBy("partition", "first").agg(F.sum("settled").alias("settled"))
-    joined = missing.join(counted, on=["partition", "first"], how="left").na.fill(0, ["settled"])
-    return joined.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
+    by_bucket = _by_bucket(known.select(*_PACKED)).cogroup(_by_bucket(pieces.select("bucket", *_HOLES)))
+    counted = by_bucket.applyInArrow(count, _INSIDE).groupBy(*_HOLES).agg(F.sum("settled").alias("settled"))
+    return counted.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
 
 def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Identity) -> DataFrame:
@@ -191,17 +225,6 @@ def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Iden
     last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
     told = kept.join(last, on=["document_id", "partition_key"], how="left")
     return told.withColumn("documents", F.lit(0).cast("long"))  # no document tells whose it is
-
-
-def _with_checkpoints(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """Adds `checked`: a checkpoint calls it settled. Runs of a partition do not overlap, so no event is doubled."""
-    within = (
-        (F.col("event.partition") == F.col("run.partition"))
-        & (F.col("event.sequence_number") >= F.col("run.first"))
-        & (F.col("event.sequence_number") <= F.col("run.last"))
-    )
-    joined = events.alias("event").join(F.broadcast(runs).alias("run"), on=within, how="left")
-    return joined.select("event.*", F.col("run.first").isNotNull().alias("checked"))
 
 
 def _status(identity: Identity, due: Due) -> Column:
@@ -251,44 +274,3 @@ def _by_bucket(frame: DataFrame) -> GroupedData:
 
 def _bucket(number: str) -> Column:
     return F.shiftright(number, BUCKET_BITS)
-
-
-def _gaps_inside(events: DataFrame) -> DataFrame:
-    """Bucket by bucket; at the edges of buckets, of which there are few, over the whole partition."""
-    order = Window.partitionBy("partition").orderBy("bucket")
-    edges = events.select(
-        "partition",
-        (F.lag("last").over(order) + 1).alias("first"),
-        (F.col("first") - 1).alias("last"),
-        F.lag("last_file").over(order).alias("after_file"),
-        F.col("first_file").alias("before_file"),
-        F.lag("last_at").over(order).alias("enqueued_after"),
-        F.col("first_at").alias("enqueued_before"),
-    ).where("first <= last")
-    holed = events.where("last - first >= events").select("partition", "rows")
-    inside = holed.mapInArrow(buckets.steps, row_schema(buckets.STEPS))
-    stepped = inside.unionByName(edges)
-    edge = F.when(F.col("after_file").eqNullSafe(F.col("before_file")), Gap.WITHIN_FILE.value)
-    return stepped.withColumns(
-        {"missing": F.col("last") - F.col("first") + 1, "kind": edge.otherwise(Gap.BETWEEN_FILES.value)}
-    )
-
-
-def _gaps_before(events: DataFrame, runs: DataFrame) -> DataFrame:
-    """From the low-water mark, the end of a partition's first run, to its first event."""
-    marks = runs.groupBy("partition").agg(F.min_by("last", "first").alias("mark"))
-    begins = events.groupBy("partition").agg(
-        F.min("first").alias("begin"),
-        F.min_by("first_file", "first").alias("before_file"),
-        F.min("earliest").alias("enqueued_before"),
-    )
-    joined = begins.join(F.broadcast(marks), on="partition", how="inner").where("mark + 1 < begin")
-    return joined.select(
-        "partition",
-        (F.col("mark") + 1).alias("first"),
-        (F.col("begin") - 1).alias("last"),
-        "before_file",
-        "enqueued_before",
-        (F.col("begin") - F.col("mark") - 1).alias("missing"),
-        F.lit(Gap.EXPIRED.value).alias("kind"),
-    )

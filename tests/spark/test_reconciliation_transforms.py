@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation import transforms
 from spark_jobs.reconciliation.buckets import CHUNKS
@@ -20,7 +19,6 @@ from spark_jobs.reconciliation.schemas import (
     GAPS,
     JUDGED,
     LETTERS,
-    SETTLED_RUNS,
     Identity,
     Status,
 )
@@ -35,6 +33,7 @@ from spark_jobs.reconciliation.transforms import (
     judged,
     packing,
     positions,
+    told,
 )
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.cosmos import DOCUMENTS
@@ -109,7 +108,7 @@ class World:
             bucketed(made(self.events, EVENT_KEYS)),
             made(self.documents, DOCUMENT_KEYS),
             made(self.letters, LETTERS),
-            made(settled_runs(self.marks), SETTLED_RUNS),
+            settled_runs(self.marks),
         )
 
     # What should come out, told without Spark.
@@ -216,7 +215,7 @@ def bits(request, monkeypatch):
 def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bits):
     world = World(seed * 1000, identity, **options)
     events, documents, letters, runs = world.frames(spark)
-    known = positions(documents, letters).persist()
+    known = positions(told(documents), letters).persist()
     found = judged(events, documents, known, runs, identity, world.due).persist()
 
     assert found.columns == JUDGED.fieldNames()
@@ -229,7 +228,8 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
         if documents > 1 or (documents and letters)
     }
 
-    missing = gaps(holes(events, runs), known)
+    marks = {partition: mark.sequence_number for partition, mark in world.marks.items()}
+    missing = gaps(holes(events, marks), known)
     assert {
         (
             row["partition"],
@@ -262,8 +262,8 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     letters = spark.createDataFrame([("0", 7, "json", T0)], LETTERS)
-    nothing = spark.createDataFrame([], DOCUMENT_KEYS), spark.createDataFrame([], SETTLED_RUNS)
-    missing = gaps(holes(events, nothing[1]), positions(nothing[0], letters)).persist()
+    nothing = told(spark.createDataFrame([], DOCUMENT_KEYS))
+    missing = gaps(holes(events, {}), positions(nothing, letters)).persist()
     missing.explain()
     plan = capsys.readouterr().out
 
@@ -301,37 +301,17 @@ def test_the_random_worlds_hold_every_status():
 
 
 def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
-    events, documents, letters, runs = (
-        spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, LETTERS, SETTLED_RUNS)
+    events, documents, letters = (
+        spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, LETTERS)
     )
-    events, known = bucketed(events), positions(documents, letters)
-    found = judged(events, documents, known, runs, Identity.META, Due(NOW, True))
+    events, known = bucketed(events), positions(told(documents), letters)
+    found = judged(events, documents, known, [], Identity.META, Due(NOW, True))
 
     assert found.collect() == []
     assert by_hour(found).collect() == []
     assert by_hour(found).columns == BY_HOUR.fieldNames()
-    missing = gaps(holes(events, runs), known)
+    missing = gaps(holes(events, {}), known)
     assert (missing.columns, missing.collect()) == (GAPS.fieldNames(), [])
-
-
-def test_ids_made_of_positions_are_read_back_and_others_are_left_out(spark):
-    ids = [
-        "flights~3~17",
-        "flights~a~b~9223",
-        "flights~3~",
-        "flights~3~x",
-        "flights~x",
-        "other~3~18",
-        "flights~3~99999999999999999999",
-        "flights+~3~5",
-    ]
-    frame = spark.createDataFrame([(each, '["x"]', T0, "{}") for each in ids], DOCUMENTS)
-    rows = document_keys(frame, ConsumerConfig("flights", id_from="position")).collect()
-
-    assert {(row["id"], row["partition"], row["sequence_number"]) for row in rows} == {
-        ("flights~3~17", "3", 17),
-        ("flights~a~b~9223", "a~b", 9223),
-    }
 
 
 def test_positions_of_documents_are_read_from_their_metadata(spark):
@@ -341,9 +321,7 @@ def test_positions_of_documents_are_read_from_their_metadata(spark):
         "{}",
     ]
     frame = spark.createDataFrame([(str(n), "[1]", T0, each) for n, each in enumerate(fields)], DOCUMENTS)
-    rows = (
-        document_keys(frame, ConsumerConfig("flights", id_from="field:id", meta=True)).orderBy("id").collect()
-    )
+    rows = document_keys(frame).orderBy("id").collect()
 
     assert [(row["partition"], row["sequence_number"]) for row in rows] == [
         ("3", 9007199254740993),

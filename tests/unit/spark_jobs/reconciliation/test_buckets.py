@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 
 from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.reconciliation import buckets
+from spark_jobs.reconciliation.keys import PositionIds
 
 BITS = 3
 FEW = settings(max_examples=25)
 T0 = datetime(2026, 11, 20, 10, tzinfo=UTC)
 ROWS = arrow_columns("partition text, sequence_number long, enqueued_at time, file text")
-COUNTED = arrow_columns("partition text, sequence_number long, copies long, documents long, letters long")
+COUNTED = arrow_columns(
+    "partition text, sequence_number long, copies long, documents long, letters long, checked flag"
+)
 INSIDE = arrow_columns("partition text, first long, settled long")
 
 # At the edges of a bucket, below 0 and where a float would no longer tell neighbours apart.
@@ -171,28 +175,30 @@ def close(one, other):
 
 
 @FEW
-@given(EVENTS, KNOWN, st.booleans())
-def test_each_event_counts_its_documents_and_letters(events, settled, timed):
+@given(EVENTS, KNOWN, st.booleans(), st.lists(st.integers(-9, 16), unique=True, max_size=6).map(sorted))
+def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(events, settled, timed, edges):
+    checked = {"2": list(zip(edges[::2], edges[1::2], strict=False))}
     expected = []
     for event, each in once(events).items():
         same = [row for row in settled if row[1:3] == event]
         documents = [row for row in same if row[0] == "documents" and (not timed or close(row[3], each[2]))]
         letters = [row for row in same if row[0] == "letters"]
         copies = sum(other[:2] == event for other in events)
-        expected.append((*event, copies, len(documents), len(letters)))
+        known = any(first <= event[1] <= last for first, last in checked.get(event[0], ()))
+        expected.append((*event, copies, len(documents), len(letters), known))
     events, known = by_bucket(merged(events)), by_bucket(known_of(settled))
     nothing = known_of([])
     found = [
         tuple(row.values())
         for key, bucket in events.items()
         for row in buckets.count_settled(
-            bucket, known.get(key, nothing), schema=COUNTED, timed=timed
+            bucket, known.get(key, nothing), schema=COUNTED, timed=timed, checked=checked
         ).to_pylist()
     ]
 
     assert sorted(found) == sorted(expected)
     for chunks in known.values():  # documents of events that nobody has are of no event
-        of_none = buckets.count_settled(merged([]), chunks, schema=COUNTED, timed=timed)
+        of_none = buckets.count_settled(merged([]), chunks, schema=COUNTED, timed=timed, checked=checked)
         assert (of_none.schema, of_none.num_rows) == (COUNTED, 0)
 
 
@@ -211,4 +217,33 @@ def test_a_gap_counts_each_settled_number_of_a_bucket_once(settled, spans):
         assert [tuple(row.values()) for row in found.to_pylist()] == [
             (partition, first, sum(first <= number <= last for number in numbers)) for first, last in spans
         ]
-        assert buckets.count_inside(chunks.slice(0, 0), gaps, schema=INSIDE).num_rows == 0
+        none = buckets.count_inside(chunks.slice(0, 0), gaps, schema=INSIDE)
+        assert none["settled"].to_pylist() == [0] * len(spans)
+
+
+def test_ids_made_of_positions_are_read_back_and_others_are_left_out():
+    ids = [
+        "flights~3~17",
+        "flights~a~b~9223",
+        "flights~3~000000000000000001",
+        "flights~3~",
+        "flights~3~x",
+        "flights~3~-1",
+        "flights~~5",
+        "flights~x",
+        "other~3~18",
+        "my-flights~3~18",
+        "flights~3~99999999999999999999",
+        "flights+~3~5",
+        None,
+    ]
+    batches = [pa.record_batch({"id": pa.array(each, pa.string())}) for each in (ids, ["other"], [])]
+    work = PositionIds("flights", partial(buckets.pack, bits=BITS))
+    found = {
+        (chunk["partition"], row["sequence_number"])
+        for made in work(batches)
+        for chunk in made.to_pylist()
+        for row in unpacked(chunk["rows"])
+    }
+
+    assert found == {("3", 17), ("a~b", 9223), ("3", 1)}
