@@ -11,6 +11,7 @@ from scaling.log_entry import decision_id
 from scaling.model import EffectRecord, TargetState
 from scaling.rules.service_level import learning, memory, plan
 from scaling.rules.service_level.learning import Observation
+from scaling.rules.service_level.memory import Memory
 from scaling.rules.service_level.rule import MOST, RECENT, ServiceLevelRule
 
 
@@ -44,13 +45,7 @@ class Learner:
         latest, most = 0.0 if backlog is None else values[backlog], max(self.maximum, total, 1)
         seen = Observation(now, self.interval, latest, came, done, total, ready, most, asked)
         self.known = known = learning.learn(self.known, seen, self.objective)
-        exact = float(known.wanted)
-        if exact > total:  # only then does more than its whole number count
-            outlook = learning.outlook(known, self.objective)
-            exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
-        hold = learning.hold(known, learning.start_up_of(known, self.objective))
-        needs = plan.remembered(known.needs, known.at, known.wanted, hold)
-        wanted = plan.step(exact, total, needs, known.at, hold)
+        wanted = total if known.wanted == total else self._stepped(known, latest, total)
         if wanted < total and known.still >= learning.STANDS_STILL:
             return total
         wanted = min(max(wanted, self.minimum), self.maximum)
@@ -58,6 +53,15 @@ class Learner:
             self.effect = EffectRecord(now, total, wanted)
             self.more_at = now if wanted > total else None
         return wanted
+
+    def _stepped(self, known: Memory, latest: float, total: int) -> int:
+        exact = float(known.wanted)
+        if exact > total:  # only then does more than its whole number count
+            outlook = learning.outlook(known, self.objective)
+            exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
+        hold = learning.hold(known, learning.start_up_of(known, self.objective))
+        needs = plan.remembered(known.needs, known.at, known.wanted, hold)
+        return plan.step(exact, total, needs, known.at, hold)
 
     def state(self, before: TargetState) -> TargetState:
         """The state with what was learned and changed since."""

@@ -138,12 +138,13 @@ def _less(
     s33 = (row3[3] - g3 * g3 / power) / forgetting
     s34 = (row3[4] - g3 * g4 / power) / forgetting
     s44 = (row4[4] - g4 * g4 / power) / forgetting
-    found = [s00, s01, s02, s03, s04, s11, s12, s13, s14, s22, s23, s24, s33, s34, s44]
     trace = s00 + s11 + s22 + s33 + s44
     if trace > LARGEST_SPREAD:
-        shrink = LARGEST_SPREAD / trace
-        found = [value * shrink for value in found]
-    s00, s01, s02, s03, s04, s11, s12, s13, s14, s22, s23, s24, s33, s34, s44 = found
+        less = LARGEST_SPREAD / trace
+        s00, s01, s02, s03, s04 = s00 * less, s01 * less, s02 * less, s03 * less, s04 * less
+        s11, s12, s13, s14 = s11 * less, s12 * less, s13 * less, s14 * less
+        s22, s23, s24 = s22 * less, s23 * less, s24 * less
+        s33, s34, s44 = s33 * less, s34 * less, s44 * less
     return [
         [s00, s01, s02, s03, s04],
         [s01, s11, s12, s13, s14],
@@ -156,7 +157,8 @@ def _less(
 def expect(memory: Memory) -> float:
     """Messages per second over the next start-up time, by the blend; within reach of what is seen."""
     rates = memory.rates
-    lowest, highest = min(rates[:3]), max(rates[:4])
+    now, seconds30, minutes2, minutes10, _ = rates
+    lowest, highest = min(now, seconds30, minutes2), max(now, seconds30, minutes2, minutes10)
     return min(max(blended(memory.blend, rates), 0.5 * lowest), 1.6 * highest)
 
 

@@ -44,13 +44,21 @@ def follow(hour: Hour, calendar: Calendar, rate: float, start: float, end: float
         calendar.index, calendar.sum, calendar.count = index, 0.0, 0
     calendar.sum += rate
     calendar.count += 1
+    minute = start // 60.0
+    if start < end <= minute * 60.0 + 60.0:  # within one minute, as where a target is looked at once a minute
+        _take(hour, minute, rate * (end - start))
+        return
     for minute, seconds in _minutes(start, end):
-        which = int(minute // MINUTES)
-        if which != hour.index:
-            if which == hour.index + 1:
-                _compare(hour)
-            hour.index, hour.now = which, [0.0] * MINUTES
-        hour.now[int(minute % MINUTES)] += rate * seconds
+        _take(hour, minute, rate * seconds)
+
+
+def _take(hour: Hour, minute: float, messages: float) -> None:
+    which = int(minute // MINUTES)
+    if which != hour.index:
+        if which == hour.index + 1:
+            _compare(hour)
+        hour.index, hour.now = which, [0.0] * MINUTES
+    hour.now[int(minute % MINUTES)] += messages
 
 
 def _minutes(start: float, end: float) -> Iterator[tuple[float, float]]:
@@ -99,9 +107,14 @@ def factor(hour: Hour, at: float, horizon: float, step: float) -> float:
     shape = hour.shape
     count, behind = max(round(horizon / step), 1), max(int(60.0 / step), 1)
     ahead = [shape[int((at + step * k) // 60.0 % MINUTES)] for k in range(count)]
-    minute = min(behind, count)
-    coming = max(sum(ahead[k : k + minute]) for k in range(count - minute + 1)) / minute
-    past = sum(shape[int((at - step * k) // 60.0 % MINUTES)] for k in range(1, behind + 1)) / behind
+    if (
+        behind == 1
+    ):  # looked at once a minute: the sums below have one term, and take longer than all else here
+        coming, past = max(ahead), shape[int((at - step) // 60.0 % MINUTES)]
+    else:
+        minute = min(behind, count)
+        coming = max(sum(ahead[k : k + minute]) for k in range(count - minute + 1)) / minute
+        past = sum(shape[int((at - step * k) // 60.0 % MINUTES)] for k in range(1, behind + 1)) / behind
     ratio = max(1.0 + share * coming, LEAST_SHARE) / max(1.0 + share * past, LEAST_SHARE)
     return max(ratio, 1.0)
 

@@ -18,9 +18,10 @@ from scaling.rules.service_level.plan import (
     Starts,
     changed,
     counted,
-    lasting,
+    keeping_up,
     need,
     remember,
+    rounded,
     serving,
     settled,
 )
@@ -235,11 +236,12 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     earlier = memory.arrived - came
     keep = 0.5 ** (seconds / paper.HALF_LIFE)
     load = paper.Past(seconds, keep, degrees(memory), came, earlier, old, old_now)
-    paper.live(memory.copies, ahead, load, now=memory.at, most=seen.most)
+    least = keeping_up(ahead)
+    paper.live(memory.copies, ahead, load, now=memory.at, least=least, most=seen.most)
     memory.scored = memory.scored * keep + came
     memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)
     exact = needed(memory, ahead, seen.backlog, seen.current, objective)
-    memory.wanted = min(lasting(exact, ahead), seen.most)
+    memory.wanted = min(max(rounded(exact), least), seen.most)
 
 
 def _past(

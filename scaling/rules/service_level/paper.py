@@ -26,7 +26,6 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
-    keeping_up,
     needs_of,
     remember,
     serving,
@@ -102,10 +101,12 @@ def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, st
     return max(total * seconds - missing, 0.0)
 
 
-def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: int) -> None:
-    """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
+def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, least: int, most: int) -> None:
+    """The time since the last observation for every copy, and its next decision: none wants fewer than `least`
+    instances, or has more than `most`.
+    """
     exact = needs_of(outlook, _served(copies, outlook, past, now))
-    _decide(copies, exact, outlook, now, most)
+    _decide(copies, exact, (least, most), now, outlook.start_up)
 
 
 def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> list[tuple[float, float, float]]:
@@ -135,9 +136,11 @@ def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> lis
     return cases
 
 
-def _decide(copies: list[Copy], needed: list[float], outlook: Outlook, now: float, most: int) -> None:
+def _decide(
+    copies: list[Copy], needed: list[float], bounds: tuple[int, int], now: float, start_up: float
+) -> None:
     """The next decision of every copy."""
-    start_up, least = outlook.start_up, keeping_up(outlook)
+    least, most = bounds
     for copy, exact in zip(copies, needed, strict=True):
         total, needs = copy.total, copy.needs
         whole = ceil(exact - ROUNDING)  # as `rounded` does
@@ -160,7 +163,7 @@ def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
     `age` seconds since the first observation.
     """
     trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
-    found = [own + trusted * far for own, far in zip(scores(copies, arrived, allowed), _FAR, strict=True)]
+    found = [score(copy, arrived, allowed) + trusted * far for copy, far in zip(copies, _FAR, strict=True)]
     return found.index(min(found))
 
 
@@ -169,14 +172,6 @@ _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
 
 def score(copy: Copy, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
-    return scores([copy], arrived, allowed)[0]
-
-
-def scores(copies: list[Copy], arrived: float, allowed: float) -> list[float]:
-    """`score` of each."""
-    begun, found = arrived + 1.0, []
-    for copy in copies:
-        spent = copy.late / begun / allowed
-        own = log(copy.cost + 1.0) + PRICE * spent
-        found.append(own if spent <= RESERVE else own + OVER * (spent - RESERVE))
-    return found
+    spent = copy.late / (arrived + 1.0) / allowed
+    own = log(copy.cost + 1.0) + PRICE * spent
+    return own if spent <= RESERVE else own + OVER * (spent - RESERVE)
