@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +38,8 @@ class ChildProcess:
     """One child process in a process group of its own, its output kept in an unnamed temporary file.
 
     start() must be called from a thread that lives as long as the child is wanted, in practice the main thread:
-    Linux counts the end of the starting *thread* as the end of the parent.
+    Linux counts the end of the starting *thread* as the end of the parent. All else may be called from any thread: one may
+    wait until the process is ready while another stops it.
     """
 
     def __init__(
@@ -55,16 +57,19 @@ class ChildProcess:
         self._env = dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
+        self._stopping = threading.Lock()
 
     @property
     def pid(self) -> int:
-        if self._process is None:
+        process = self._process
+        if process is None:
             raise ProcessError(f"{self.name} was not started")
-        return self._process.pid
+        return process.pid
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        process = self._process
+        return process is not None and process.poll() is None
 
     def start(self) -> None:
         """Spawn the process; returns at once. Raises ProcessError if it runs already or cannot be spawned."""
@@ -102,51 +107,57 @@ class ChildProcess:
 
     def output_tail(self, lines: int = 20) -> str:
         """The last lines the process wrote to its standard output and error."""
-        if self._output is None:
-            return ""
-        size = os.fstat(self._output.fileno()).st_size
-        start = max(0, size - 16_384)  # far more than 20 lines; a long-lived child may have written megabytes
-        # pread leaves alone the file offset, at which the child writes: the two processes share it.
-        tail = os.pread(self._output.fileno(), size - start, start).decode(errors="replace")
+        with self._stopping:
+            if self._output is None:
+                return ""
+            size = os.fstat(self._output.fileno()).st_size
+            start = max(
+                0, size - 16_384
+            )  # far more than 20 lines; a long-lived child may have written megabytes
+            # pread leaves alone the file offset, at which the child writes: the two processes share it.
+            tail = os.pread(self._output.fileno(), size - start, start).decode(errors="replace")
         return "\n".join(tail.splitlines()[-lines:])
 
     def kill(self) -> None:
         """SIGKILL to the process and its group, if it runs; stop() is due all the same."""
-        if self.running:
-            self._signal_group(signal.SIGKILL)
+        process = self._process
+        if process is not None and process.poll() is None:
+            _signal_group(process, signal.SIGKILL)
 
     def stop(self, *, grace_s: float = 5.0) -> int | None:
         """End the process and its group: SIGTERM, then SIGKILL after grace_s. Blocks until it is gone; idempotent.
 
         The exit status, negative for the signal that ended it; None if it was not started, or stopped before.
         """
-        if self._process is None:
-            return None
-        if self._process.poll() is None:
-            self._signal_group(signal.SIGTERM)
-            try:
-                self._process.wait(grace_s)
-            except subprocess.TimeoutExpired:
-                self._signal_group(signal.SIGKILL)
-                self._process.wait()
-        status = self._process.returncode
-        if self._output is not None:
-            self._output.close()
-        self._process = self._output = None
-        return status
+        with self._stopping:
+            process = self._process
+            if process is None:
+                return None
+            if process.poll() is None:
+                _signal_group(process, signal.SIGTERM)
+                try:
+                    process.wait(grace_s)
+                except subprocess.TimeoutExpired:
+                    _signal_group(process, signal.SIGKILL)
+                    process.wait()
+            if self._output is not None:
+                self._output.close()
+            self._process = self._output = None
+            return process.returncode
 
     async def stop_async(self, *, grace_s: float = 5.0) -> int | None:
         """stop() for callers on an event loop."""
         return await asyncio.to_thread(self.stop, grace_s=grace_s)
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        # ESRCH: it ended between poll() and here; not yet reaped, so the id cannot belong to anybody else.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
     def _quoted_output(self) -> str:
         tail = self.output_tail()
         return f"; it wrote:\n{tail}" if tail else "; it wrote nothing"
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    # ESRCH: it ended between poll() and here; not yet reaped, so the id cannot belong to anybody else.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def free_ports(count: int) -> list[int]:

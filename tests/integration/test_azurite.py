@@ -97,6 +97,17 @@ async def test_a_start_that_is_cancelled_leaves_nothing_running(monkeypatch):
     assert not process_exists(pids[0])
 
 
+async def test_all_who_stop_a_process_wait_until_it_is_gone():
+    process = ChildProcess("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"])
+    process.start()
+    pid = process.pid
+
+    found = await asyncio.gather(*(process.stop_async() for _ in range(8)))
+
+    assert sorted(found, key=str) == [-signal.SIGTERM, *[None] * 7]
+    assert not process_exists(pid)
+
+
 async def test_a_port_in_use_is_named_before_anything_is_started():
     base = find_three_free_ports()
     with socket.create_server(("127.0.0.1", base + 1)):
