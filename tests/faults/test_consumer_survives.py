@@ -143,8 +143,9 @@ async def the_one(azurite, tmp_path_factory):
         world.cosmos.create_container("db", LETTERS, "/partition", throughput=10_000)
         settings = {
             **world.settings,
-            "CONSUMER_LEASE_INTERVAL": "2s",
-            "CONSUMER_LEASE_EXPIRY": "10s",
+            # As in production, but for looking more often: a loaded machine may be without an answer for some seconds.
+            "CONSUMER_LEASE_INTERVAL": "4s",
+            "CONSUMER_LEASE_EXPIRY": "30s",
             "CONSUMER_DEAD_LETTERS": "cosmos",
             "CONSUMER_DEAD_LETTER_CONTAINER": LETTERS,
             "CONSUMER_HIGH_EVENTS": str(HIGH),
