@@ -43,6 +43,15 @@ def buckets(values: Doubles) -> Longs:
 
 def middles(numbers: Longs) -> Doubles:
     """The value that stands for each bucket: within RELATIVE_ERROR of everything in it."""
+    if not len(numbers):
+        return np.empty(0)
+    low = int(numbers.min())
+    if int(numbers.max()) - low < len(numbers):  # each is worked out once
+        return _middles(np.arange(low, int(numbers.max()) + 1))[numbers - low]
+    return _middles(numbers)
+
+
+def _middles(numbers: Longs) -> Doubles:
     exponents = (np.abs(numbers) - _SHIFT).astype(np.float64)
     with np.errstate(over="ignore"):  # of the greatest doubles; callers bound it by the greatest sample
         sizes = 2 / (_GROWTH + 1) * np.power(_GROWTH, exponents)

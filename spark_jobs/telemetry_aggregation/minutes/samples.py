@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +26,11 @@ SAMPLES = arrow_columns("subject text, part text, metric text, at long, value do
 """`at` in microseconds since the epoch."""
 
 _LOOKED_UP = 16  # rows per combination of names from which all combinations are numbered, whether met or not
+_REMEMBERED = (
+    16  # sets of names whose combinations' numbers are kept: some for each of the threads that read files
+)
+
+_Names = tuple[tuple[str, ...], ...]  # of each column of SERIES
 
 
 class Series:
@@ -34,6 +39,7 @@ class Series:
     def __init__(self, lock: AbstractContextManager[Any] | None = None) -> None:
         self._lock = lock or nullcontext()
         self._numbers: dict[tuple[str, ...], int] = {}
+        self._combined: dict[_Names, NDArray[np.int32]] = {}
 
     def numbers(self, table: pa.Table) -> NDArray[np.int32]:
         """The series of each row of a table with the columns of SERIES, none of them null; new ones get a number."""
@@ -46,24 +52,27 @@ class Series:
             if size > 1:
                 codes *= size
                 codes += column.indices.to_numpy(zero_copy_only=False)
+        names = tuple(tuple(column.dictionary.to_pylist()) for column in columns)
         if combinations * _LOOKED_UP <= len(table):
-            return self._numbered(columns, np.arange(np.prod(sizes)), sizes)[codes]
+            return self._of_all(names)[codes]
         met, places = np.unique(codes, return_inverse=True)
-        found: NDArray[np.int32] = self._numbered(columns, met, sizes)[places]
+        texts = zip(*map(_picked, names, np.unravel_index(met, sizes)), strict=True)
+        return self._numbered(texts)[places]
+
+    def _of_all(self, names: _Names) -> NDArray[np.int32]:
+        """The number of each combination of names. Batches of a file most often have the names of the batch before."""
+        found = self._combined.get(names)
+        if found is None:
+            found = self._numbered(product(*names))
+            if len(self._combined) >= _REMEMBERED:
+                self._combined = {}
+            self._combined[names] = found
         return found
 
-    def _numbered(
-        self, columns: list[pa.DictionaryArray], codes: Longs, sizes: list[int]
-    ) -> NDArray[np.int32]:
-        places = np.unravel_index(codes, sizes)
-        texts = (
-            column.dictionary.take(pa.array(place)).to_pylist()
-            for column, place in zip(columns, places, strict=True)
-        )
+    def _numbered(self, texts: Iterable[tuple[str, ...]]) -> NDArray[np.int32]:
         known = self._numbers
         with self._lock:
-            numbers = [known.setdefault(names, len(known)) for names in zip(*texts, strict=True)]
-        return np.array(numbers, np.int32)
+            return np.array([known.setdefault(each, len(known)) for each in texts], np.int32)
 
     def columns(self, numbers: NDArray[np.int32]) -> list[pa.DictionaryArray]:
         """The columns of SERIES for these numbers."""
@@ -78,9 +87,15 @@ class Series:
         return found
 
 
+def _picked(names: tuple[str, ...], places: Longs) -> Iterator[str]:
+    return (names[place] for place in places.tolist())
+
+
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
+    if column.num_chunks == 1:  # then nothing is copied
+        return column.chunk(0)
     whole = column.unify_dictionaries().combine_chunks()
     # pyarrow gives the chunks of an empty column another type than those of others
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

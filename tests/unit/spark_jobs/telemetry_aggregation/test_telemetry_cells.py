@@ -182,6 +182,32 @@ def test_a_buckets_middle_is_within_the_bound_of_all_its_values(value):
         )
 
 
+@given(st.lists(st.floats(1, 100) | st.floats(allow_nan=False, allow_infinity=False), max_size=40))
+def test_the_middles_of_many_are_those_of_each(values):
+    numbers = np.repeat(
+        buckets(np.array(values)), 20
+    )  # so that some are nearer to each other than they are many
+
+    assert middles(numbers).tolist() == [middles(numbers[at : at + 1]).item() for at in range(len(numbers))]
+
+
+NAMES = st.lists(st.sampled_from("abcd"), min_size=1, max_size=2, unique=True)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), max_size=40))
+def test_a_series_has_one_number_whatever_names_its_batches_have(batches):
+    series, numbered = Series(), {}
+    for subjects, metrics in batches:
+        names = [(subject, "", metric) for subject in subjects for metric in metrics] * 16
+        found = series.numbers(table([(*name, BEGIN, 1.0) for name in names]))
+        for name, number in zip(names, found.tolist(), strict=True):
+            assert numbered.setdefault(name, number) == number
+
+    assert sorted(numbered.values()) == list(range(len(numbered)))
+    texts = (column.to_pylist() for column in series.columns(np.arange(len(numbered), dtype=np.int32)))
+    assert list(zip(*texts, strict=True)) == sorted(numbered, key=numbered.__getitem__)
+
+
 def test_buckets_are_in_the_order_of_the_values():
     values = np.array([-1e300, -2.0, -1e-300, 0.0, 5e-324, 1.0, 1.5, 1.7976931348623157e308])
 
