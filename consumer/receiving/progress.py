@@ -11,6 +11,10 @@ from consumer.model import Event, PartitionState
 EARLIEST = "-1"
 """The SDK's position before the oldest event."""
 
+_FIRST_PATIENCE = 15.0  # seconds in which a partition with events has to give the first one
+_MOST_PATIENCE = 300.0  # seconds, for links after others that gave nothing
+_DOUBLINGS = 10  # reach the most from less than a second
+
 
 class Progress:
     """How far a partition has been handed over, and what is known beyond."""
@@ -44,6 +48,14 @@ class Progress:
         if state.empty or state.last_sequence_number <= self.delivered:
             return False
         return self.began or self.start.time is None or state.last_enqueued_at >= self.start.time
+
+    def patience(self, stuck_after: float) -> float:
+        """Seconds without an event from which on the hub is asked whether there are more: `stuck_after` at most, and twice
+        as many with each link in a row that gave nothing, since opening one may take longer. No more than five minutes for
+        that: a hub that answers again is not to wait longer for the next link.
+        """
+        first = stuck_after if self.began else min(_FIRST_PATIENCE, stuck_after)
+        return max(first, min(first * 2.0 ** min(self.silent_links, _DOUBLINGS), _MOST_PATIENCE))
 
     def skips(self, events: Sequence[Event]) -> bool:
         """Whether sequence numbers are missing up to the last of the next events."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -39,8 +38,6 @@ _log = logging.getLogger("tidemark.consumer")
 
 _STOLEN = "link:stolen"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between two attempts to connect
-_FIRST_PATIENCE = 15.0  # seconds in which a partition with events has to give the first one
-_DOUBLINGS = 4  # of patience, one with each link in a row that gave nothing: to open one may take longer
 _CLOSING = 5.0  # seconds until a link is ended by force; the SDK's own stop takes one
 
 
@@ -189,8 +186,7 @@ class HubReceiver(Hub):
                     "" if progress.began else f"; does the consumer group '{self.consumer_group}' exist?",
                 )
                 return None
-            patience = min(math.inf if progress.began else _FIRST_PATIENCE, self.options.stuck_after)
-            if clock() - heard_at > patience * 2.0 ** min(progress.silent_links, _DOUBLINGS):
+            if clock() - heard_at > progress.patience(self.options.stuck_after):
                 heard_at, suspect = clock(), await self._is_behind(progress)
             await on_events((), progress.last_enqueued)
 

@@ -145,3 +145,26 @@ def test_the_next_link_goes_on_behind_what_was_handed_over():
 
 def test_the_wait_before_the_next_attempt_stays_within_its_bound_after_a_day_of_failures():
     assert all(receiver._backoff(failures) <= 30.0 for failures in (1, 2, 1_024, 1_026, 100_000))
+
+
+def test_each_silent_link_is_given_twice_as_long_as_the_one_before_but_no_more_than_five_minutes():
+    begun = progress()
+    begun.began = True
+    given_to = []
+    for _ in range(2000):
+        given_to.append(begun.patience(60.0))
+        begun.silent_links += 1
+    assert given_to[:5] == [60.0, 120.0, 240.0, 300.0, 300.0]
+    assert given_to[-1] == 300.0
+
+    begun.advance(events(7)[0])
+    assert begun.patience(60.0) == 60.0
+    assert begun.patience(900.0) == 900.0, "as asked for, though it is more"
+
+
+def test_the_first_event_of_a_partition_is_waited_for_a_quarter_of_a_minute():
+    new = progress()
+
+    assert (new.patience(60.0), new.patience(2.0)) == (15.0, 2.0)
+    new.silent_links = 1
+    assert new.patience(60.0) == 30.0
