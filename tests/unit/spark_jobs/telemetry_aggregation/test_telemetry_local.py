@@ -64,6 +64,24 @@ def test_a_file_without_statistics_is_read_and_the_time_is_bounded(tmp_path):
     assert [(row["window"], row["first_at"]) for row in rows] == [("1h", START + timedelta(seconds=60))]
 
 
+def test_of_times_in_nanoseconds_microseconds_are_taken(tmp_path):
+    write(tmp_path / "a.parquet", [0, 1])
+    table = pq.read_table(tmp_path / "a.parquet")
+    micros = [int(moment.timestamp()) * 1_000_000 for moment in table.column("at").to_pylist()]
+    nanos = pa.array([micro * 1000 + 700 for micro in micros], pa.timestamp("ns", "UTC"))
+    pq.write_table(table.set_column(2, "at", nanos), tmp_path / "a.parquet")
+
+    for latest in (
+        START + timedelta(days=1),
+        START + timedelta(seconds=1),
+    ):  # the second sample is ahead of the clock
+        counts = local.run(tmp_path / "a.parquet", tmp_path / "out", latest=latest)
+
+        assert counts.read == 2
+        first = pq.read_table(tmp_path / "out" / "gauges.parquet").to_pylist()[0]
+        assert (first["samples"], first["first_at"]) == (2 - counts.ahead, START)
+
+
 def test_names_that_are_all_missing_are_counted_as_invalid_beside_others(tmp_path):
     write(tmp_path / "in" / "a.parquet", [0, 1])
     table = pq.read_table(tmp_path / "in" / "a.parquet")
