@@ -8,7 +8,8 @@ series and hour; DuckDB's and Polars's are exact, ours within the stated bound, 
 job on Spark, make all columns of the table gauges in both rows, for the one window (`--windows`), and drop duplicates, of which
 the data has none; the peers make what was named. CPU seconds are user and system time of the whole process tree, the start of
 Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
-the operating system, with all its threads. Figures are medians of the rounds, in each of which every cell runs once. `load`
+the operating system, with all its threads. What two cores gain at best on this machine is measured beside it: by two processes
+that share nothing, each on a core of its own. Figures are medians of the rounds, in each of which every cell runs once. `load`
 is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
 
 Spark starts with an archive of Java's classes where there is one, and the first line says whether:
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
@@ -181,16 +183,43 @@ def run_cell(engine: str, kind: str, data: Path, result: Path, cores: int) -> No
 def measure(engine: str, kind: str, data: Path, scratch: Path, cores: int) -> dict[str, float]:
     result = scratch / f"{engine}-{kind}-{cores}"
     shutil.rmtree(f"{result}.parquet", ignore_errors=True)  # of the round before
+    return told_by(started_cell(engine, kind, data, result, range(cores)))
+
+
+def started_cell(
+    engine: str, kind: str, data: Path, result: Path, cores: Sequence[int]
+) -> subprocess.Popen[str]:
+    """On these cores alone, by their place among those that this process may use."""
     argv = [sys.executable, "-m", "benchmarks.spark.aggregation", "--cell", engine, kind]
-    argv += ["--data", str(data), "--result", str(result), "--cores", str(cores)]
-    environment = {**os.environ, "POLARS_MAX_THREADS": str(cores)}
-    all_cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(all_cores)[:cores])  # of the children, too: Java's compiler and collector
+    argv += ["--data", str(data), "--result", str(result), "--cores", str(len(cores))]
+    environment = {**os.environ, "POLARS_MAX_THREADS": str(len(cores))}
+    all_cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, [all_cores[core] for core in cores])  # inherited, by Java's compiler, too
     try:
-        done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True)
     finally:
         os.sched_setaffinity(0, all_cores)
-    return json.loads(done.stdout.splitlines()[-1])
+
+
+def told_by(cell: subprocess.Popen[str]) -> dict[str, float]:
+    told, _ = cell.communicate()
+    if cell.returncode:
+        raise subprocess.CalledProcessError(cell.returncode, cell.args)
+    return json.loads(told.splitlines()[-1])
+
+
+def machine_gain(kind: str, data: Path, scratch: Path) -> float:
+    """How much more than one process on one core two of them do on two that share nothing but the machine."""
+
+    def slowest(cores: Sequence[int]) -> float:
+        cells = [
+            started_cell("tidemark", kind, data, scratch / f"alone-{core}", range(core, core + 1))
+            for core in cores
+        ]
+        return max(told_by(cell)["wall"] for cell in cells)
+
+    alone = (slowest([0]) + slowest([1])) / 2
+    return 2 * alone / slowest([0, 1])
 
 
 # -- the comparison
@@ -267,6 +296,8 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         found = {cell: median(of) for cell, of in measured.items()}
         print_cells({engine: found[engine, 2] for engine in CELLS})
         print_scaling(found)
+        gain = machine_gain(kind, data, scratch)
+        print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
 
 
 def starts_with_archive() -> bool:
