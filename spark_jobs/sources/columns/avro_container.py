@@ -40,10 +40,10 @@ class Header(NamedTuple):
 
 
 class Block(NamedTuple):
-    """So many records, decompressed."""
+    """So many records, decompressed; a view of the file's data where nothing is compressed."""
 
     records: int
-    payload: bytes
+    payload: bytes | memoryview
 
 
 def read_header(data: memoryview) -> Header:
@@ -182,8 +182,12 @@ def _zstandard(data: memoryview) -> bytes:
     return payload
 
 
-_CODECS: dict[str, Callable[[memoryview], bytes]] = {
-    "null": bytes,
+def _as_it_is(data: memoryview) -> memoryview:
+    return data
+
+
+_CODECS: dict[str, Callable[[memoryview], bytes | memoryview]] = {
+    "null": _as_it_is,
     "deflate": _inflate,
     "snappy": _unsnap,
     "zstandard": _zstandard,
