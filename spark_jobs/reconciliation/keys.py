@@ -32,6 +32,7 @@ META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, e
 _POSITIONS = ("hub", "partition", "sequence_number", "enqueued_at", "file")
 
 _ARROW = arrow_schema(EVENT_KEYS)
+_PARTITION_KEY = "x-opt-partition-key"
 _META = "partition string, sequence_number bigint, enqueued_at double"
 
 
@@ -45,7 +46,9 @@ def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
     """Those of EVENTS that keys are made of, and that tell which events are looked at: the others need not be read."""
     if identity_of(config) is Identity.POSITION:
         return _POSITIONS
-    return (*_POSITIONS, "offset", "body", "properties")
+    # Of these only the partition key is wanted, which nothing but a transform looks at.
+    system = ("system_properties",) if config.transform else ()
+    return (*_POSITIONS, "offset", "body", "properties", *system)
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
             offset=row["offset"] or "",
             enqueued_at=row["enqueued_at"].timestamp(),
             body=row["body"] or b"",
+            partition_key=dict(row.get("system_properties") or ()).get(_PARTITION_KEY),
             properties=dict(row["properties"] or ()),
             unreadable=None if row["body"] is not None else "the event has no body of bytes",
         )
