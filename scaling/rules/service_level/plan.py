@@ -252,7 +252,9 @@ def stepped(exact: float, wanted: int, total: int, needs: Needs, now: float, hol
 
 
 def more_than(total: int) -> float:
-    """From so many needed instances on there are too few, not rounded."""
+    """From so many needed instances on there are too few, not rounded: of none any is, for they serve nothing."""
+    if total < 1:
+        return 0.0
     return total + max(ROUNDING, min(SMALL_STEP_OUT * total, MOST_SMALL_STEP))
 
 

@@ -276,6 +276,8 @@ class _Case:
             needs = plan.remembered(known.needs, known.at, plan.lasting(0.0, self.outlook), self.hold)
             kept = plan.keeps(current, needs, known.at, self.hold)
             return (Flip(quantity, ">", self._backlog_for(kept), Reason.WITHIN_TARGET),)
+        if current < 1:
+            return ()  # one is the least, whatever the backlog
         more = plan.more_than(current)
         enough = self._backlog_for(more)
         if desired == current:

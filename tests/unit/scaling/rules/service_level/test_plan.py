@@ -89,3 +89,9 @@ def test_scale_in_waits_for_the_hold_time():
     needs = plan.remembered([(now - 60.0, 20)], now, 5)
     assert plan.step(5.0, 20, needs, now, 90.0) == 20
     assert plan.step(5.0, 20, needs, now, 45.0) == 5
+
+
+def test_from_zero_the_first_one_is_wanted_however_little_it_is_needed():
+    now = 1000.0
+    assert plan.step(0.001, 0, [(now, 1)], now, 90.0) == 1
+    assert plan.step(1.2, 1, [(now, 1)], now, 90.0) == 1

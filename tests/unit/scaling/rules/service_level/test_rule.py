@@ -24,9 +24,12 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.service_level import memory
+from scaling.rules.view import MetricsView
 from scaling.storage.rows import read_target, target_row
+from scaling.window import WindowSpec
 from tests.runner_support import metric, policy
-from tests.service_level_support import NOW, STEP
+from tests.service_level_support import NOW, STEP, learned
+from tests.steady_views import window
 
 COUNTS = ("backlog", "incoming", "outgoing")
 SPEC = {"span": 60.0, "interval": STEP, "min_samples": 1}
@@ -124,6 +127,28 @@ def test_in_the_first_hour_no_fewer_than_hold_what_is_there():
     made = target.tick(10.0, backlog=800.0)
     assert made.desired == 50
     assert "still learning" in explain.line(made)
+
+
+@pytest.mark.parametrize("backlog", [0.0, 3.0, 100.0])
+def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
+    known = learned([0.0] * 200, current=0, backlog=backlog)
+    rule = build_rule("service_level", {"backlog": "backlog"}, name="r")
+    seen = MetricsView(
+        {"backlog": window(*[backlog] * 5, end=known.at, interval=STEP)},
+        {"backlog": WindowSpec(**SPEC)},
+        0,
+        ready=0,
+        minimum=0,
+        maximum=100,
+        now=known.at,
+        memories={"r": memory.encode(known)},
+    )
+
+    verdict = rule.evaluate(seen)
+
+    assert (verdict.desired, verdict.reason) == (1, Reason.SCALE_OUT)
+    assert verdict.flips == ()  # one is the least, whatever the backlog
+    assert {copy.total for copy in known.copies} == {1}  # on paper as well
 
 
 def test_without_a_memory_it_goes_by_the_backlog_and_never_in():
