@@ -200,13 +200,15 @@ def write_documents(root: Path, count: int) -> None:
 
 
 def write_letters(root: Path, count: int) -> None:
-    sequence = numbers(count)[planted(count)["letters"]]
+    places = np.flatnonzero(planted(count)["letters"])
+    sequence = numbers(count)[places]
     root.mkdir(parents=True)
-    times = pa.array(np.full(len(sequence), int(START.timestamp() * 1e6)), TIME)
+    times = pa.array(((START.timestamp() + places // PER_SECOND) * 1e6).astype(np.int64), TIME)
     for partition in range(PARTITIONS):
         columns = {
             "partition": pa.array([str(partition)] * len(sequence)),
             "sequence_number": sequence,
+            "enqueued_at": times,
             "reason": pa.array(["json"] * len(sequence)),
             "failed_at": times,
         }

@@ -93,7 +93,7 @@ def _rows(chunks: pa.Table) -> pa.Table:
     tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in chunks["rows"]]
     # They come in any order, but hardly ever overlap: so what is in order within each is in order over all.
     tables.sort(key=lambda table: table["sequence_number"][0].as_py())
-    # Columns that some lack are null there: letters tell no time.
+    # Columns that some lack are null there: documents whose ids are made of positions tell no time.
     return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
 
 
@@ -113,7 +113,7 @@ def merge(chunks: pa.Table) -> pa.Table:
         firsts = np.concatenate(([0], np.flatnonzero(np.diff(number)) + 1))
         copies = np.diff(np.append(firsts, len(number)))
         known = rows["enqueued_at"].is_valid().to_numpy()  # what is not comes last, and is no other time
-        at = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
+        at = _micros(rows)
         again = np.flatnonzero((np.diff(number) == 0) & known[1:] & (np.diff(at) != 0))
         if len(again):
             place = int(np.searchsorted(number, number[again[0]]))
@@ -164,8 +164,9 @@ def count_settled(
     checked: Mapping[str, Sequence[tuple[int, int]]],
 ) -> pa.Table:
     """The rows of a bucket's events, by `schema`, with the `documents` and `letters` of each among the `known`, which are CHUNKS
-    with `kind`. `timed`: a document is of an event only where both times agree. `checked`: by partition, stretches
-    of numbers from first to last, in order, that do not overlap; it is a column, too.
+    with `kind`. `timed`: a document is of an event only where both times agree. A letter is never where they do not: a hub
+    that was deleted and made anew has the numbers again. `checked`: by partition, stretches of numbers from first to
+    last, in order, that do not overlap; it is a column, too.
     """
     if not events.num_rows:
         return schema.empty_table()
@@ -182,12 +183,8 @@ def count_settled(
             within = (where >= number[0]) & (where <= number[-1])
             place = place_of[np.where(within, where - number[0], 0)]
             hit = within & (place >= 0)
-            if timed and kind == "documents":
-                known_at = found["enqueued_at"].cast(pa.int64())
-                apart = (
-                    _longs(rows, "enqueued_at")[place] // 1000 - pc.fill_null(known_at, 0).to_numpy() // 1000
-                )
-                hit &= known_at.is_valid().to_numpy() & (np.abs(apart) <= _SKEW)
+            if timed or kind == "letters":
+                hit &= _same_time(_micros(rows)[place], _micros(found), unknown=kind == "letters")
             count = np.bincount(place[hit], minlength=len(number))
         columns[kind] = pa.array(count, pa.int64())
     columns["partition"] = pa.repeat(events["partition"][0], len(number))
@@ -201,6 +198,18 @@ def count_settled(
         ],
         schema=schema,
     )
+
+
+def _same_time(one: _Longs, other: _Longs, *, unknown: bool) -> NDArray[np.bool_]:
+    """Of two times each, as `_micros` gives them, whether they are the same one; `unknown` where either is not told."""
+    same: NDArray[np.bool_] = np.abs(one // 1000 - other // 1000) <= _SKEW
+    return np.where((one != 0) & (other != 0), same, unknown)
+
+
+def _micros(rows: pa.Table) -> _Longs:
+    """When they were enqueued; 0 where nobody knows: so the consumer has it, too, where its host tells no time."""
+    found: _Longs = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
+    return found
 
 
 def _within(number: _Longs, runs: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:

@@ -73,7 +73,8 @@ ENDS = row_schema("""
 least number whose events were enqueued at several times, from `twice_at` on.
 """
 
-LETTERS = row_schema("partition text, sequence_number long, reason text, failed_at time")
+LETTERS = row_schema("partition text, sequence_number long, enqueued_at time, reason text, failed_at time")
+"""Dead letters. `enqueued_at` is that of the event."""
 
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,

@@ -95,7 +95,7 @@ def told(documents: DataFrame) -> DataFrame:
 
 def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
     """The CHUNKS of documents and those of LETTERS, by `kind`: documents or letters."""
-    other = letters.select(*EVENT).mapInArrow(packing(), row_schema(buckets.CHUNKS))
+    other = letters.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
     return documents.withColumn("kind", F.lit("documents")).unionByName(
         other.withColumn("kind", F.lit("letters"))
     )

@@ -82,7 +82,8 @@ class World:
             row = (partition, number, at, file, None, None, "json")
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
-            self.letters.append((partition, number, "json", at))
+            before = timedelta(days=30 * (number % 7 == 3))  # of a hub of the same name that was deleted
+            self.letters.append((partition, number, at - before, "json", at))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
 
@@ -116,7 +117,8 @@ class World:
     def expected(self):
         found = {}
         copies = Counter((row[0], row[1]) for row in self.events)
-        letters = Counter(row[:2] for row in self.letters)
+        times = {row[:2]: row[2] for row in self.events}
+        letters = Counter(row[:2] for row in self.letters if row[2] == times[row[:2]])
         for row in dict.fromkeys(self.events):
             event = row[:2]
             keepers = [each for each in self.documents if each[:2] == (row[4], row[5])]
@@ -261,7 +263,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
     rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    letters = spark.createDataFrame([("0", 7, "json", T0)], LETTERS)
+    letters = spark.createDataFrame([("0", 7, T0, "json", T0)], LETTERS)
     nothing = told(spark.createDataFrame([], DOCUMENT_KEYS))
     missing = gaps(holes(events, {}), positions(nothing, letters)).persist()
     missing.explain()

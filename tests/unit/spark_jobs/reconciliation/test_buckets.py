@@ -6,6 +6,7 @@ from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,12 +157,10 @@ KNOWN = st.lists(
 
 
 def known_of(settled):
-    """CHUNKS with `kind`, as two sides of which one tells times."""
+    """CHUNKS with `kind`, as two sides."""
     sides = []
     for kind in ("documents", "letters"):
-        rows = [row[1:] if kind == "documents" else row[1:3] for row in settled if row[0] == kind]
-        schema = ROWS.remove(3) if kind == "documents" else ROWS.remove(3).remove(2)
-        chunks = packed(rows, schema, size=3)
+        chunks = packed([row[1:] for row in settled if row[0] == kind], ROWS.remove(3), size=3)
         sides.append(chunks.append_column("kind", pa.repeat(kind, chunks.num_rows)))
     return pa.concat_tables(sides)
 
@@ -182,7 +181,11 @@ def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(event
     for event, each in once(events).items():
         same = [row for row in settled if row[1:3] == event]
         documents = [row for row in same if row[0] == "documents" and (not timed or close(row[3], each[2]))]
-        letters = [row for row in same if row[0] == "letters"]
+        letters = [
+            row
+            for row in same
+            if row[0] == "letters" and (None in (row[3], each[2]) or close(row[3], each[2]))
+        ]
         copies = sum(other[:2] == event for other in events)
         known = any(first <= event[1] <= last for first, last in checked.get(event[0], ()))
         expected.append((*event, copies, len(documents), len(letters), known))
@@ -200,6 +203,28 @@ def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(event
     for chunks in known.values():  # documents of events that nobody has are of no event
         of_none = buckets.count_settled(merged([]), chunks, schema=COUNTED, timed=timed, checked=checked)
         assert (of_none.schema, of_none.num_rows) == (COUNTED, 0)
+
+
+@pytest.mark.parametrize(
+    ("enqueued_at", "letters"),
+    [
+        (T0 + timedelta(days=1), 0),
+        (T0 - timedelta(days=1), 0),
+        (T0 + timedelta(seconds=1), 1),
+        (None, 1),
+        (datetime(1970, 1, 1, tzinfo=UTC), 1),  # what is kept of an event whose host told no time
+    ],
+)
+def test_a_dead_letter_of_another_time_is_of_an_earlier_hub_and_counts_for_no_event(enqueued_at, letters):
+    [found] = buckets.count_settled(
+        merged([("0", 7, T0, "a")]),
+        known_of([("letters", "0", 7, enqueued_at)]),
+        schema=COUNTED,
+        timed=False,
+        checked={},
+    ).to_pylist()
+
+    assert found["letters"] == letters
 
 
 @FEW
