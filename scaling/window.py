@@ -45,6 +45,11 @@ COVERAGE_SLACK = 0.5
 fire with jitter.
 """
 
+CLOCK_TOLERANCE = 300.0
+"""Seconds by which clocks may differ. A report that is further ahead is dropped, for it would outrank every true one until
+then; and so is what is remembered from further ahead, which a clock that was put right since has left.
+"""
+
 
 class WindowSpec(Struct, frozen=True):
     """How one metric is windowed. All durations in seconds.
@@ -98,9 +103,13 @@ def check_sample(sample: MetricSample, spec: WindowSpec, *, now: float) -> str |
         return f"value {sample.value:g} is negative"
     if sample.value > MAX_VALUE:
         return f"value {sample.value:g} is above {MAX_VALUE:g}"
-    if sample.at > now + max(spec.interval, 1.0):
+    if sample.at > _latest(spec, now):
         return f"sample is {sample.at - now:.0f} s in the future"
     return None
+
+
+def _latest(spec: WindowSpec, now: float) -> float:
+    return now + max(spec.interval, 1.0)
 
 
 def insert(window: Window, sample: MetricSample, spec: WindowSpec) -> Window:
@@ -131,8 +140,10 @@ def fail(window: Window, failure: MetricFailure) -> Window:
 def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSpec, *, now: float) -> Window:
     """The window after one report about its metric; bad samples become failures with their reason.
 
-    A failure of the future counts as one of now, else it would outlast every sample until then.
+    A failure of the future counts as one of now, else it would outlast every sample until then. What a clock that ran
+    ahead and was put right has left is dropped: beside it every true sample would be older than the span.
     """
+    window = _until(window, _latest(spec, now))
     if isinstance(sample, MetricFailure):
         at = _past(sample.at, now)
         return fail(window, sample if at == sample.at else structs.replace(sample, at=at))
@@ -141,6 +152,17 @@ def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSp
         at = _past(sample.at, now)
         return fail(window, MetricFailure(sample.metric, at, problem, Reason.INVALID_METRIC))
     return insert(window, sample, spec)
+
+
+def _until(window: Window, latest: float) -> Window:
+    """Without what is later."""
+    times, failure = window.times, window.failure
+    if failure is not None and failure.at > latest:
+        failure = None
+    if failure is window.failure and (not times or times[-1] <= latest):
+        return window
+    kept = bisect_right(times, latest)
+    return Window(times[:kept], window.values[:kept], failure, window.truncated)
 
 
 def _past(at: float, now: float) -> float:

@@ -9,6 +9,7 @@ check     -> review()                        is the effect there, did a foreign 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import msgspec
 
@@ -31,7 +32,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.combine import safe_learn
-from scaling.window import EMPTY, Window, observe
+from scaling.window import CLOCK_TOLERANCE, EMPTY, Window, observe
 
 REPORTS_REMEMBERED = 32
 """Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
@@ -44,9 +45,9 @@ somebody may have taken one out for an hour.
 """
 
 
-def already_evaluated(state: TargetState, at: float) -> bool:
+def already_evaluated(state: TargetState, at: float, *, now: float) -> bool:
     """True for a report that was decided upon, or is older than everything remembered."""
-    seen = state.evaluated
+    seen = [known for known in state.evaluated if known <= now + CLOCK_TOLERANCE]
     return at in seen or (len(seen) >= REPORTS_REMEMBERED and at < seen[0])
 
 
@@ -64,6 +65,7 @@ def absorb(
     A metric the policy has but the report does not mention counts as failed: unknown is not zero. Metrics of
     disabled entities are not missing: while nothing else failed, the time of the fallback does not run.
     """
+    state = put_right(state, now)
     told: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
     told.update((failure.metric, failure) for failure in report.failures)
     updated: dict[str, Window] = {}
@@ -76,6 +78,21 @@ def absorb(
     state = _reconciled(policy, state, report, now=now, controls=controls)
     state = learned(policy, updated, state, now=now)
     return updated, spending(policy, state, now=now)
+
+
+def put_right(state: TargetState, now: float) -> TargetState:
+    """Without what is further ahead than clocks may be. Effects were there: as far ahead as that at most."""
+    latest = now + CLOCK_TOLERANCE
+    evaluated, recommendations, effects = state.evaluated, state.recommendations, state.effects
+    newest = [*evaluated[-1:], *(at for at, _ in recommendations[-1:]), *(each.at for each in effects[-1:])]
+    if max(newest, default=latest) <= latest:
+        return state
+    return msgspec.structs.replace(
+        state,
+        evaluated=tuple(at for at in evaluated if at <= latest),
+        recommendations=tuple(known for known in recommendations if known[0] <= latest),
+        effects=tuple(msgspec.structs.replace(each, at=min(each.at, latest)) for each in effects),
+    )
 
 
 def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
@@ -119,9 +136,9 @@ def learned(policy: Policy, windows: Mapping[str, Window], state: TargetState, *
 def _reconciled(
     policy: Policy, state: TargetState, report: MetricsReport, *, now: float, controls: Controls
 ) -> TargetState:
-    capacity = report.capacity
+    capacity, known_at = report.capacity, _read_at(state, now)
     if capacity is None:
-        if state.capacity is not None and report.at < state.capacity.at:
+        if report.at < known_at:
             return state
         return msgspec.structs.replace(
             state, capacity_error=report.capacity_error or "the capacity is not in the report"
@@ -129,7 +146,7 @@ def _reconciled(
     capacity = as_advised(state, capacity)
     # Read ahead of this clock, it would outrank every true reading until then.
     capacity = msgspec.structs.replace(capacity, at=min(capacity.at, now))
-    if state.capacity is not None and capacity.at < state.capacity.at:
+    if capacity.at < known_at:
         return state  # a late report; a newer reading is already known
     state = msgspec.structs.replace(state, capacity=capacity, capacity_error=None)
     pending = state.pending
@@ -140,6 +157,12 @@ def _reconciled(
     ):
         state = record_effect(state, found)  # before that it is left to the check, which also logs it
     return believe(policy, state, capacity, now=now, controls=controls)
+
+
+def _read_at(state: TargetState, now: float) -> float:
+    """When the capacity that is known was read. What is further ahead than clocks may be outranks nothing."""
+    at = -inf if state.capacity is None else state.capacity.at
+    return at if at <= now + CLOCK_TOLERANCE else -inf
 
 
 def as_advised(state: TargetState, capacity: Capacity) -> Capacity:

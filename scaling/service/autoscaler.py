@@ -54,16 +54,13 @@ from scaling.service.paper import Paper
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
 from scaling.shadow.beside import Beside, exchanged, last_said
 from scaling.shadow.comparison import promotion_news
-from scaling.window import Window
+from scaling.window import CLOCK_TOLERANCE, Window
 
 PURGE_DEADLINE = 30.0
 """Seconds one purge of the log may take: what the checks found waits for it."""
 
 LINT_DEADLINE = 60.0
 """Seconds to check the rules of one target: those of the package take few, one of the user's own may never end."""
-
-CLOCK_TOLERANCE = 300.0
-"""Seconds a report may come from the future; a later one would outrank every true report until then."""
 
 
 class Autoscaler:
@@ -148,7 +145,7 @@ class Autoscaler:
             return Outcome(warnings=(f"scaling {report.target}: {text}",))
         for _ in range(ATTEMPTS):
             loaded = await shell.load(self.ports, report.target)
-            if already_evaluated(loaded.state, report.at):
+            if already_evaluated(loaded.state, report.at, now=self.clock()):
                 return await self._decided_before(loaded.state, report)
             decided = await self._decide(policy, loaded, report)
             await shell.append(self.ports, decided.entries)

@@ -22,7 +22,7 @@ from scaling.decision.decide import decide
 from scaling.decision.orders import deciding, standing
 from scaling.decision.pending_action import record_effect
 from scaling.decision.seen import view_of
-from scaling.decision.transitions import advance, learned, spending
+from scaling.decision.transitions import advance, learned, put_right, spending
 from scaling.log_entry import ShadowSaid
 from scaling.model import (
     Capacity,
@@ -235,7 +235,7 @@ class _OnPaper:
                 shadow.memories, imagined.learner(self.policy, self.queue), shadow.known
             ),
         )
-        state = structs.replace(state, spent=shadow.spent)
+        state = put_right(structs.replace(state, spent=shadow.spent), self.now)
         return spending(self.policy, learned(self.policy, self.seen, state, now=self.now), now=self.now)
 
     def _said(self, made: Recommendation) -> ShadowSaid:

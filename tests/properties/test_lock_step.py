@@ -150,7 +150,7 @@ class Simulation:
             return
         report = self.reports.pop(pick % len(self.reports))
         target = self.targets[report.target]
-        if already_evaluated(target.state, report.at):
+        if already_evaluated(target.state, report.at, now=self.now):
             return
         windows, state = absorb(
             target.policy, target.windows, target.state, report, now=self.now, controls=NO_CONTROLS

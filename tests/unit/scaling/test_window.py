@@ -170,6 +170,24 @@ def test_a_failure_of_the_future_does_not_outlast_the_next_good_sample(at):
     assert summarize(recovered, SPEC, now=NOW + 60).problem is None
 
 
+def test_what_a_clock_that_ran_ahead_has_left_goes_with_the_next_true_sample():
+    window = EMPTY
+    for minutes in range(10):
+        ahead = NOW + 7200.0 + 60 * minutes
+        window = observe(window, sample(ahead), SPEC, now=ahead)
+    window = observe(window, failure(NOW + 7800.0), SPEC, now=NOW + 7800.0)
+
+    window = observe(window, sample(NOW + 15.0, 3.0), SPEC, now=NOW + 15.0)
+
+    assert (window.times, window.values, window.failure) == ([NOW + 15.0], [3.0], None)
+
+
+def test_what_is_ahead_by_no_more_than_clocks_may_differ_stays():
+    window = observe(filled(0, 1), sample(NOW + 60), SPEC, now=NOW)
+
+    assert observe(window, sample(NOW - 30), SPEC, now=NOW).times == [NOW - 60, NOW - 30, NOW, NOW + 60]
+
+
 def test_an_oversized_window_keeps_the_newest_samples_and_is_never_acted_upon():
     spec = WindowSpec(span=1e6, interval=1.0)
     window = Window([float(i) for i in range(MAX_SAMPLES)], [1.0] * MAX_SAMPLES)

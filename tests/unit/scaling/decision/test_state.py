@@ -26,6 +26,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, at, full, policy, report
 
 ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
@@ -53,10 +54,43 @@ def test_a_report_is_recognised_until_enough_newer_ones_came() -> None:
     seen = tuple(NOW + i for i in range(REPORTS_REMEMBERED))
     state = TargetState(evaluated=seen)
 
-    assert already_evaluated(state, NOW + 3)
-    assert already_evaluated(state, NOW - 1)
-    assert not already_evaluated(state, NOW + 3.5)
-    assert not already_evaluated(TargetState(evaluated=seen[:5]), NOW - 1)
+    assert already_evaluated(state, NOW + 3, now=NOW)
+    assert already_evaluated(state, NOW - 1, now=NOW)
+    assert not already_evaluated(state, NOW + 3.5, now=NOW)
+    assert not already_evaluated(TargetState(evaluated=seen[:5]), NOW - 1, now=NOW)
+
+
+def test_reports_decided_upon_while_the_clock_ran_ahead_make_none_of_the_present_old() -> None:
+    state = TargetState(evaluated=tuple(NOW + 7200 + i for i in range(REPORTS_REMEMBERED)))
+
+    assert not already_evaluated(state, NOW, now=NOW)
+
+
+@pytest.mark.parametrize("ahead", [5, 2 * REPORTS_REMEMBERED])
+def test_after_the_clock_was_put_right_it_is_decided_by_what_is_present(ahead: int) -> None:
+    """It ran two hours ahead for so many reports, in which the last change was made."""
+    made = policy(out=Pace(cooldown=60.0, stabilization=120.0), dry_run=True)
+    early = NOW + 7200.0
+    state = at(3, now=early, effects=(EffectRecord(early, 2, 3, None, "plan@0"),), evaluated=(NOW - MINUTE,))
+    windows: dict[str, Window] = {}
+    for begin, value, current, count in ((early, 300.0, 3, ahead), (NOW, 900.0, 3, 60)):
+        for now in (begin + MINUTE * index for index in range(count)):
+            assert not already_evaluated(state, now, now=now)
+            told = report(value, current, now=now)
+            windows, state = absorb(made, windows, state, told, now=now, controls=NO_CONTROLS)
+            found = decide(made, windows, state, now=now, decision_id=f"plan@{now}")
+            state, _ = advance(made, state, found, report_at=now, level=None)
+            assert already_evaluated(state, now, now=now)
+
+    assert windows["backlog"].times[-1] == now
+    assert (found.reason, found.proposed) == (Reason.DRY_RUN, 4)
+
+
+def test_a_capacity_read_while_the_clock_ran_ahead_outranks_no_present_one() -> None:
+    state = at(3, now=NOW + 7200)
+
+    assert absorbed(state, 7).foreign == ForeignHand(7, 3, NOW)
+    assert absorbed(state, None).capacity_error == "no answer"
 
 
 def test_the_first_capacity_seen_is_believed_and_counts_as_recommended() -> None:

@@ -25,10 +25,11 @@ from scaling.model import (
 from scaling.ports import CollectError, Reading, ScalerError
 from scaling.service import autoscaler as runner
 from scaling.service import reading
-from scaling.service.autoscaler import CLOCK_TOLERANCE, Autoscaler
+from scaling.service.autoscaler import Autoscaler
 from scaling.service.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
 from scaling.service.messages import MessageError, decode, encode
 from scaling.service.reading import MetricSource
+from scaling.window import CLOCK_TOLERANCE
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, Crash, World, metric, policy, report
