@@ -133,7 +133,7 @@ def _day(value: Any, where: str) -> int:
 
 # -- which files of an export count ------------------------------------------------------------------------
 
-_PERIOD = re.compile(r"^(?P<period>.*/\d{8}-\d{8})/(?P<run>[^/]+)/")
+_PERIOD = re.compile(r"^(?P<period>(?:.*/)?\d{8}-\d{8})/(?P<run>[^/]+)/")
 
 
 def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from msgspec import Struct
 
@@ -140,13 +140,17 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
     ]
     found, wish = [], 0
     for place, following in zip(edges, [*edges, len(spans)][1:], strict=True):
-        at, held = spans[place].begin, spans[place:following]
+        at, capacity = spans[place].begin, spans[place].capacity
+        held = _stay(spans[place:following])
         while wish < len(wishes) and wishes[wish].at <= at:
             wish += 1
-        asked = wishes[wish - 1] if wish and wishes[wish - 1].desired == spans[place].capacity else None
+        asked = wishes[wish - 1] if wish and wishes[wish - 1].desired == capacity else None
         told = ("", "") if asked is None else (asked.reason, asked.line)
         seconds = sum(each.end - each.begin for each in held)
-        found.append(
-            Change(at, held[-1].end, spans[place - 1].capacity, spans[place].capacity, seconds, *told)
-        )
+        found.append(Change(at, held[-1].end, spans[place - 1].capacity, capacity, seconds, *told))
     return found
+
+
+def _stay(spans: Sequence[Span]) -> list[Span]:
+    """Those that have the capacity of the first one: it may have changed while the log was silent, which is no change it tells."""
+    return list(takewhile(lambda each: each.capacity == spans[0].capacity, spans))

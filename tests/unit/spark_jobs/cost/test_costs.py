@@ -103,6 +103,12 @@ def test_of_an_export_of_the_month_to_date_the_newest_run_counts():
     assert newest_runs(files) == ["costs/b.csv", f"{period}/aa/1.csv", f"{period}/aa/2.csv"]
 
 
+def test_the_newest_run_counts_also_where_the_path_begins_with_the_period():
+    files = [("20260101-20260131/aa/1.csv", 9.0), ("20260101-20260131/bb/1.csv", 5.0)]
+
+    assert newest_runs(files) == ["20260101-20260131/aa/1.csv"]
+
+
 def log(*capacities, every=900.0, shadow=None, start=START):
     """Decisions that found these capacities."""
     return [
@@ -150,6 +156,15 @@ def test_what_a_change_costs_until_the_next_one():
     assert (first.change.before, first.change.after, first.change.line) == (2, 5, "scaling out 2 -> 5")
     assert first.units == pytest.approx(3 * 0.5)
     assert (second.units, second.change.line) == (pytest.approx(-2 * 0.25), "")
+
+
+def test_a_change_costs_nothing_through_capacities_that_came_while_the_log_was_silent():
+    seen = [*log(2, 5, 5), *log(9, 9, 9, 9, 4, 4, start=START + 10 * HOUR)]
+
+    first, second = account(Billed("o", price=1.0), seen, [], None).changes
+
+    assert (first.units, first.change.held) == (1.5, 1800.0)
+    assert (second.units, second.change.before) == (-5 * 0.25, 9)
 
 
 def test_the_shadow_is_compared_with_what_there_was_at_the_same_time():
