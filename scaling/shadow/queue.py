@@ -20,7 +20,7 @@ from scaling.rules.service_level.paper import late_share
 from scaling.rules.service_level.plan import serving
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.view import MetricsView
-from scaling.shadow.memory import Shadow
+from scaling.shadow.memory import Shadow, Tally
 from scaling.window import Window
 
 APART = 480
@@ -107,7 +107,7 @@ def service_rate_of(queue: QueueSpec, known: memory.Memory | None) -> float | No
 def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | None:
     """Takes what the target shows (`view`, with its real capacity) into the queue on paper; returns what happened since
     the last time. None where that is not known: at first, after a gap, before it is known what an instance serves. The
-    queue on paper is the real one then.
+    queue on paper is the real one then, and the messages that were late in the one before are counted for good.
     """
     rule = watcher(queue)
     seen = rule.observed(view)
@@ -127,6 +127,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     shadow.known = memory.encode(after)
     follows = 0.0 < seconds <= learning.GAP * seen.interval and after.seen == then.seen + 1
     if not follows or rate is None:
+        _settle(shadow.tally)
         shadow.waiting, shadow.apart = after.waiting, []
         return None
     old_now = learning.arrived_at(after, after.at - queue.wait)
@@ -134,6 +135,13 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     ready, _ = serving(shadow.starts, shadow.capacity or 0, seen.at, start_up)
     live = _Live(seconds, then, after, old, old_now, rate, held * ready, held)
     return _serve(shadow, live, given=queue.service_rate is not None)
+
+
+def _settle(tally: Tally) -> None:
+    """Those that wait too long already are late, though nothing will tell of them any more."""
+    tally.live_late += tally.live_overdue
+    tally.paper_late += tally.paper_overdue
+    tally.live_overdue = tally.paper_overdue = 0.0
 
 
 class _Live(Struct, frozen=True):

@@ -101,6 +101,20 @@ def test_a_report_that_comes_late_changes_nothing_of_the_queue_on_paper():
     target.decide(MetricsReport("plan", target.now - 40.0, samples, (), Capacity(10, target.now, ready=10)))
 
     assert (target.shadow.waiting, target.shadow.apart) == (before.waiting, before.apart)
+    assert target.shadow.tally.paper_overdue == before.tally.paper_overdue > 0.0
+
+
+def test_messages_that_were_late_on_paper_stay_so_through_a_gap():
+    target = Target(shadowed(fixed(2), live=(fixed(10),)), current=10, rate=40.0)
+    target.steps(HOUR)
+    before = target.shadow.tally
+
+    target.now += 120.0
+    target.steps(3)
+
+    tally = target.shadow.tally
+    assert tally.paper_late + tally.paper_overdue >= before.paper_late + before.paper_overdue > 0.0
+    assert (tally.live_late, tally.live_overdue) == (0.0, 0.0)
 
 
 def test_where_messages_really_wait_those_processed_on_paper_follow_from_how_long_each_takes():
