@@ -263,13 +263,21 @@ def _by_capacity(billed: Billed, days: Sequence[DayCost], last_day: int | None) 
 
 
 def _by_quantity(charges: Sequence[Charge]) -> tuple[list[float], str]:
-    """Of an account that others use, too: what was billed by the hours of 100 RU/s that the export counts."""
+    """Of an account that others use, too: what was billed by the hours of 100 RU/s that the export counts, which it does once
+    for each region: every region has all of the throughput, and bills it.
+    """
     amounts: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    regions: dict[int, set[str]] = defaultdict(set)
     for charge in charges:
         if charge.quantity:
             amounts[charge.day][0] += charge.amount / (AUTOSCALE_PRICE if charge.autoscale else 1.0)
             amounts[charge.day][1] += charge.quantity
-    told = [amount / quantity for amount, quantity in amounts.values() if quantity > 0]
+            regions[charge.day] |= {charge.region} - {""}
+    told = [
+        amount / quantity * (len(regions[day]) or 1)
+        for day, (amount, quantity) in amounts.items()
+        if quantity > 0
+    ]
     return told, "the export tells no quantity of request units: no price; give --price"
 
 

@@ -24,6 +24,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "category": ("chargecategory", "chargetype"),
     "meter": ("x_skumetername", "metername"),
     "group": ("x_skumetersubcategory", "metersubcategory"),
+    "region": ("regionid", "resourcelocation"),
 }
 """What is read, by the names it has; the first one that is there counts."""
 
@@ -36,7 +37,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 class Charge(Struct, frozen=True):
     """Of one resource (`resource` as `billed_id` gives it) on one day (UTC, since 1970). `quantity` is of whatever its meter
-    counts, None where the export does not say. `usage` tells charges for use from purchases, refunds and taxes.
+    counts, None where the export does not say. `usage` tells charges for use from purchases, refunds and taxes. `region` is
+    empty where the export does not say it.
     """
 
     resource: str
@@ -47,6 +49,7 @@ class Charge(Struct, frozen=True):
     usage: bool = True
     request_units: bool = False
     autoscale: bool = False
+    region: str = ""
 
 
 def billed_id(resource_id: str) -> str:
@@ -99,6 +102,7 @@ def _charge(resource: str, row: Mapping[str, Any], columns: Mapping[str, str], w
         text("category").lower() in ("", "usage"),
         _REQUEST_UNITS.search(meter) is not None,
         "autoscale" in meter.lower(),
+        text("region").lower().replace(" ", ""),
     )
 
 

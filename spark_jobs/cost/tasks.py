@@ -20,7 +20,8 @@ from spark_jobs.cost.spans import Seen
 from spark_jobs.cost.targets import Options, unnamed
 
 CHARGES = """
-    resource text, day long, amount double, quantity double, currency text, usage flag, request_units flag, autoscale flag
+    resource text, day long, amount double, quantity double, currency text, usage flag, request_units flag, autoscale flag,
+    region text
 """
 """As `charges.Charge`."""
 

@@ -15,6 +15,7 @@ from spark_jobs.cost.charges import Charge, billed_id, newest_runs
 from spark_jobs.cost.files import read_export
 from spark_jobs.cost.spans import Seen, Span, spans_of
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
+from spark_jobs.cost.tasks import charges_in
 from spark_jobs.errors import InputError
 from tidemark.__main__ import command_line
 
@@ -210,6 +211,43 @@ def test_of_an_account_that_others_use_the_price_is_by_quantity_and_autoscale_me
     assert found.price.value == pytest.approx(0.008)
     assert found.charged is None
     assert found.notes == (METERED,)
+
+
+@pytest.mark.parametrize(
+    ("regions", "money"),
+    [(("westeurope", "eastus"), 15.36), (("westeurope",) * 2, 7.68), (("westeurope", ""), 7.68)],
+)
+def test_each_region_of_an_account_that_others_use_bills_all_the_request_units_again(regions, money):
+    shared = Billed("db", REQUEST_UNITS, resource=ACCOUNT.lower(), shared=True)
+    charges = [
+        *(Charge(ACCOUNT.lower(), DAY0, 7.68, 960.0, request_units=True, region=each) for each in regions),
+        Charge(ACCOUNT.lower(), DAY0, -1.0, request_units=True, region="brazilsouth"),  # nothing by quantity
+        Charge(ACCOUNT.lower(), DAY0, 50.0, 7.0, region="brazilsouth"),  # storage
+    ]
+
+    found = account(shared, log(*[4000] * 97), charges, DAY0)
+
+    assert found.money(found.units) == pytest.approx(money)
+
+
+@pytest.mark.parametrize(
+    ("text", "column"), [(FOCUS, "RegionId"), (CLASSIC, "ResourceLocation"), (CLASSIC, "resourceLocation")]
+)
+def test_the_region_of_a_charge_is_read_where_the_export_has_it(text, column):
+    head, *rows = text.splitlines()
+    told = "\n".join([f"{head},{column}", *(f"{row},West Europe" for row in rows)])
+
+    assert [each.region for each in read_export("a.csv", text.encode(), WANTED, None)] == [""] * 3
+    assert [each.region for each in read_export("a.csv", told.encode(), WANTED, None)] == ["westeurope"] * 3
+
+
+def test_a_charge_is_the_same_after_a_task_has_read_it():
+    head, *rows = CLASSIC.splitlines()
+    data = "\n".join([f"{head},ResourceLocation", *(f"{row},East US" for row in rows)]).encode()
+    files = pa.RecordBatch.from_pylist([{"path": "a.csv", "content": data}])
+    [made] = charges_in([files], WANTED, None)
+
+    assert [Charge(**row) for row in made.to_pylist()] == read_export("a.csv", data, WANTED, None)
 
 
 def test_charges_without_a_resource_are_of_no_target_not_even_of_one_whose_resource_nobody_says():
