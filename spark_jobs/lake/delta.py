@@ -34,6 +34,15 @@ def replace(folder: Path, rows: Path, partition_by: Sequence[str], only: Collect
     )
 
 
+def make(folder: Path, rows: Path) -> None:
+    """Commits the rows of the Parquet files in `rows` as a new table; where there is one, it stays as it is."""
+    try:
+        write_deltalake(folder, dataset.dataset(rows, format="parquet").scanner().to_reader(), mode="ignore")
+    except DeltaError:
+        if not DeltaTable.is_deltatable(str(folder)):  # nobody else made it meanwhile
+            raise
+
+
 def merge(folder: Path, rows: Path, keys: Sequence[str]) -> None:
     """Commits the rows of the Parquet files in `rows` into the table: those whose keys it has replace its own where they
     differ, others are added; where none is new there is no commit. Raises JobError where they do not fit the table.

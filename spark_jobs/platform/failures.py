@@ -1,4 +1,4 @@
-"""What was raised in one of Spark's other processes, out of Spark's stack traces."""
+"""What Spark says of a failure: what was raised in one of its other processes, out of its stack traces, and what it means."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark.errors import AnalysisException
+
 from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 
 _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
 _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$")
-_SPARKS_OWN = {"PythonException", "SparkException", "Py4JJavaError", "PySparkException"}
+_SPARKS_OWN = {
+    *("PythonException", "SparkException", "PySparkException", "StreamingQueryException"),
+    *("Py4JException", "Py4JJavaError", "Py4JError"),
+}
 
 
 @contextmanager
@@ -43,3 +48,18 @@ def reason_of(error: BaseException) -> str:
         return f"{told[-1][1]}: {told[-1][2]}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def first_line(error: Exception) -> str:
+    """The first line that says something: py4j's own says only that there was an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+
+
+def is_absence(error: Exception) -> bool:
+    """Whether Spark says that nothing is at the path."""
+    if not isinstance(error, AnalysisException):
+        return False
+    # What Spark 4 calls a condition, 3.5 knows as an error class.
+    named = getattr(error, "getCondition", None) or error.getErrorClass
+    return bool(named() == "PATH_NOT_FOUND")

@@ -25,6 +25,7 @@ from spark_jobs.errors import InputError, JobError
 from spark_jobs.lake import tables
 from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
+from spark_jobs.platform.failures import first_line, is_absence
 from spark_jobs.platform.rows import collected
 
 JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:..."}
@@ -36,7 +37,6 @@ FORMATS = ("parquet", *VERSIONED)
 _Value = TypeVar("_Value")
 
 _NOWHERE = "tidemark-no-such-file"
-_ABSENT = "PATH_NOT_FOUND"
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")  # what Hadoop says
 
 
@@ -70,11 +70,11 @@ def qualified(spark: SparkSession, path: str) -> str:
         _ = spark.read.text(f"{path.rstrip('/')}/{_NOWHERE}").schema
     except AnalysisException as error:
         told = (error.getMessageParameters() or {}).get("path", "")
-        if error.getCondition() == _ABSENT and told.endswith(_NOWHERE):
+        if is_absence(error) and told.endswith(_NOWHERE):
             return told.removesuffix(_NOWHERE).rstrip("/") or "/"
-        raise InputError(f"Spark cannot look at '{path}': {_line(error)}") from error
+        raise InputError(f"Spark cannot look at '{path}': {first_line(error)}") from error
     except SPARK_ERRORS as error:
-        raise InputError(f"Spark cannot look at '{path}': {_line(error)}") from error
+        raise InputError(f"Spark cannot look at '{path}': {first_line(error)}") from error
     raise InputError(f"'{path}/{_NOWHERE}' exists; give another folder")
 
 
@@ -96,12 +96,6 @@ def local_folder(spark: SparkSession, path: str) -> Path | None:
         return None
     scheme, colon, rest = qualified(spark, path).partition(":")
     return Path("/" + rest.lstrip("/")) if colon and scheme == "file" else None
-
-
-def _line(error: Exception) -> str:
-    """The first line that says something: py4j's own says only that there was an error."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith("An error occurred while calling")), "")
 
 
 # -- texts
@@ -127,9 +121,9 @@ def read_lines(spark: SparkSession, path: str, kind: type[_Value], *, what: str,
             found = collected(spark.read.option("recursiveFileLookup", "true").text(path))
             lines = [row.value for row in found]
     except SPARK_ERRORS as error:
-        if isinstance(error, AnalysisException) and error.getCondition() == _ABSENT:
+        if is_absence(error):
             return []
-        raise JobError(f"{path} cannot be read: {_line(error)}") from error
+        raise JobError(f"{path} cannot be read: {first_line(error)}") from error
     try:
         return [msgspec.json.decode(line, type=kind) for line in lines]
     except msgspec.DecodeError as error:
@@ -200,7 +194,7 @@ def read_table(
             return tables.read_table(spark, given)
         return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
     except AnalysisException as error:
-        raise InputError(f"{', '.join(given)}: no finished {fmt} table: {_line(error)}") from error
+        raise InputError(f"{', '.join(given)}: no finished {fmt} table: {first_line(error)}") from error
 
 
 def read_parquet_or_delta(spark: SparkSession, path: str) -> DataFrame:
@@ -218,10 +212,9 @@ def _has(spark: SparkSession, path: str, name: str) -> bool:
     try:
         _ = spark.read.text(f"{path.rstrip('/')}/{name}").schema
     except SPARK_ERRORS as error:
-        absent = isinstance(error, AnalysisException) and error.getCondition() == _ABSENT
-        if absent or is_pythons(spark, path):
+        if is_absence(error) or is_pythons(spark, path):
             return False
-        raise JobError(f"Spark cannot look at {path}: {_line(error)}") from error
+        raise JobError(f"Spark cannot look at {path}: {first_line(error)}") from error
     return True
 
 
@@ -240,7 +233,9 @@ def newest_version(spark: SparkSession, path: str, fmt: str) -> int:
     if not has_source(spark, fmt):
         return int(_package(fmt).newest(_own_folder(spark, path, fmt)))
     if fmt == "delta":
-        [row] = collected(spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").select("version"))
+        # Delta takes a relative path for the name of a table.
+        place = qualified(spark, path)
+        [row] = collected(spark.sql(f"DESCRIBE HISTORY delta.`{place}` LIMIT 1").select("version"))
     else:
         refs = spark.read.table(f"{_iceberg_name(spark, path)}.refs").where("name = 'main'")
         [row] = collected(refs.select("snapshot_id"))
@@ -287,12 +282,11 @@ def merge_rows(frame: DataFrame, table: str, keys: Sequence[str]) -> None:
                 raise InputError(
                     f"{table} holds a table of Iceberg, which is merged into by its name in a catalog"
                 )
-            write_table(frame, table, fmt="delta")
-            return
+            # Empty at first: another run may make it at the same time, and neither may lose its rows.
+            _make_delta(frame.limit(0), table)
         if not has_source(spark, "delta"):
             folder = _own_folder(spark, table, "delta")
-            # Others may merge into the table meanwhile: these rows are this run's alone.
-            with _staged(frame, folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")) as rows:
+            with _staged(frame, _unshared(folder)) as rows:
                 _package("delta").merge(folder, rows, keys)
             return
         name = f"delta.`{qualified(spark, table)}`"
@@ -308,7 +302,23 @@ def merge_rows(frame: DataFrame, table: str, keys: Sequence[str]) -> None:
     try:
         spark.sql(command, rows=frame)
     except SPARK_ERRORS as error:
-        raise JobError(f"Spark cannot merge into {table}: {_line(error)}") from error
+        raise JobError(f"Spark cannot merge into {table}: {first_line(error)}") from error
+
+
+def _make_delta(frame: DataFrame, path: str) -> None:
+    """Makes the frame the table, unless there is one."""
+    spark = frame.sparkSession
+    if has_source(spark, "delta"):
+        frame.write.format("delta").mode("ignore").save(path)
+        return
+    folder = _own_folder(spark, path, "delta")
+    with _staged(frame, _unshared(folder)) as rows:
+        _package("delta").make(folder, rows)
+
+
+def _unshared(folder: Path) -> Path:
+    """A name for rows that are this run's alone: others may merge into the table meanwhile."""
+    return folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
 
 
 def _write_delta(

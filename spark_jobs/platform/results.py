@@ -59,7 +59,10 @@ def _frame(
     paths = sorted({f"{folder}/{part.path}" for part in parts.values()})
     version = max((part.version for part in parts.values() if part.version is not None), default=None)
     frame = output.read_table(spark, paths, fmt, version=version, schema=schema)
-    return frame if WHOLE in parts else frame.drop("day")
+    if WHOLE in parts:
+        return frame
+    # One table may have days that no run has left out of it yet.
+    return (frame.where(F.col("day").isin([*parts])) if fmt in output.VERSIONED else frame).drop("day")
 
 
 @dataclass(frozen=True)
@@ -151,15 +154,16 @@ class Results:
         kept = self.kept(name)
         changed = self.changed(name, sources)
         parts = {each: kept[each] for each in sources if each not in changed}
-        if not changed:
+        fmt = self.new.format
+        gone = sorted(kept.keys() - sources.keys()) if fmt in output.VERSIONED else []
+        if not changed and not gone:
             self.new.tables[name] = parts
             return
         self.schemas[name] = frame.schema
         rows = frame.withColumn("day", day).where(F.col("day").isin(changed))
-        fmt = self.new.format
         if fmt in output.VERSIONED:  # one table, whose log keeps what stays; the day is a column of it
             path = f"{name}-by-day"
-            only = changed if kept else None
+            only = [*changed, *gone] if kept else None
             output.write_table(rows, f"{self.folder}/{path}", fmt=fmt, partition_by=["day"], only=only)
             version = output.newest_version(self.spark, f"{self.folder}/{path}", fmt)
             parts = {each: Part(path, version, source) for each, source in sources.items()}

@@ -51,7 +51,9 @@ def metrics() -> Dataset:
         tables=("gauges",),
         keys=("target", "metric", "at"),
         prepare=lambda frame: frame.select("target", "metric", "at", "value"),
-        valid=F.coalesce(F.abs("value") < F.lit(float("inf")), F.expr("false")),  # not null, NaN or infinite
+        valid=F.coalesce(F.abs("value") < F.lit(float("inf")), F.expr("false"))  # not null, NaN or infinite
+        & F.col("target").isNotNull()
+        & F.col("metric").isNotNull(),
         states=lambda records, _since, _until: {
             "gauges": gauge_states(transforms.samples_of_metrics(records))
         },

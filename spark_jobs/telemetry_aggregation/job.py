@@ -21,6 +21,7 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.option_values import moment, price_of, seconds
+from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.manifest import nothing_new
 from spark_jobs.platform.output import check_folder, check_format
@@ -204,9 +205,8 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
             aside=settings.output,
         )
         writer = stream(spark, dataset.name, settings.inputs).writeStream.foreachBatch(taken.step)
-        offsets = f"{settings.checkpoint}/offsets/{dataset.name}"
-        writer = writer.option("checkpointLocation", offsets).trigger(availableNow=True)
-        queries.append(writer.queryName(dataset.name).start())
+        writer = writer.option("checkpointLocation", f"{settings.checkpoint}/offsets/{dataset.name}")
+        queries.append(writer.trigger(availableNow=True).queryName(dataset.name).start())
     return queries
 
 
@@ -216,10 +216,10 @@ def _finish(queries: Sequence[StreamingQuery]) -> None:
         for query in queries:
             query.awaitTermination()
     except StreamingQueryException as error:
-        first = str(error).strip().splitlines()[0]
-        raise JobError(
-            f"the stream of {query.name} failed, the next run goes on from its checkpoint: {first}"
-        ) from error
+        reason = reason_of(error)
+        ours = reason.startswith(("InputError: ", "JobError: "))
+        then = "" if ours else ", the next run goes on from its checkpoint"  # ours say what to do
+        raise JobError(f"the stream of {query.name} failed{then}: {reason}") from error
     finally:
         for query in queries:
             query.stop()

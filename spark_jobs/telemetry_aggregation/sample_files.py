@@ -92,8 +92,9 @@ def read_samples(
     states: dict[str, DataFrame] = {}
     if made is None:
         frame = read(spark, "metrics", inputs) if frame is None else frame
-        until_limit = limit if until is None else min(until, limit)
-        found = gauge_states(samples_of_metrics(between(frame, "at", since, until_limit)), distinct=True)
+        # A sample without a time is in no bounds; where none were asked for, it counts as invalid.
+        asked = between(frame, "at", since, until).where(F.col("at").isNull() | (F.col("at") < F.lit(limit)))
+        found = gauge_states(samples_of_metrics(asked), distinct=True)
         states["gauges"] = used.enter_context(cached(found))
         ahead = between(frame, "at", max(since or limit, limit), until).count()
         sums = (F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))

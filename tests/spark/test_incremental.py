@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.reports.report import Report
-from spark_jobs.schemas import DECISIONS
+from spark_jobs.schemas import DECISIONS, METRICS
 from spark_jobs.telemetry_aggregation import incremental as module
 from spark_jobs.telemetry_aggregation import job
-from spark_jobs.telemetry_aggregation.datasets import decisions
+from spark_jobs.telemetry_aggregation.datasets import decisions, metrics
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
@@ -218,3 +218,20 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_piece
     )
     assert len(days) == 3
     assert all(row.cost for row in days)
+
+
+def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, tmp_path) -> None:
+    rows = [
+        ("plan", "backlog", START, 1.0),
+        (None, "backlog", START + timedelta(days=1), 1.0),
+        ("plan", None, START + timedelta(days=1), 1.0),
+        ("plan", "backlog", None, 1.0),
+    ]
+    taken = Incremental(
+        metrics(), str(tmp_path / "state"), late=0, latest=lambda: 1 << 60, aside=str(tmp_path / "out")
+    )
+
+    taken.step(spark.createDataFrame(rows, METRICS), 0)
+
+    mark = latest_mark(spark, str(tmp_path / "state"), metrics())
+    assert (mark.invalid, mark.newest) == (3, round(START.timestamp()) * MICROS)

@@ -9,7 +9,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.platform import output
 from spark_jobs.platform.output import (
+    is_delta,
     local_folder,
     merge_rows,
     newest_version,
@@ -92,6 +94,25 @@ def test_rows_are_merged_by_their_keys_into_a_table_that_has_others_and_more_col
         merge_rows(new.withColumnRenamed("value", "other"), path, ["id", "window"])
     with pytest.raises(JobError, match=r"Spark cannot merge into no_catalog\.no\.table: "):
         merge_rows(new, "no_catalog.no.table", ["id"])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["table"]
+
+
+def test_of_two_runs_that_make_a_table_at_once_neither_loses_its_rows(
+    spark, rows, tmp_path, monkeypatch
+) -> None:
+    path = str(tmp_path / "table")
+    first = rows.where("id = 1")
+
+    def and_then_another_made_it(session, place):
+        found = is_delta(session, place)
+        if not found:
+            write_table(first, path, fmt="delta")
+        return found
+
+    monkeypatch.setattr(output, "is_delta", and_then_another_made_it)
+    merge_rows(rows.where("id = 2"), path, ["id"])
+
+    assert found(read_table(spark, path, "delta")) == [(1, "a"), (2, "b")]
     assert [entry.name for entry in tmp_path.iterdir()] == ["table"]
 
 

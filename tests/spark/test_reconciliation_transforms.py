@@ -3,7 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
@@ -82,7 +82,7 @@ class World:
             row = (partition, number, at, file, None, None, "json")
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
-            before = timedelta(days=30 * (number % 7 == 3))  # of a hub of the same name that was deleted
+            before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
             self.letters.append((partition, number, at - before, "json", at))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
@@ -176,8 +176,7 @@ class World:
                 (one[1] + 1, other[1] - 1, "within a file" if one[3] == other[3] else "between files")
                 for one, other in pairwise(rows)
             ]
-            if partition in self.marks:
-                spans.append((self.marks[partition].sequence_number + 1, rows[0][1] - 1, "expired"))
+            spans += self._expired(partition, rows[0][1])
             for first, last, kind in spans:
                 if first <= last:
                     settled = sum((partition, number) in known for number in range(first, last + 1))
@@ -185,6 +184,15 @@ class World:
                         (partition, first, last, last - first + 1, settled, kind, settled < last - first + 1)
                     )
         return found
+
+    def _expired(self, partition, begin):
+        """Runs of numbers before `begin` that are not checked."""
+        numbers = [number for number in range(begin) if not self._checked(partition, number)]
+        if partition not in self.marks:
+            return
+        for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
+            own = [number for _, number in run]
+            yield own[0], own[-1], "expired"
 
 
 def outcome(frame):
@@ -230,8 +238,7 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
         if documents > 1 or (documents and letters)
     }
 
-    marks = {partition: mark.sequence_number for partition, mark in world.marks.items()}
-    missing = gaps(holes(events, marks), known)
+    missing = gaps(holes(events, runs), known)
     assert {
         (
             row["partition"],
@@ -265,7 +272,7 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
     letters = spark.createDataFrame([("0", 7, T0, "json", T0)], LETTERS)
     nothing = told(spark.createDataFrame([], DOCUMENT_KEYS))
-    missing = gaps(holes(events, {}), positions(nothing, letters)).persist()
+    missing = gaps(holes(events, []), positions(nothing, letters)).persist()
     missing.explain()
     plan = capsys.readouterr().out
 
@@ -274,6 +281,25 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     windows = [line for line in plan.splitlines() if "Window [" in line]
     assert [("bucket" in line.partition("], [")[2]) for line in windows] == [True] * len(windows)
     missing.unpersist()
+
+
+def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
+    rows = [(partition, number, T0, "f", None, None, None) for partition in "012" for number in (500, 501)]
+    events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
+    letters = spark.createDataFrame([("0", 101, T0, "json", T0)], LETTERS)
+    marks = {
+        "0": Checkpoint("0", 100, "", ((102, 499),)),
+        "1": Checkpoint("1", 490, "", ((493, 494), (498, 700))),
+        "2": Checkpoint("2", 490, "", ((491, 499),)),
+    }
+    known = positions(told(spark.createDataFrame([], DOCUMENT_KEYS)), letters)
+    found = gaps(holes(events, settled_runs(marks)), known).collect()
+
+    assert {(row["partition"], row["first"], row["last"], row["settled"], row["kind"]) for row in found} == {
+        ("0", 101, 101, 1, "expired"),
+        ("1", 491, 492, 0, "expired"),
+        ("1", 495, 497, 0, "expired"),
+    }
 
 
 def test_hours_are_summed_to_the_columns_of_the_page(spark):
@@ -312,7 +338,7 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
     assert found.collect() == []
     assert by_hour(found).collect() == []
     assert by_hour(found).columns == BY_HOUR.fieldNames()
-    missing = gaps(holes(events, {}), known)
+    missing = gaps(holes(events, []), known)
     assert (missing.columns, missing.collect()) == (GAPS.fieldNames(), [])
 
 

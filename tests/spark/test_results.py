@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
@@ -121,6 +122,28 @@ def test_a_day_that_only_a_killed_run_changed_is_not_taken_over(spark, tmp_path,
 
     found = {(row.run, row.id) for row in result_table(spark, folder, "one").collect()}
     assert found == ({(3, 0), (1, 1)} if fmt == "parquet" else {(3, 0), (3, 1)})
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "delta", "iceberg"])
+@pytest.mark.timeout(300)
+def test_a_day_that_a_run_has_no_more_is_in_no_table_of_it(spark, tmp_path, fmt) -> None:
+    folder = str(tmp_path / "out")
+    day = F.concat(F.lit("2026-11-2"), "id")
+    for sources in (
+        {"2026-11-20": "one", "2026-11-21": "one"},
+        {"2026-11-21": "two"},  # the other day is new
+        {"2026-11-20": "one", "2026-11-21": "two"},
+        {"2026-11-21": "two"},  # nothing but that a day is gone
+    ):
+        results = Results.begin(spark, folder, job="test", fmt=fmt)
+        results.write_days("one", frame(spark, 1).drop("day"), day, sources)
+        results.publish()
+
+        found = {row.id for row in result_table(spark, folder, "one").collect()}
+        assert found == {int(each[-1]) for each in sources}
+        if fmt == "delta":  # what others see, who know nothing of runs
+            ids = {row["id"] for row in DeltaTable(f"{folder}/one-by-day").to_pyarrow_table().to_pylist()}
+            assert ids == found
 
 
 def test_a_table_may_be_whole_in_one_run_and_by_day_in_the_next_which_writes_only_days_that_changed(

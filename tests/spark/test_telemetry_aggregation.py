@@ -33,7 +33,12 @@ from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
-from spark_jobs.telemetry_aggregation.sample_files import gauges_of_files, made_of_files, plain_row_groups
+from spark_jobs.telemetry_aggregation.sample_files import (
+    gauges_of_files,
+    made_of_files,
+    plain_row_groups,
+    read_samples,
+)
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
@@ -415,3 +420,15 @@ def test_of_a_delta_table_of_samples_only_what_is_live_is_aggregated(spark, tmp_
                 inputs=Inputs(metrics=path), output=str(tmp_path / "o"), checkpoint=str(tmp_path / "c")
             ),
         )
+
+
+def test_a_sample_without_a_time_is_invalid_where_spark_reads_it_too(spark, tmp_path) -> None:
+    path = str(tmp_path / "in")
+    rows = [("plan", "backlog", START, 1.0), ("plan", "backlog", None, 1.0)]
+    spark.createDataFrame(rows, METRICS).write.parquet(path)
+
+    with ExitStack() as used:
+        latest = START + timedelta(days=1)
+        _, _, counts = read_samples(spark, Inputs(metrics=path), None, used, None, None, latest)
+
+    assert counts == (2, 0, 0, 0, 1)  # read, duplicates, late, ahead, invalid
