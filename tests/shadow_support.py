@@ -51,12 +51,22 @@ def shadowed(*rules: RuleSpec, live: tuple[RuleSpec, ...] = (THRESHOLD,), **chan
 
 
 class Target:
-    """A target on paper itself: every step one report, one decision, its effect, and messages served."""
+    """A target on paper itself: every step one report, one decision, its effect, and messages served.
+
+    Instances serve `start_up` seconds after they were asked for, and are called ready after `called`, which is then, too, where it is None.
+    """
 
     def __init__(
-        self, made: Policy, *, current: int = 4, rate: Callable[[float], float] | float = 20.0
+        self,
+        made: Policy,
+        *,
+        current: int = 4,
+        rate: Callable[[float], float] | float = 20.0,
+        start_up: float = START_UP,
+        called: float | None = None,
     ) -> None:
         self.policy, self.current = made, current
+        self.start_up, self.called = start_up, start_up if called is None else called
         self.rate = rate if callable(rate) else lambda _: rate
         self.controls = NO_CONTROLS
         self.now = NOW
@@ -73,13 +83,14 @@ class Target:
         came = self.rate(self.now) * STEP
         served = min(self.waiting + came, self.ready * SERVICE * STEP)
         self.waiting += came - served
-        self.ready, _ = serving(self.starts, self.current, self.now, START_UP)
+        self.ready, _ = serving(self.starts, self.current, self.now, self.start_up)
         busy = HELD * self.ready if self.waiting else HELD / SERVICE * served / STEP
         values = {"backlog": self.waiting + busy, "incoming": came, "outgoing": served}
         samples = tuple(
             MetricSample(name, self.now, value) for name, value in values.items() if name not in self.lost
         )
-        capacity = Capacity(self.current, self.now, ready=self.ready)
+        called, _ = serving(self.starts, self.current, self.now, self.called)
+        capacity = Capacity(self.current, self.now, ready=called)
         self.decide(MetricsReport("plan", self.now, samples, (), capacity))
 
     def decide(self, report: MetricsReport) -> None:

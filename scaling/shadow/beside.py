@@ -216,12 +216,14 @@ class _OnPaper:
         start_up = imagined.start_up_of(self.queue, shadow.known)
         shadow.starts = settled(shadow.starts, self.now, start_up)
         shadow.ready, _ = serving(shadow.starts, total, self.now, start_up)
+        called_after = imagined.called_ready_of(self.queue, shadow.known)
+        called, _ = serving(shadow.starts, total, self.now, called_after)
         capacity = Capacity(
             total,
             self.now,
             floor=self.capacity.floor,
             ceiling=self.capacity.ceiling,
-            ready=None if self.capacity.ready is None else shadow.ready,
+            ready=None if self.capacity.ready is None else called,
             step=self.capacity.step,
             allowed=self.capacity.allowed,
         )

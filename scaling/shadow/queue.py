@@ -93,8 +93,16 @@ def start_up_of(queue: QueueSpec | None, known: bytes) -> float:
     """Seconds from asked-for to serving."""
     if queue is not None and queue.start_up is not None:
         return queue.start_up
-    learned = memory.decode(known)
-    return (learned.learned.start_up if learned is not None else 0.0) or instances.FIRST_START_UP
+    found = memory.decode(known)
+    if queue is None or found is None:
+        return instances.FIRST_START_UP
+    return learning.start_up_of(found, watcher(queue).objective)
+
+
+def called_ready_of(queue: QueueSpec | None, known: bytes) -> float:
+    """Seconds until the platform calls an instance ready. A rule that learns adds what it then takes to warm up itself."""
+    found = memory.decode(known) if queue is not None and queue.start_up is None else None
+    return start_up_of(queue, known) if found is None else found.learned.start_up
 
 
 def service_rate_of(queue: QueueSpec, known: memory.Memory | None) -> float | None:

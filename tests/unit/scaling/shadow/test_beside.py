@@ -26,19 +26,25 @@ from scaling.model import (
     Verdict,
 )
 from scaling.rules.service_level import memory as service_level
+from scaling.rules.service_level.instances import FIRST_START_UP
 from scaling.shadow import memory
 from scaling.shadow.beside import decided_beside
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
-from scaling.shadow.queue import APART, on_paper, watcher
+from scaling.shadow.queue import APART, called_ready_of, on_paper, start_up_of, watcher
 from scaling.window import Window
 from tests.runner_support import NOW, THRESHOLD, changed
-from tests.shadow_support import HELD, QUEUE, SERVICE, SERVICE_LEVEL, STEP, Target, fixed, shadowed
+from tests.service_level_support import learned as learned_of
+from tests.shadow_support import HELD, QUEUE, SERVICE, SERVICE_LEVEL, START_UP, STEP, Target, fixed, shadowed
 
 HOUR, DAY = 240, 5_760  # steps
 
 
 def waves(at: float) -> float:
     return 40.0 + 25.0 * sin(2 * pi * at / 7200.0)
+
+
+def bursts(at: float) -> float:
+    return 100.0 if at % 2400.0 < 600.0 else 25.0
 
 
 def promoted(target: Target, *, on: bool = True) -> Controls:
@@ -205,6 +211,44 @@ def test_instances_on_paper_serve_a_start_up_time_after_they_were_asked_for():
     assert target.shadow.ready == 4
     target.step()
     assert target.shadow.ready == 9
+
+
+def test_the_time_to_serve_is_with_the_warm_up_and_the_time_to_be_called_ready_without_it():
+    learned = service_level.Learned(start_up=30.0, start_up_seen=5, warm_up=60.0, warm_up_seen=3)
+    known = service_level.encode(structs.replace(learned_of([20.0] * 3), learned=learned))
+    told = structs.replace(QUEUE, start_up=None)
+
+    assert (start_up_of(told, known), called_ready_of(told, known)) == (90.0, 30.0)
+    assert (start_up_of(QUEUE, known), called_ready_of(QUEUE, known)) == (START_UP, START_UP)
+    assert start_up_of(told, b"") == FIRST_START_UP
+
+
+def test_rules_that_decide_alike_are_as_late_where_instances_called_ready_have_yet_to_warm_up():
+    made = shadowed(THRESHOLD, queue=structs.replace(QUEUE, start_up=None))
+    target = Target(made, rate=bursts, start_up=90.0, called=15.0)
+    target.steps(2 * HOUR)  # by then it is known how long they take
+    begun = target.shadow.tally
+
+    target.steps(4 * HOUR)
+
+    tally = target.shadow.tally
+    live, paper = tally.live_late - begun.live_late, tally.paper_late - begun.paper_late
+    assert live > 0.0
+    assert paper == pytest.approx(live, rel=0.05)
+
+
+def test_a_rule_on_paper_that_learns_counts_on_instances_from_when_they_serve_there():
+    made = shadowed(SERVICE_LEVEL, live=(SERVICE_LEVEL,), queue=structs.replace(QUEUE, start_up=None))
+    target = Target(made, rate=bursts, start_up=90.0, called=15.0)
+    target.steps(2 * HOUR)
+
+    starting = 0
+    for _ in range(2 * HOUR):
+        target.step()
+        shadow = target.shadow
+        starting += shadow.ready < shadow.capacity
+        assert service_level.decode(shadow.memories["service_level"]).serving == shadow.ready
+    assert starting > 20
 
 
 def test_the_bounds_paces_and_cooldowns_on_paper_are_the_shadows_own():
