@@ -19,7 +19,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Struct
 
-from scaling.advice.field import OFTEN, OFTENER, TODAY, Entry, Target
+from scaling.advice.field import OFTENER, TODAY, Entry, Target
 from scaling.advice.load import Load, by_second
 from scaling.advice.waits import Series, series_of, waits_of
 from scaling.advice.world import Run, Sight
@@ -104,18 +104,10 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
     lowest = min(row.score for row in asked)
     knee = min((row for row in asked if row.score <= lowest + WORTH), key=lambda row: _far(row, target))
     today = next((row for row in rows if row.policy == TODAY), None)
-    oftener = next((row for row in rows if row.policy == OFTENER), None)
-    best = min(each.score for each in (knee, today) if each is not None)
-    hint = ""
-    if oftener is not None and oftener.score < best - WORTH:
-        told = _less(oftener, knee)
-        hint = (
-            f". Looked at every {OFTEN:g} s (the setting COLLECT_SCHEDULE) it would be better still: {told}"
-        )
     if today is not None and today.score <= knee.score + WORTH:
         better = "as good as" if today.score >= knee.score - WORTH else "better than"
         why = f"{TODAY} is {better} {knee.policy} on this load: stay with it"
-        return Choice(knee.policy, TODAY, why + hint)
+        return Choice(knee.policy, TODAY, why + _hint(rows, today))
     why = f"the knee of the curve is {knee.policy}"
     if today is not None:
         why += f", better than {TODAY}: {_less(knee, today)}"
@@ -124,7 +116,15 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
             f". It is late with {100 * knee.late:.2g} % of {100 * target.late:.3g} % allowed: "
             "bursts within the start-up time are met by a minimum or a schedule only, a load beyond the maximum by a higher one"
         )
-    return Choice(knee.policy, knee.policy, why + hint)
+    return Choice(knee.policy, knee.policy, why + _hint(rows, knee))
+
+
+def _hint(rows: Sequence[Row], taken: Row) -> str:
+    """That looking more often would be better than what is taken; nothing where it would not."""
+    oftener = next((row for row in rows if row.policy == OFTENER), None)
+    if oftener is None or oftener.score >= taken.score - WORTH:
+        return ""
+    return f". {oftener.policy} (the setting COLLECT_SCHEDULE) would be better still: {_less(oftener, taken)}"
 
 
 def _far(row: Row, target: Target) -> tuple[float, float]:

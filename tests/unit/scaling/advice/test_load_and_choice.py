@@ -159,6 +159,17 @@ def test_that_nothing_keeps_the_objective_is_told_and_that_looking_more_often_wo
     assert "COLLECT_SCHEDULE" not in choose(target(), [late, row(OFTENER, 100.0, 0.05)]).why
 
 
+def test_what_looking_more_often_would_bring_is_told_of_what_is_taken():
+    asked, often = row("asked", 100.0, 0.001, (60.0, 0.01)), row(OFTENER, 85.0, 0.001)
+
+    found = choose(target(), [row(TODAY, 90.0, 0.001), asked, often])
+
+    assert found.taken == TODAY
+    hint = f"{OFTENER} (the setting COLLECT_SCHEDULE) would be better still"
+    assert f"stay with it. {hint}: 5.56 % fewer" in found.why
+    assert "better still: 15 % fewer" in choose(target(), [row(TODAY, 130.0, 0.001), asked, often]).why
+
+
 def test_the_frontier_has_those_that_none_beats_in_both():
     rows = [row("a", 1.0, 0.5), row("b", 2.0, 0.6), row("c", 3.0, 0.1), row("d", 3.0, 0.2)]
 
