@@ -138,19 +138,23 @@ def _day(value: Any, where: str) -> int:
 # -- which files of an export count ------------------------------------------------------------------------
 
 _PERIOD = re.compile(r"^(?P<period>(?:.*/)?\d{8}-\d{8})/(?P<run>[^/]+)/")
+_RUN_TIME = re.compile(r"20\d{10}")
 
 
 def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
     """Of files with their times, those that count. An export of the month to date writes all of the month again in each run,
-    in a folder of its own below that of the period (20261101-20261130): the newest run of a period has all of it.
+    in a folder of its own below that of the period (20261101-20261130): the newest run of a period has all of it. Where
+    the folder is the run's time (202611161527), that counts, for a file that was copied may have another.
     """
     found = sorted(files)
-    newest: dict[str, tuple[float, str]] = {}
+    newest: dict[str, tuple[str, float, str]] = {}
     for path, at in found:
         if match := _PERIOD.match(path):
-            newest[match["period"]] = max(newest.get(match["period"], (0.0, "")), (at, match["run"]))
+            period, run = match["period"], match["run"]
+            told = run if _RUN_TIME.fullmatch(run) else ""
+            newest[period] = max(newest.get(period, ("", 0.0, "")), (told, at, run))
     return [
         path
         for path, _ in found
-        if (match := _PERIOD.match(path)) is None or newest[match["period"]][1] == match["run"]
+        if (match := _PERIOD.match(path)) is None or newest[match["period"]][2] == match["run"]
     ]

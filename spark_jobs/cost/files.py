@@ -6,10 +6,13 @@ import csv
 import gzip
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import Meta, Struct
 from pyarrow import parquet
 
 from scaling.log_entry import LogEntry
@@ -19,6 +22,18 @@ from spark_jobs.errors import InputError
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 
+MANIFEST = "manifest.json"
+
+
+class _Run(Struct, rename="camel"):
+    submitted_time: Annotated[datetime, Meta(tz=True)]
+
+
+class _Manifest(Struct, rename="camel"):
+    """What a run of an export says of itself, in its folder."""
+
+    run_info: _Run
+
 
 def export_files(path: Path) -> list[Path]:
     """The files that count. Raises InputError where there are none."""
@@ -27,7 +42,16 @@ def export_files(path: Path) -> list[Path]:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.name.endswith(ENDINGS)]
     if not files:
         raise InputError(f"--costs {path} is a folder without files that end in {' or '.join(ENDINGS)}")
-    return [Path(name) for name in newest_runs((str(file), file.stat().st_mtime) for file in files)]
+    return [Path(name) for name in newest_runs((str(file), _written(file)) for file in files)]
+
+
+def _written(file: Path) -> float:
+    """When its run was made: a file that was downloaded has the time of that, the manifest beside it does not."""
+    try:
+        manifest = msgspec.json.decode((file.parent / MANIFEST).read_bytes(), type=_Manifest)
+    except (OSError, msgspec.MsgspecError):
+        return file.stat().st_mtime
+    return manifest.run_info.submitted_time.timestamp()
 
 
 def read_export(

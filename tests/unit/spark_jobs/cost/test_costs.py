@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 
 import msgspec
 import pyarrow as pa
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from spark_jobs.cost.charges import Charge, billed_id, newest_runs
-from spark_jobs.cost.files import read_export
+from spark_jobs.cost.files import export_files, read_export
 from spark_jobs.cost.spans import Seen, Span, spans_of
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.cost.tasks import charges_in
@@ -108,6 +109,35 @@ def test_the_newest_run_counts_also_where_the_path_begins_with_the_period():
     files = [("20260101-20260131/aa/1.csv", 9.0), ("20260101-20260131/bb/1.csv", 5.0)]
 
     assert newest_runs(files) == ["20260101-20260131/aa/1.csv"]
+
+
+def test_a_folder_that_is_a_runs_time_tells_more_than_the_files_time_which_may_be_of_a_download():
+    old, new = "202601161527/5f/part.csv", "202601171527/0a/part.csv"
+    period = "costs/20260101-20260131"
+
+    assert newest_runs([(f"{period}/{old}", 9.0), (f"{period}/{new}", 5.0)]) == [f"{period}/{new}"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "counts"),
+    [
+        ('{"runInfo": {"runId": "bb", "submittedTime": "2026-01-1%dT15:27:00.2762451Z"}}', "bb"),
+        ('{"runInfo": {"submittedTime": "2026-01-1%dT15:27:00"}}', "aa"),  # of which zone?
+        ('{"runInfo": %d}', "aa"),
+        ("", "aa"),
+    ],
+)
+def test_the_manifest_of_a_run_tells_its_time_and_without_one_the_files_own_counts(
+    tmp_path, manifest, counts
+):
+    for day, run, at in ((6, "aa", 2_000_000_000), (7, "bb", 1_900_000_000)):
+        folder = tmp_path / "20260101-20260131" / run
+        folder.mkdir(parents=True)
+        (folder / "part.csv").touch()
+        os.utime(folder / "part.csv", (at, at))
+        (folder / "manifest.json").write_text(manifest % day if manifest else "")
+
+    assert [file.parent.name for file in export_files(tmp_path)] == [counts]
 
 
 def log(*capacities, every=900.0, shadow=None, start=START):
