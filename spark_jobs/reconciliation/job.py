@@ -17,6 +17,7 @@ from rich.console import Console
 from typer import Option
 
 from consumer.config import ConsumerConfig
+from consumer.model import Checkpoint
 from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
@@ -198,18 +199,17 @@ def _compare(
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-    runs = settled_runs(sides.marks or {})
+    marks = sides.marks or {}
+    runs = settled_runs(marks)
     status = judged(sides.events, sides.documents, sides.known, runs, sides.identity, due)
     results.write("events", with_ids(status, config))
     events = results.table("events")
-    # Of a part of the time the first event says nothing about what came before it.
-    marks = (
-        {} if settings.since else {name: each.sequence_number for name, each in (sides.marks or {}).items()}
-    )
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
     results.write("unsettled", unsettled.sortWithinPartitions(*_ORDER))
     results.write("duplicates", duplicates(events).sortWithinPartitions(*_ORDER))
-    missing = gaps(holes(sides.events, marks), sides.known, _widest(sides.ends, marks))
+    # Of a part of the time the first event says nothing about what came before it.
+    begins = {} if settings.since else marks
+    missing = gaps(holes(sides.events, settled_runs(begins)), sides.known, _widest(sides.ends, begins))
     results.write("gaps", missing.sortWithinPartitions("partition", "first"))
     results.write("hours", by_hour(events).sortWithinPartitions("partition", "hour"))
     return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
@@ -253,10 +253,11 @@ def _findings(
     )
 
 
-def _widest(ends: Sequence[Row], marks: Mapping[str, int]) -> int:
+def _widest(ends: Sequence[Row], marks: Mapping[str, Checkpoint]) -> int:
     """No gap has more numbers: those of a partition from what was settled, or the first event, to the last."""
+    settled = {partition: mark.sequence_number for partition, mark in marks.items()}
     return max(
-        (row["last"] - min(row["first"], marks.get(row["partition"], row["first"])) for row in ends),
+        (row["last"] - min(row["first"], settled.get(row["partition"], row["first"])) for row in ends),
         default=0,
     )
 

@@ -301,7 +301,7 @@ def _folder(files: Sequence[str]) -> str:
 def _gaps(report: Report, found: Findings) -> None:
     text = (
         "'Between files': whole capture files are missing, or were named more than --capture-lag after --to. 'Within a file': the hub itself does not have them. 'Expired': "
-        "between the checkpoint and the first event that is left. Numbers that are known from documents or dead "
+        "before the first event that is left, and not settled by the checkpoint. Numbers that are known from documents or dead "
         "letters are settled: only the events' capture is missing."
     )
     rows = [

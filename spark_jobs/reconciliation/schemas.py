@@ -48,7 +48,7 @@ class Gap(StrEnum):
     WITHIN_FILE = "within a file"
     """Inside one file, or in a hub read live: the hub itself does not have them (compaction, for one)."""
     EXPIRED = "expired"
-    """Between the checkpoint and the first event: gone by retention before they were consumed."""
+    """Before the first event, and not settled by the checkpoint: gone by retention before they were consumed."""
 
 
 EVENT_KEYS = row_schema("""

@@ -5,7 +5,7 @@ Frames are those of schemas.py. An event is (`partition`, `sequence_number`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -158,31 +158,55 @@ def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame
     return summed.select(*BY_HOUR.fieldNames())
 
 
-def holes(events: DataFrame, marks: Mapping[str, int]) -> DataFrame:
-    """Missing sequence numbers of `distinct_events`: GAPS, but for what is settled of them. `marks` are the last numbers that
-    were settled in a row, by partition; none without checkpoints. Within buckets, which a task looks at by itself, and
-    at their edges, of which there are few.
+def unsettled_stretches(runs: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int | None]]]:
+    """By partition, first and last of the numbers between the `runs` that checkpoints call settled, and from the last run on."""
+    found: dict[str, list[tuple[int, int | None]]] = {}
+    for partition, first, last in sorted(runs):
+        own = found.setdefault(partition, [])
+        if own:
+            own[-1] = (own[-1][0], first - 1)
+        own.append((last + 1, None))
+    return found
+
+
+def holes(events: DataFrame, runs: Iterable[tuple[str, int, int]]) -> DataFrame:
+    """Missing sequence numbers of `distinct_events`: GAPS, but for what is settled of them. `runs` are what checkpoints call
+    settled, as for `judged`; none without checkpoints. Within buckets, which a task looks at by itself, and at their
+    edges, of which there are few.
     """
     holed = events.where("last - first >= events").select("partition", "rows")
     inside = holed.mapInArrow(buckets.steps, row_schema(buckets.STEPS))
-    mark = F.from_json(F.lit(msgspec.json.encode(marks).decode()), "map<string, bigint>")[F.col("partition")]
     order = Window.partitionBy("partition").orderBy("bucket")
     begin = F.lag("last").over(order)
+    between = F.array(F.struct((begin + 1).alias("first"), F.lit(None).cast("long").alias("last")))
     edges = events.select(
         "partition",
-        (F.coalesce(begin, mark) + 1).alias("first"),
-        (F.col("first") - 1).alias("last"),
+        F.when(begin.isNull(), _unsettled(runs)).otherwise(between).alias("open"),
+        (F.col("first") - 1).alias("end"),
         F.lag("last_file").over(order).alias("after_file"),
         F.col("first_file").alias("before_file"),
         F.lag("last_at").over(order).alias("enqueued_after"),
         F.col("first_at").alias("enqueued_before"),
         F.when(begin.isNull(), Gap.EXPIRED.value).alias("kind"),
-    ).where("first <= last")
+    )
+    bounds = {"first": F.col("open.first"), "last": F.least("open.last", "end")}
+    edges = edges.withColumn("open", F.explode("open")).withColumns(bounds)
+    edges = edges.where("first <= last").drop("open", "end")
     found = inside.unionByName(edges, allowMissingColumns=True)
     same_file = F.col("after_file").eqNullSafe(F.col("before_file"))
     kind = F.when(same_file, Gap.WITHIN_FILE.value).otherwise(Gap.BETWEEN_FILES.value)
     missing = F.col("last") - F.col("first") + 1
     return found.withColumns({"missing": missing, "kind": F.coalesce("kind", kind)})
+
+
+def _unsettled(runs: Iterable[tuple[str, int, int]]) -> Column:
+    """The row's own of `unsettled_stretches`; null where there is no checkpoint."""
+    stretches = {
+        partition: [{"first": first, "last": last} for first, last in own]
+        for partition, own in unsettled_stretches(runs).items()
+    }
+    told = F.lit(msgspec.json.encode(stretches).decode())
+    return F.from_json(told, "map<string, array<struct<first: bigint, last: bigint>>>")[F.col("partition")]
 
 
 def gaps(missing: DataFrame, known: DataFrame, widest: int | None = None) -> DataFrame:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.page import _grid
+from spark_jobs.reconciliation.transforms import unsettled_stretches
 
 T0 = datetime(2026, 11, 20, 10)  # noqa: DTZ001 - as Spark gives times of a UTC session
 
@@ -41,3 +42,10 @@ def test_the_heat_map_holds_every_event_however_many_hours_share_a_column(found)
     assert len(grid.begins) == grid.cells.shape[1] <= 97
     last = max(row["hour"] for row in rows)
     assert grid.begins[-1] <= last < grid.begins[-1] + timedelta(hours=grid.hours)
+
+
+def test_what_is_not_settled_lies_between_the_runs_and_behind_the_last_one():
+    marks = {"0": Checkpoint("0", 100, "", ((102, 499),)), "1": Checkpoint("1", -1, "")}
+
+    assert unsettled_stretches(settled_runs(marks)) == {"0": [(101, 101), (500, None)], "1": [(0, None)]}
+    assert unsettled_stretches([]) == {}
