@@ -78,11 +78,14 @@ class Shipped:
                 return self._learned(now, values, seen.total, ready)
             self._leave()
             self.recent.append((now, values))
+        return self._reported(now, values, seen.total, ready)
+
+    def _reported(self, now: float, values: Mapping[str, float], total: int, ready: int | None) -> int:
         samples = tuple(
-            MetricSample(name, now, self._shown(name, values[kind], seen.total))
+            MetricSample(name, now, self._shown(name, values[kind], total))
             for name, kind in self.reads.items()
         )
-        capacity = Capacity(seen.total, now, ready=ready)
+        capacity = Capacity(total, now, ready=ready)
         return self._decide(MetricsReport(self.policy.target, now, samples, (), capacity), now)
 
     def miss(self, seen: Seen) -> None:

@@ -294,10 +294,13 @@ class Run:
 
     def _late(self, first: int) -> float:
         """Late messages of those that arrived in the piece of the load that begins with second `first`."""
-        arrived = self.arrived
-        seconds = np.arange(first + 1, min(first + PIECE, self.length) + 1)
-        done = self.begun[np.minimum(seconds + self.model.wait, self.end)]
-        return float(np.clip(arrived[seconds] - np.maximum(done, arrived[seconds - 1]), 0.0, None).sum())
+        last, wait = min(first + PIECE, self.length), self.model.wait
+        arrived, in_time = self.arrived[first : last + 1], self.begun[first + 1 + wait : last + 1 + wait]
+        beyond = last - first - len(in_time)
+        if beyond:  # the wait is longer than the queue is served on for
+            in_time = np.append(in_time, np.full(beyond, self.begun[self.end]))
+        late = arrived[1:] - np.maximum(arrived[:-1], in_time)
+        return float(np.maximum(late, 0.0, out=late).sum())
 
 
 def _flaps(totals: Sequence[tuple[int, int]]) -> int:

@@ -102,42 +102,47 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
     # Written out: a year of minutes has half a million of these, and sum() rounds otherwise from Python 3.12 on.
     a, b, c, d, e = forecast.seen
     seen = (a / scale, b / scale, c / scale, d / scale, e / scale)
-    row0, row1, row2, row3, row4 = memory.spread
-    g0 = blended(row0, seen)
-    g1 = blended(row1, seen)
-    g2 = blended(row2, seen)
-    g3 = blended(row3, seen)
-    g4 = blended(row4, seen)
-    gains = (g0, g1, g2, g3, g4)
-    power = forgetting + blended(gains, seen)
+    gains, memory.spread = _lesson(memory.spread, seen, forgetting)
     missed = came / scale - blended(memory.blend, seen)
-    missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
+    missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR)
     a, b, c, d, e = memory.blend
-    memory.blend = [a + g0 * missed, b + g1 * missed, c + g2 * missed, d + g3 * missed, e + g4 * missed]
-    memory.spread = _less(memory.spread, gains, power, forgetting)
+    f, g, h, i, j = gains
+    memory.blend = [a + f * missed, b + g * missed, c + h * missed, d + i * missed, e + j * missed]
 
 
-def _less(
-    spread: list[list[float]], gains: Sequence[float], power: float, forgetting: float
-) -> list[list[float]]:
-    """The uncertainty of the weights after a lesson: symmetric as before, so fifteen numbers are worked out."""
-    row0, row1, row2, row3, row4 = spread
-    g0, g1, g2, g3, g4 = gains
-    s00 = (row0[0] - g0 * g0 / power) / forgetting
-    s01 = (row0[1] - g0 * g1 / power) / forgetting
-    s02 = (row0[2] - g0 * g2 / power) / forgetting
-    s03 = (row0[3] - g0 * g3 / power) / forgetting
-    s04 = (row0[4] - g0 * g4 / power) / forgetting
-    s11 = (row1[1] - g1 * g1 / power) / forgetting
-    s12 = (row1[2] - g1 * g2 / power) / forgetting
-    s13 = (row1[3] - g1 * g3 / power) / forgetting
-    s14 = (row1[4] - g1 * g4 / power) / forgetting
-    s22 = (row2[2] - g2 * g2 / power) / forgetting
-    s23 = (row2[3] - g2 * g3 / power) / forgetting
-    s24 = (row2[4] - g2 * g4 / power) / forgetting
-    s33 = (row3[3] - g3 * g3 / power) / forgetting
-    s34 = (row3[4] - g3 * g4 / power) / forgetting
-    s44 = (row4[4] - g4 * g4 / power) / forgetting
+def _lesson(
+    spread: list[list[float]], seen: tuple[float, ...], forgetting: float
+) -> tuple[tuple[float, ...], list[list[float]]]:
+    """What each weight learns of an error, and the uncertainty of the weights afterwards: symmetric as before, so fifteen
+    numbers are worked out.
+    """
+    a, b, c, d, e = seen
+    (s00, s01, s02, s03, s04), (_, s11, s12, s13, s14), (_, _, s22, s23, s24), row3, row4 = spread
+    s33, s34, s44 = row3[3], row3[4], row4[4]
+    g0 = s00 * a + s01 * b + s02 * c + s03 * d + s04 * e
+    g1 = s01 * a + s11 * b + s12 * c + s13 * d + s14 * e
+    g2 = s02 * a + s12 * b + s22 * c + s23 * d + s24 * e
+    g3 = s03 * a + s13 * b + s23 * c + s33 * d + s34 * e
+    g4 = s04 * a + s14 * b + s24 * c + s34 * d + s44 * e
+    power = forgetting + (g0 * a + g1 * b + g2 * c + g3 * d + g4 * e)
+    # Divided once: the interpreter has no fast way for it, as it has for the other three.
+    kept, by = 1.0 / forgetting, 1.0 / power
+    h0, h1, h2, h3, h4 = g0 * by, g1 * by, g2 * by, g3 * by, g4 * by
+    s00 = (s00 - h0 * g0) * kept
+    s01 = (s01 - h0 * g1) * kept
+    s02 = (s02 - h0 * g2) * kept
+    s03 = (s03 - h0 * g3) * kept
+    s04 = (s04 - h0 * g4) * kept
+    s11 = (s11 - h1 * g1) * kept
+    s12 = (s12 - h1 * g2) * kept
+    s13 = (s13 - h1 * g3) * kept
+    s14 = (s14 - h1 * g4) * kept
+    s22 = (s22 - h2 * g2) * kept
+    s23 = (s23 - h2 * g3) * kept
+    s24 = (s24 - h2 * g4) * kept
+    s33 = (s33 - h3 * g3) * kept
+    s34 = (s34 - h3 * g4) * kept
+    s44 = (s44 - h4 * g4) * kept
     trace = s00 + s11 + s22 + s33 + s44
     if trace > LARGEST_SPREAD:
         less = LARGEST_SPREAD / trace
@@ -145,13 +150,16 @@ def _less(
         s11, s12, s13, s14 = s11 * less, s12 * less, s13 * less, s14 * less
         s22, s23, s24 = s22 * less, s23 * less, s24 * less
         s33, s34, s44 = s33 * less, s34 * less, s44 * less
-    return [
-        [s00, s01, s02, s03, s04],
-        [s01, s11, s12, s13, s14],
-        [s02, s12, s22, s23, s24],
-        [s03, s13, s23, s33, s34],
-        [s04, s14, s24, s34, s44],
-    ]
+    return (
+        (h0, h1, h2, h3, h4),
+        [
+            [s00, s01, s02, s03, s04],
+            [s01, s11, s12, s13, s14],
+            [s02, s12, s22, s23, s24],
+            [s03, s13, s23, s33, s34],
+            [s04, s14, s24, s34, s44],
+        ],
+    )
 
 
 def expect(memory: Memory) -> float:

@@ -107,8 +107,7 @@ def start_up_of(memory: Memory, objective: Objective) -> float:
         return objective.start_up
     learned = memory.learned
     took = learned.start_up + instances.warm_up_of(learned)
-    # Asked for several times in each look: a call of max() takes longer than the comparison.
-    return took if took > instances.LEAST_START_UP else instances.LEAST_START_UP  # noqa: FURB136
+    return took if took > instances.LEAST_START_UP else instances.LEAST_START_UP
 
 
 def starts_of(memory: Memory, objective: Objective, start_up: float) -> Starts:
@@ -346,14 +345,11 @@ def arrived_at(memory: Memory, at: float) -> float:
     """The counter of arrivals at a past moment, between two marks by the straight line; before the first one
     nothing is known, which is less than any.
     """
-    marks = memory.marks
-    if at < marks[0][0]:
-        return -inf
-    for index in range(len(marks) - 1, -1, -1):
-        begin, count = marks[index]
+    end, later = memory.at, memory.arrived
+    for begin, count in reversed(memory.marks):
         if begin <= at:
-            end, later = marks[index + 1] if index + 1 < len(marks) else (memory.at, memory.arrived)
             return count if end <= begin else count + (later - count) * min((at - begin) / (end - begin), 1.0)
+        end, later = begin, count
     return -inf
 
 
@@ -364,10 +360,9 @@ def _mark(memory: Memory, now: float, wait: float) -> None:
     if marks and now - marks[-1][0] < apart:
         return
     cutoff = now - wait - 2 * apart
-    first = 0
-    while first + 1 < len(marks) and marks[first + 1][0] <= cutoff:
-        first += 1
-    memory.marks = [*marks[first:][-(MARKS - 1) :], (now, memory.arrived)]
+    while len(marks) >= MARKS or (len(marks) > 1 and marks[1][0] <= cutoff):
+        del marks[0]
+    marks.append((now, memory.arrived))
 
 
 def _count_late(memory: Memory, begun: float, late: float, overdue: float) -> None:

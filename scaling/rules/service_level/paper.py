@@ -15,6 +15,7 @@ against them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, log
 
@@ -77,10 +78,14 @@ class Past(Struct):
     old_now: float
 
 
-@lru_cache(maxsize=64)
 def degrees(interval: float, *, counted: bool) -> tuple[float, ...]:
     """The carefulness of each copy, at so many seconds between two looks, arrivals counted or not."""
-    scale = min((LOOKS / interval) ** FURTHER, 1.0) * (1.0 if counted else UNCOUNTED)
+    return _degrees(interval, 1.0 if counted else UNCOUNTED)
+
+
+@lru_cache(maxsize=64)
+def _degrees(interval: float, share: float) -> tuple[float, ...]:
+    scale = min((LOOKS / interval) ** FURTHER, 1.0) * share
     return tuple(scale * degree for degree in CAREFULNESS)
 
 
@@ -113,21 +118,20 @@ def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> lis
     """The queue of every copy since the last observation; returns its carefulness, what waits, and its capacity."""
     seconds, came, before, old, old_now = past.seconds, past.arrived, past.before, past.old, past.old_now
     keep, start_up, service = past.keep, outlook.start_up, outlook.service
+    young, young_now = before - old, before + came - old_now  # if no more than these wait, none is late
     cases = []
     for copy, carefulness in zip(copies, past.degrees, strict=True):
-        total, waiting, starts = copy.total, copy.waiting, copy.starts
-        begun = before - waiting
-        waiting += came
+        total, waited, starts = copy.total, copy.waiting, copy.starts
         there = total * seconds
         served = service * (_instance_seconds(starts, total, now, seconds, start_up) if starts else there)
-        if served > waiting:  # noqa: PLR1730 - here and below: a call of min() takes longer
-            served = waiting
-        copy.waiting = waiting = waiting - served
-        late, overdue = old - begun, old_now - begun - served
-        copy.late *= keep
-        if late > 0.0 or overdue > 0.0:
-            copy.late += served * late_share(late, overdue)
-        copy.cost = copy.cost * keep + there
+        if served > waited + came:
+            served = waited + came
+        copy.waiting = waiting = waited + came - served
+        late = copy.late * keep
+        if waited > young or waiting > young_now:
+            begun = before - waited
+            late += served * late_share(old - begun, old_now - begun - served)
+        copy.late, copy.cost = late, copy.cost * keep + there
         capacity = total * start_up
         if starts:
             copy.starts = starts = settled(starts, now, start_up)
@@ -144,14 +148,14 @@ def _decide(
     for copy, exact in zip(copies, needed, strict=True):
         total, needs = copy.total, copy.needs
         whole = ceil(exact - ROUNDING)  # as `rounded` does
-        if whole < 1:  # noqa: PLR1730 - as above
+        if whole < 1:
             whole = 1
-        wanted = whole if whole > least else least  # noqa: FURB136
-        if wanted > most:  # noqa: PLR1730
+        wanted = whole if whole > least else least
+        if wanted > most:
             wanted = most
         remember(needs, now, wanted, start_up)
         after = total if whole == total else stepped(exact, whole, total, needs, now, start_up)
-        if after > most:  # noqa: PLR1730
+        if after > most:
             after = most
         if after != total:
             copy.starts = changed(copy.starts, total, after, now)
@@ -163,7 +167,7 @@ def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
     `age` seconds since the first observation.
     """
     trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
-    found = [score(copy, arrived, allowed) + trusted * far for copy, far in zip(copies, _FAR, strict=True)]
+    found = _scores(copies, arrived, allowed, trusted)
     return found.index(min(found))
 
 
@@ -172,6 +176,16 @@ _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
 
 def score(copy: Copy, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
-    spent = copy.late / (arrived + 1.0) / allowed
-    own = log(copy.cost + 1.0) + PRICE * spent
-    return own if spent <= RESERVE else own + OVER * (spent - RESERVE)
+    return _scores((copy,), arrived, allowed, 0.0)[0]
+
+
+def _scores(copies: Sequence[Copy], arrived: float, allowed: float, trusted: float) -> list[float]:
+    """Of each copy; a whole degree of carefulness from the first one counts as much as `trusted`."""
+    messages, found = arrived + 1.0, []
+    for copy, far in zip(copies, _FAR, strict=False):
+        spent = copy.late / messages / allowed
+        own = log(copy.cost + 1.0) + PRICE * spent
+        if spent > RESERVE:
+            own += OVER * (spent - RESERVE)
+        found.append(own + trusted * far)
+    return found

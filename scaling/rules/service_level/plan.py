@@ -68,8 +68,8 @@ class Outlook(Struct):
         """
         starts, waits = KEEP_UP_STARTS * self.start_up, KEEP_UP_WAITS * self.wait
         hurry, interval = HURRY_TIME * self.wait, self.interval
-        self.keep_up_time = starts if starts > waits else waits  # noqa: FURB136 - here and below: a call of max() takes longer
-        self.hurry_time = hurry if hurry > interval else interval  # noqa: FURB136
+        self.keep_up_time = starts if starts > waits else waits
+        self.hurry_time = hurry if hurry > interval else interval
 
     def careful(self, carefulness: float) -> float:
         """The expected rate with the margin."""
@@ -87,21 +87,23 @@ def needs_of(outlook: Outlook, cases: Iterable[tuple[float, float, float]]) -> l
     rate, deviation, service, wait = outlook.expected, outlook.deviation, outlook.service, outlook.wait
     keep_up_time, hurry_time = outlook.keep_up_time, outlook.hurry_time
     coming, near = rate * outlook.start_up, rate * wait * HURRY_WAIT
+    calm = rate - near / hurry_time
     found = []
     for carefulness, waiting, capacity in cases:
         ready_for = rate + carefulness * deviation
-        if ready_for < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
+        if ready_for < 0.0:
             ready_for = 0.0
         left = waiting + coming - capacity
-        if left < 0.0:  # noqa: PLR1730
-            left = 0.0
-        served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / keep_up_time
-        hurry = rate + (left - near) / hurry_time
-        if hurry > served:  # noqa: PLR1730
+        if left > 0.0:
+            served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / keep_up_time
+            hurry = rate + (left - near) / hurry_time
+        else:
+            served = ready_for - ready_for * wait * KEEP_UP_WAIT / keep_up_time
+            hurry = calm
+        if hurry > served:
             served = hurry
-        alone = waiting / wait
-        if alone > served:  # noqa: PLR1730
-            served = alone
+        if waiting > served * wait:
+            served = waiting / wait
         found.append(served / service)
     return found
 
@@ -139,7 +141,7 @@ def rate_for(
 def rounded(instances: float) -> int:
     """Whole instances, one at least."""
     whole = ceil(instances - ROUNDING)
-    return whole if whole > 1 else 1  # noqa: FURB136 - as above
+    return whole if whole > 1 else 1
 
 
 def keeping_up(outlook: Outlook) -> int:
@@ -218,11 +220,14 @@ def remember(needs: Needs, now: float, wanted: int, hold: float) -> None:
     """Takes one more into the needs of the last `hold` seconds, ten minutes at least: those that may still be the highest
     of some time that ends now, falling.
     """
-    while needs and needs[-1][1] <= wanted:
-        needs.pop()
-    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)  # noqa: FURB136 - as above
+    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)
     while needs and needs[0][0] <= oldest:
         del needs[0]
+    if needs and needs[-1][1] == wanted:  # mostly; then no other is as low
+        needs[-1] = (now, wanted)
+        return
+    while needs and needs[-1][1] <= wanted:
+        needs.pop()
     if len(needs) >= NEEDS:
         del needs[NEEDS - 2 : -1]  # what is left out stands between two that are kept
     needs.append((now, wanted))
@@ -248,21 +253,26 @@ def stepped(exact: float, wanted: int, total: int, needs: Needs, now: float, hol
     recent = highest(needs, now - hold)
     if wanted >= total or recent >= total:
         return total
-    return _fewer_or(total, max(wanted, recent), highest(needs, now - SMALL_STEP_FOR))
+    lately = highest(needs, now - SMALL_STEP_FOR)
+    return _fewer_or(total, wanted if wanted > recent else recent, lately)
 
 
 def more_than(total: int) -> float:
     """From so many needed instances on there are too few, not rounded: of none any is, for they serve nothing."""
     if total < 1:
         return 0.0
-    return total + max(ROUNDING, min(SMALL_STEP_OUT * total, MOST_SMALL_STEP))
+    small = SMALL_STEP_OUT * total
+    if small > MOST_SMALL_STEP:
+        small = MOST_SMALL_STEP
+    return total + (small if small > ROUNDING else ROUNDING)
 
 
 def _fewer_or(total: int, recent: int, lately: int) -> int:
     """By the highest needs of the hold time and of ten minutes."""
     if recent < total and total - recent >= SMALL_STEP_IN * total:
         return recent
-    return min(max(lately, recent), total)
+    kept = lately if lately > recent else recent
+    return kept if kept < total else total
 
 
 def keeps(total: int, needs: Needs, now: float, hold: float) -> float:
