@@ -223,8 +223,11 @@ class Run:
             return
         wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
         if wanted != total:
+            ready = self.fleet.ready
             self.fleet.ask(wanted, now)
-            self.served = now
+            # Served ahead as if nothing changed: true until the next instance is ready, or not at all with fewer there.
+            changes = now if self.fleet.ready != ready else self.fleet.next_ready
+            self.served = min(self.served, changes or self.end)
             self.totals.append((now, wanted))
 
     def _seen(self, now: int) -> Seen:

@@ -60,8 +60,9 @@ def begin(memory: Memory, rate: float, usual: float) -> None:
 def follow(memory: Memory, rate: float, seconds: float) -> None:
     """Takes the rate of the last interval, which was `seconds` long, into all averages."""
     averaged(memory, rate, seconds)
-    age = max(memory.at - memory.since, 0.0)
-    memory.usual += max(seconds / USUAL, seconds / (age + 1800.0)) * (rate - memory.usual)
+    age = memory.at - memory.since
+    over = USUAL if age > USUAL - 1800.0 else (age if age > 0.0 else 0.0) + 1800.0
+    memory.usual += seconds / over * (rate - memory.usual)
 
 
 def averaged(memory: Memory, rate: float, seconds: float) -> None:
@@ -88,23 +89,29 @@ def judge(memory: Memory, at: float, seconds: float) -> None:
         if forecast.until >= at - seconds / 2:  # what came is known for the time of the forecast only
             came = (memory.arrived - forecast.arrived) / max(at - forecast.at, 1e-9)
             _learn(memory, forecast, came, seconds)
-    if done:
-        memory.forecasts = waiting[done:]
+    del waiting[:done]
 
 
 def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
-    error = (came - forecast.rate) / (max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + LEAST_RATE)
-    error = min(error, LARGEST_SURPRISE)
+    expected = forecast.rate if forecast.rate > 0.0 else 0.0
+    error = (came - forecast.rate) / (expected + USUAL_SHARE * forecast.usual + LEAST_RATE)
+    if error < 0.0:
+        error = 0.0
+    elif error > LARGEST_SURPRISE:
+        error = LARGEST_SURPRISE
     weight = max(min(seconds / SURPRISE_TIME, 1.0), 1.0 / (memory.seen + FIRST_ERRORS))
     forgetting = 0.5 ** (seconds / FORGET_HALF)
-    memory.surprise += weight * ((error * error if error > 0.0 else 0.0) - memory.surprise)
+    memory.surprise += weight * (error * error - memory.surprise)
     scale = forecast.scale
     # Written out: a year of minutes has half a million of these, and sum() rounds otherwise from Python 3.12 on.
     a, b, c, d, e = forecast.seen
     seen = (a / scale, b / scale, c / scale, d / scale, e / scale)
     gains, memory.spread = _lesson(memory.spread, seen, forgetting)
     missed = came / scale - blended(memory.blend, seen)
-    missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR)
+    if missed > LARGEST_ERROR:
+        missed = LARGEST_ERROR
+    elif missed < -LARGEST_ERROR:
+        missed = -LARGEST_ERROR
     a, b, c, d, e = memory.blend
     f, g, h, i, j = gains
     memory.blend = [a + f * missed, b + g * missed, c + h * missed, d + i * missed, e + j * missed]
@@ -166,8 +173,12 @@ def expect(memory: Memory) -> float:
     """Messages per second over the next start-up time, by the blend; within reach of what is seen."""
     rates = memory.rates
     now, seconds30, minutes2, minutes10, _ = rates
-    lowest, highest = min(now, seconds30, minutes2), max(now, seconds30, minutes2, minutes10)
-    return min(max(blended(memory.blend, rates), 0.5 * lowest), 1.6 * highest)
+    least = 0.5 * min(now, seconds30, minutes2)
+    most = 1.6 * max(now, seconds30, minutes2, minutes10)
+    rate = blended(memory.blend, rates)
+    if rate < least:
+        rate = least
+    return rate if rate < most else most
 
 
 def blended(blend: Sequence[float], rates: Sequence[float]) -> float:
@@ -180,11 +191,13 @@ def blended(blend: Sequence[float], rates: Sequence[float]) -> float:
 def note(memory: Memory, at: float, rate: float, usual: float, horizon: float, seconds: float) -> None:
     """Keeps a forecast to be judged at the end of its time; some of them only, where the time is long."""
     apart = horizon / FORECASTS
-    if memory.forecasts and at - memory.forecasts[-1].at < apart - seconds / 2:
+    waiting = memory.forecasts
+    if waiting and at - waiting[-1].at < apart - seconds / 2:
         return
     scale = memory.rates[3] + 0.1 * memory.usual + LEAST_RATE
     made = Forecast(at, at + horizon, memory.arrived, rate, usual, scale, memory.rates)
-    memory.forecasts = [*memory.forecasts[-(FORECASTS - 1) :], made]
+    del waiting[: 1 - FORECASTS]
+    waiting.append(made)
 
 
 def deviation(rate: float, surprise: float, usual: float) -> float:

@@ -260,8 +260,8 @@ def _past(
     memory.at, memory.backlog, memory.interval = seen.at, seen.backlog, seen.interval
     memory.seen += 1
     old_now = arrived_at(memory, seen.at - objective.wait)
-    late = served * paper.late_share(old - begun, old_now - begun - served)
-    _count_late(memory, served, late, max(old_now - begun - served, 0.0))
+    overdue = old_now - begun - served
+    _count_late(memory, served, served * paper.late_share(old - begun, overdue), max(overdue, 0.0))
     _mark(memory, seen.at, objective.wait)
     arrivals.follow(memory, rate, seconds)
     clock.follow(memory.hour, memory.calendar, rate, seen.at - seconds, seen.at)
@@ -316,8 +316,7 @@ def _flows(
     growth = (seen.backlog - memory.backlog) / seconds
     arrived = None if seen.incoming is None else max(seen.incoming, 0.0) / seen.interval
     completed = None if seen.outgoing is None else max(seen.outgoing, 0.0) / seen.interval
-    counted = arrived is not None or completed is not None
-    memory.counted = counted
+    memory.counted = counted = arrived is not None or completed is not None
     served, present, certain = there
     if arrived is None and completed is None:
         waits = (seen.backlog + memory.backlog) / 2

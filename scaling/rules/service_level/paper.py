@@ -181,9 +181,9 @@ def score(copy: Copy, arrived: float, allowed: float) -> float:
 
 def _scores(copies: Sequence[Copy], arrived: float, allowed: float, trusted: float) -> list[float]:
     """Of each copy; a whole degree of carefulness from the first one counts as much as `trusted`."""
-    messages, found = arrived + 1.0, []
+    allowed_late, found = (arrived + 1.0) * allowed, []
     for copy, far in zip(copies, _FAR, strict=False):
-        spent = copy.late / messages / allowed
+        spent = copy.late / allowed_late
         own = log(copy.cost + 1.0) + PRICE * spent
         if spent > RESERVE:
             own += OVER * (spent - RESERVE)
