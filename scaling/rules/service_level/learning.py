@@ -210,7 +210,8 @@ def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
     memory.wanted = memory.still = 0
     _under_way(memory, seen, objective)
     for copy in memory.copies:
-        copy.total, copy.waiting, copy.starts, copy.needs = seen.current, memory.waiting, [], []
+        copy.total, copy.waiting, copy.starts = seen.current, memory.waiting, []
+        copy.needs, copy.wanted = [], 0
     return memory
 
 
@@ -235,7 +236,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     earlier = memory.arrived - came
     keep = 0.5 ** (seconds / paper.HALF_LIFE)
     load = paper.Past(seconds, keep, degrees(memory), came, earlier, old, old_now)
-    least = keeping_up(ahead)
+    least = max(keeping_up(ahead), 1)
     paper.live(memory.copies, ahead, load, now=memory.at, least=least, most=seen.most)
     memory.scored = memory.scored * keep + came
     memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)

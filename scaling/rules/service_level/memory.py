@@ -60,7 +60,8 @@ class Copy(Struct, array_like=True):
     """One degree of carefulness, lived through on paper: what it would have, what would wait, what it would have cost.
 
     `starts` are (asked at, count) of instances that do not serve yet, oldest first; `needs` are (at, instances),
-    falling. `cost` (instance-seconds) and `late` (messages) are discounted by the half-life of the score.
+    falling, until what is `wanted` now. `cost` (instance-seconds) and `late` (messages) are discounted by the half-life of
+    the score.
     """
 
     total: int = 0
@@ -69,6 +70,7 @@ class Copy(Struct, array_like=True):
     late: float = 0.0
     starts: list[tuple[float, int]] = field(default_factory=list)
     needs: list[tuple[float, int]] = field(default_factory=list)
+    wanted: int = 0
 
 
 class Hour(Struct, array_like=True):

@@ -111,7 +111,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, least:
     instances, or has more than `most`.
     """
     exact = needs_of(outlook, _served(copies, outlook, past, now))
-    _decide(copies, exact, (least, most), now, outlook.start_up)
+    _decide(copies, exact, (least, most), (now - past.seconds, now), outlook.start_up)
 
 
 def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> list[tuple[float, float, float]]:
@@ -124,9 +124,10 @@ def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> lis
         total, waited, starts = copy.total, copy.waiting, copy.starts
         there = total * seconds
         served = service * (_instance_seconds(starts, total, now, seconds, start_up) if starts else there)
-        if served > waited + came:
-            served = waited + came
-        copy.waiting = waiting = waited + came - served
+        waiting = waited + came - served
+        if waiting < 0.0:
+            served, waiting = waited + came, 0.0
+        copy.waiting = waiting
         late = copy.late * keep
         if waited > young or waiting > young_now:
             begun = before - waited
@@ -141,20 +142,29 @@ def _served(copies: list[Copy], outlook: Outlook, past: Past, now: float) -> lis
 
 
 def _decide(
-    copies: list[Copy], needed: list[float], bounds: tuple[int, int], now: float, start_up: float
+    copies: list[Copy],
+    needed: list[float],
+    bounds: tuple[int, int],
+    looks: tuple[float, float],
+    start_up: float,
 ) -> None:
-    """The next decision of every copy."""
-    least, most = bounds
+    """The next decision of every copy, at the second of two looks."""
+    (least, most), (before, now) = bounds, looks
     for copy, exact in zip(copies, needed, strict=True):
-        total, needs = copy.total, copy.needs
+        total, last = copy.total, copy.wanted
         whole = ceil(exact - ROUNDING)  # as `rounded` does
         if whole < 1:
             whole = 1
         wanted = whole if whole > least else least
         if wanted > most:
             wanted = most
-        remember(needs, now, wanted, start_up)
-        after = total if whole == total else stepped(exact, whole, total, needs, now, start_up)
+        if wanted != last:
+            if last:
+                remember(copy.needs, before, last, start_up)
+            copy.wanted = wanted
+        if whole < total:
+            whole = wanted  # no fewer are kept than keep up; more are asked for by the need alone
+        after = total if whole == total else stepped(exact, whole, total, copy.needs, now, start_up)
         if after > most:
             after = most
         if after != total:

@@ -245,19 +245,18 @@ def highest(needs: Needs, since: float) -> int:
 
 
 def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int:
-    """The capacity to have, where `exact` instances are needed and `total` are there. `needs` hold this need, too."""
+    """The capacity to have, where `exact` instances are needed and `total` are there; `needs` are those before."""
     return stepped(exact, rounded(exact), total, needs, now, hold)
 
 
 def stepped(exact: float, wanted: int, total: int, needs: Needs, now: float, hold: float) -> int:
-    """`step`, where `wanted` is what is needed in whole instances."""
+    """`step`, where `wanted` is what is needed in whole instances, or the fewest and most there may be."""
     if wanted > total:
         return wanted if exact >= more_than(total) else total
     recent = highest(needs, now - hold)
-    if wanted >= total or recent >= total:
-        return total
-    lately = highest(needs, now - SMALL_STEP_FOR)
-    return _fewer_or(total, wanted if wanted > recent else recent, lately)
+    if wanted > recent:
+        recent = wanted
+    return total if recent >= total else _fewer_or(total, recent, highest(needs, now - SMALL_STEP_FOR))
 
 
 def more_than(total: int) -> float:
