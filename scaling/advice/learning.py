@@ -42,7 +42,8 @@ class Learner:
         backlog, incoming, outgoing = self.kinds
         came = None if incoming is None else values[incoming]
         done = None if outgoing is None else values[outgoing]
-        latest, most = 0.0 if backlog is None else values[backlog], max(self.maximum, total, 1)
+        latest = 0.0 if backlog is None else values[backlog]
+        most = max(self.maximum, total, 1)
         seen = Observation(now, self.interval, latest, came, done, total, ready, most, asked)
         self.known = known = learning.learn(self.known, seen, self.objective)
         wanted = total if known.wanted == total else self._stepped(known, latest, total)

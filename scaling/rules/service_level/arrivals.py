@@ -87,7 +87,8 @@ def judge(memory: Memory, at: float, seconds: float) -> None:
             break
         done += 1
         if forecast.until >= at - seconds / 2:  # what came is known for the time of the forecast only
-            came = (memory.arrived - forecast.arrived) / max(at - forecast.at, 1e-9)
+            time = at - forecast.at
+            came = (memory.arrived - forecast.arrived) / (time if time > 1e-9 else 1e-9)
             _learn(memory, forecast, came, seconds)
     del waiting[:done]
 

@@ -92,7 +92,7 @@ def trust(hour: Hour) -> float:
     if hour.hours < FIRST_HOURS or hour.power <= 0.0:
         return 0.0
     share = hour.agreement / hour.power
-    return min(max((share - LEAST_TRUST) / (1.0 - LEAST_TRUST), 0.0), 1.0)
+    return min((share - LEAST_TRUST) / (1.0 - LEAST_TRUST), 1.0) if share > LEAST_TRUST else 0.0
 
 
 def factor(hour: Hour, at: float, horizon: float, step: float) -> float:

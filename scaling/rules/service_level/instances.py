@@ -223,8 +223,8 @@ def follow_drain(learned: Learned, interval: Interval, held: float, now: float) 
     Then the backlog fell by what the instances served less what arrived. What arrived is known right after it, in
     instances: those that are busy then. So the fall, over the instances that were not needed, is what one serves.
     """
-    full = held * max(interval.serving, 1.0)
-    if min(interval.before, interval.after) > BUSY * full:
+    full = held * (interval.serving if interval.serving > 1.0 else 1.0)
+    if interval.before > BUSY * full < interval.after:
         learned.slope = (interval.after - interval.before) / interval.seconds
         learned.drained_by = interval.serving
         return

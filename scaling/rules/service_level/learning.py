@@ -149,7 +149,9 @@ def needed(memory: Memory, ahead: Outlook, backlog: float, current: int, objecti
     """Instances needed with so many messages there and so many instances asked for, not rounded."""
     held = held_of(memory, objective)
     _, seconds = serving(starts_of(memory, objective, ahead.start_up), current, memory.at, ahead.start_up)
-    waiting = max(backlog - held * memory.serving, 0.0)
+    waiting = backlog - held * memory.serving
+    if waiting < 0.0:
+        waiting = 0.0
     exact = need(ahead, carefulness(memory), waiting, seconds * ahead.service)
     return max(exact, by_backlog(backlog, objective)) if learning(memory) else exact
 
@@ -236,12 +238,14 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     earlier = memory.arrived - came
     keep = 0.5 ** (seconds / paper.HALF_LIFE)
     load = paper.Past(seconds, keep, degrees(memory), came, earlier, old, old_now)
-    least = max(keeping_up(ahead), 1)
+    least = keeping_up(ahead)
     paper.live(memory.copies, ahead, load, now=memory.at, least=least, most=seen.most)
     memory.scored = memory.scored * keep + came
     memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)
-    exact = needed(memory, ahead, seen.backlog, seen.current, objective)
-    memory.wanted = min(max(rounded(exact), least), seen.most)
+    wanted = rounded(needed(memory, ahead, seen.backlog, seen.current, objective))
+    if wanted < least:
+        wanted = least
+    memory.wanted = wanted if wanted < seen.most else seen.most
 
 
 def _past(
@@ -256,13 +260,19 @@ def _past(
     begun = memory.arrived - memory.waiting
     came = rate * seconds
     memory.arrived += came
-    memory.waiting = max(seen.backlog - held * memory.serving, 0.0)
-    served = max(memory.arrived - memory.waiting - begun, 0.0)
+    waiting = seen.backlog - held * memory.serving
+    if waiting < 0.0:
+        waiting = 0.0
+    memory.waiting = waiting
+    served = memory.arrived - waiting - begun
+    if served < 0.0:
+        served = 0.0
     memory.at, memory.backlog, memory.interval = seen.at, seen.backlog, seen.interval
     memory.seen += 1
     old_now = arrived_at(memory, seen.at - objective.wait)
     overdue = old_now - begun - served
-    _count_late(memory, served, served * paper.late_share(old - begun, overdue), max(overdue, 0.0))
+    late = served * paper.late_share(old - begun, overdue)
+    _count_late(memory, served, late, overdue if overdue > 0.0 else 0.0)
     _mark(memory, seen.at, objective.wait)
     arrivals.follow(memory, rate, seconds)
     clock.follow(memory.hour, memory.calendar, rate, seen.at - seconds, seen.at)
@@ -286,7 +296,7 @@ def _capacity(memory: Memory, seen: Observation, start_up: float, objective: Obj
     now = seen.at
     old = instances.OLD * start_up
     if objective.start_up is None:
-        old = max(old, instances.OLD_LEAST)
+        old = old if old > instances.OLD_LEAST else instances.OLD_LEAST
     memory.recent = settled(memory.recent, memory.at, old)
     if seen.current > memory.current:
         asked = memory.at  # decided upon the observation before, if nothing else is known
@@ -299,12 +309,13 @@ def _capacity(memory: Memory, seen: Observation, start_up: float, objective: Obj
     memory.current = seen.current
     if objective.start_up is None:
         instances.started(memory, seen.ready, now)
-        starting = instances.not_serving(memory, start_up, now)
-        memory.serving = float(max(seen.current - counted(starting), 0))
+        ready = seen.current - counted(instances.not_serving(memory, start_up, now))
+        memory.serving = float(ready) if ready > 0 else 0.0
     else:
         memory.starts = settled(memory.starts, now, start_up)
         memory.serving = float(serving(memory.starts, memory.current, now, start_up)[0])
-    return max(memory.current - counted(memory.recent), 0)
+    certain = memory.current - counted(memory.recent)
+    return certain if certain > 0 else 0
 
 
 def _flows(
@@ -320,16 +331,19 @@ def _flows(
     memory.counted = counted = arrived is not None or completed is not None
     served, present, certain = there
     if arrived is None and completed is None:
-        waits = (seen.backlog + memory.backlog) / 2
-        completed = instances.service_rate(memory.learned, held) * min(waits / held, served)
+        busy = (seen.backlog + memory.backlog) / 2 / held
+        completed = instances.service_rate(memory.learned, held) * (busy if busy < served else served)
     if arrived is None:
-        arrived = max((completed or 0.0) + growth, 0.0)
+        arrived = (completed or 0.0) + growth
+        if arrived < 0.0:
+            arrived = 0.0
     if completed is None:
         completed = max(arrived - growth, 0.0)
     moving = arrived != completed if counted else seen.backlog > held
     moving = moving and seen.backlog >= 1.0  # a fast service has nothing there at every look
     memory.still = memory.still + 1 if moving and growth == 0.0 else 0
-    present = max(present, memory.current)
+    if present < memory.current:
+        present = memory.current
     interval = instances.Interval(
         seconds, memory.backlog, seen.backlog, arrived, completed, served, certain, present
     )
@@ -346,9 +360,11 @@ def arrived_at(memory: Memory, at: float) -> float:
     nothing is known, which is less than any.
     """
     end, later = memory.at, memory.arrived
+    if at >= end:
+        return later
     for begin, count in reversed(memory.marks):
         if begin <= at:
-            return count if end <= begin else count + (later - count) * min((at - begin) / (end - begin), 1.0)
+            return count + (later - count) * ((at - begin) / (end - begin))
         end, later = begin, count
     return -inf
 

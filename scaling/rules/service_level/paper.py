@@ -102,8 +102,12 @@ def late_share(at_start: float, at_end: float) -> float:
 
 def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, start_up: float) -> float:
     """What `total` instances were there for in the last `seconds`, those that became ready meanwhile for a part of it."""
-    missing = sum(count * min(max(asked + start_up - now + seconds, 0.0), seconds) for asked, count in starts)
-    return max(total * seconds - missing, 0.0)
+    there = total * seconds
+    for asked, count in starts:
+        missing = asked + start_up - now + seconds
+        if missing > 0.0:
+            there -= count * (missing if missing < seconds else seconds)
+    return there if there > 0.0 else 0.0
 
 
 def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, least: int, most: int) -> None:

@@ -174,7 +174,9 @@ def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[in
         if age < start_up:
             starting += count
             seconds += count * age
-    ready = max(total - starting, 0)
+    ready = total - starting
+    if ready < 0:
+        ready = 0
     return ready, ready * start_up + seconds
 
 
