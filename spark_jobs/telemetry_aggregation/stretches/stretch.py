@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -57,7 +57,12 @@ _EXACT = {
 ROWS_AT_ONCE = 200_000
 """They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
 
-_NO_PARTS = pa.DictionaryArray.from_arrays(np.zeros(ROWS_AT_ONCE, np.int32), pa.array([""]))
+
+@cache
+def _no_parts() -> pa.DictionaryArray:
+    """Made when it is needed: made at import it would bring pandas along, before a process can leave it out."""
+    return pa.DictionaryArray.from_arrays(np.zeros(ROWS_AT_ONCE, np.int32), pa.array([""]))
+
 
 FOR_EVER = (-(1 << 62), 1 << 62)
 
@@ -237,7 +242,7 @@ def _read(group: RowGroup, own: Span, series: Series) -> Read:
 def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     at = _micros_of(table.column("at"))
     value = table.column("value").cast(pa.float64())
-    part = pa.chunked_array([_NO_PARTS.slice(0, len(table))])
+    part = pa.chunked_array([_no_parts().slice(0, len(table))])
     columns = [table.column("target"), part, table.column("metric"), at, value]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:
