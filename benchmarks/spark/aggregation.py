@@ -13,7 +13,8 @@ that share nothing, each on a core of its own. Figures are medians of the rounds
 is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
 
 Spark starts with an archive of Java's classes where there is one, and the first line says whether:
-`python -m spark_jobs.platform.class_training` makes it.
+`python -m spark_jobs.platform.class_training` makes it. Python finds all its files compiled, as pip leaves them, for each engine
+has run once on little before.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -192,7 +193,13 @@ def started_cell(
     """On these cores alone, by their place among those that this process may use."""
     argv = [sys.executable, "-m", "benchmarks.spark.aggregation", "--cell", engine, kind]
     argv += ["--data", str(data), "--result", str(result), "--cores", str(len(cores))]
-    environment = {**os.environ, "POLARS_MAX_THREADS": str(len(cores))}
+    compiled = str(result.parent / "compiled")
+    environment = {
+        **os.environ,
+        "POLARS_MAX_THREADS": str(len(cores)),
+        "PYTHONPYCACHEPREFIX": compiled,
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     all_cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [all_cores[core] for core in cores])  # inherited, by Java's compiler, too
     try:
@@ -284,6 +291,8 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
     print(f"Spark starts {'with' if starts_with_archive() else 'without'} an archive of Java's classes")
+    for engine in CELLS:
+        measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
     for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
         for _ in range(given.rounds):
