@@ -6,4 +6,4 @@ if __name__ == "__main__":
     from spark_jobs.telemetry_aggregation.stretches.process import without_pandas
 
     without_pandas()
-    serve("spark_jobs.telemetry_aggregation.stretches.task")
+    serve("spark_jobs.telemetry_aggregation.stretches.task", "pyarrow.compute")  # which a first table loads

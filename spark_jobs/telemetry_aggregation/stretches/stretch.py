@@ -6,7 +6,7 @@ one place and finished there; only what hours and days are made of goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache, partial
 from itertools import pairwise
@@ -35,6 +35,9 @@ ROWS_PER_STRETCH = 3_000_000
 
 STRETCHES_PER_CORE = 2
 """Of what is left, each takes its part: great ones first, few cuts, and small ones last, so that all cores end together."""
+
+LONGEST = 1.5
+"""Times what a stretch should be, where a cut there saves reading."""
 
 ROWS_TOGETHER = 1_000_000
 """Rows from which whole hours are finished."""
@@ -149,20 +152,59 @@ def stretches(groups: Iterable[RowGroup], bounds: Span, *, cores: int) -> list[S
     groups = whole(groups, bounds).groups
     if not groups:
         return None
-    left = sum(group.rows for group in groups)
-    cuts, rows = [bounds.begin], 0
-    for group in groups:
-        if rows and rows + group.rows > max(ROWS_PER_STRETCH, left // (STRETCHES_PER_CORE * cores)):
-            begin = group.times.begin
-            hour = begin - begin % HOUR
-            cut = hour if hour > max(cuts[-1], groups[0].times.begin) else begin
-            if cut > cuts[-1]:
-                cuts.append(cut)
-                left, rows = left - rows, 0
-        rows += group.rows
+    rows = sum(group.rows for group in groups)
+    cuts, left, twice = [bounds.begin], rows, _read_twice(groups)
+    first = 0
+    while cut := _cut(
+        groups[first:], cuts[-1], max(ROWS_PER_STRETCH, left // (STRETCHES_PER_CORE * cores)), twice
+    ):
+        cuts.append(cut.at)
+        first, left = first + cut.groups, left - cut.rows
     found = [whole(groups, Span(*pair)) for pair in pairwise([*cuts, bounds.end])]
     read = sum(each.rows for stretch in found for each in stretch.groups)
-    return None if read > READ_AT_MOST * sum(each.rows for each in groups) else found
+    return None if read > READ_AT_MOST * rows else found
+
+
+class _Cut(NamedTuple):
+    """What a stretch that ends there costs, in rows, and so many groups and rows of those that are left begin in it."""
+
+    cost: int
+    at: int
+    groups: int
+    rows: int
+
+
+def _cut(groups: Sequence[RowGroup], after: int, wanted: int, twice: Callable[[int], int]) -> _Cut | None:
+    """Where the stretch that begins at `after` ends, about as many rows as `wanted` long: where little is read twice; None where
+    that is too near the end.
+    """
+    best, rows = None, 0
+    for number, group in enumerate(groups):
+        if number and (2 * rows >= wanted or rows + group.rows > wanted):
+            begin = group.times.begin
+            hour = begin - begin % HOUR
+            at = hour if hour > max(after, groups[0].times.begin) else begin
+            cost = 2 * twice(at) + max(rows - wanted, 0)
+            if at > after and (best is None or cost <= best.cost):
+                best = _Cut(cost, at, number, rows)
+        if best and rows + group.rows > LONGEST * wanted:
+            return best
+        rows += group.rows
+    return best if rows > wanted else None
+
+
+def _read_twice(groups: Sequence[RowGroup]) -> Callable[[int], int]:
+    """How many rows are of groups that begin before a moment and end after it."""
+    rows = np.array([group.rows for group in groups])
+    times = np.array([group.times for group in groups])
+    orders = np.argsort(times, axis=0, kind="stable").T
+    edges, sums = np.sort(times, axis=0).T, [np.append(0, np.cumsum(rows[order])) for order in orders]
+
+    def twice(at: int) -> int:
+        begun, ended = np.searchsorted(edges[0], at), np.searchsorted(edges[1], at, side="right")
+        return int(sums[0][begun] - sums[1][ended])
+
+    return twice
 
 
 def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:

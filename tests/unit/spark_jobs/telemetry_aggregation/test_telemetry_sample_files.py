@@ -133,6 +133,25 @@ def test_files_that_follow_each_other_are_split_great_parts_first_and_such_as_ov
     assert stretches(hosts, Span(*FOR_EVER), cores=1) is None
 
 
+def test_stretches_end_where_files_end_when_that_is_near_so_that_nothing_is_read_twice():
+    """Files of an hour and a half, each in three row groups: every second one ends with an hour."""
+    minutes = 30 * MINUTE
+    groups = [
+        RowGroup(
+            f"{n // 3}",
+            n % 3,
+            ROWS_PER_STRETCH // 2,
+            Span(n * minutes, (n + 1) * minutes + MINUTE * (n % 3 < 2)),
+        )
+        for n in range(24)
+    ]
+
+    tasks = stretches(groups, Span(*FOR_EVER), cores=2)
+
+    assert [len(task.groups) for task in tasks[:2]] == [6, 6]
+    assert [task.own.end // (2 * minutes) for task in tasks[:2]] == [3, 6]
+
+
 def whole(rows):
     """The table GAUGES from all rows at once."""
     samples = [(target, "", metric, micros(at), value) for target, metric, at, value in rows]
