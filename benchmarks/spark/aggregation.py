@@ -9,7 +9,8 @@ job on Spark, make all columns of the table gauges in both rows, for the one win
 the data has none; the peers make what was named. CPU seconds are user and system time of the whole process tree, the start of
 Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
 the operating system, with all its threads. What two cores gain at best on this machine is measured beside it: by two processes
-that share nothing, each on a core of its own. Figures are medians of the rounds, in each of which every cell runs once. `load`
+that share nothing, each on a core of its own. Spark's start is on one core, whatever there is: what its second core gains is
+told of the whole and of each further row, by a run over half of the files. Figures are medians of the rounds, in each of which every cell runs once. `load`
 is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
 
 Spark starts with an archive of Java's classes where there is one, and the first line says whether:
@@ -295,16 +296,20 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
     for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+        half = half_of(data, scratch)
         for _ in range(given.rounds):
             for engine in CELLS:
                 for cores in (2, 1):
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
+            for cores in (2, 1):
+                measured["half", cores].append(measure("on Spark", kind, half, scratch / "half", cores))
             checked = [check(kind, engine, scratch, 2) for engine in ("tidemark", "on Spark")]
             assert checked[0] == checked[1]
         print(f"\n{kind}: {checked[0]}")
         found = {cell: median(of) for cell, of in measured.items()}
         print_cells({engine: found[engine, 2] for engine in CELLS})
         print_scaling(found)
+        print_further(found, given.rows // 2)
         gain = machine_gain(kind, data, scratch)
         print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
 
@@ -331,6 +336,27 @@ def print_cells(found: dict[str, dict[str, float]]) -> None:
             f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
             flush=True,
         )
+
+
+def half_of(data: Path, scratch: Path) -> Path:
+    """The first half of the files; results of it go into a folder beside."""
+    folder = scratch / "first-half"
+    if not folder.exists():
+        folder.mkdir()
+        (scratch / "half").mkdir()
+        for file in sorted(data.iterdir())[: FILES // 2]:
+            (folder / file.name).symlink_to(file)
+    return folder
+
+
+def print_further(found: dict[tuple[str, int], dict[str, float]], rows: int) -> None:
+    one, two = (found["on Spark", cores]["wall"] - found["half", cores]["wall"] for cores in (1, 2))
+    cpu = found["on Spark", 2]["cpu"] - found["half", 2]["cpu"]
+    print(
+        f"  on Spark, {rows:,} further rows take {one:.1f} s on 1 core and {two:.1f} s on 2, {one / two:.2f} times as fast;"
+        f" {cpu:.1f} CPU s",
+        flush=True,
+    )
 
 
 def print_scaling(found: dict[tuple[str, int], dict[str, float]]) -> None:

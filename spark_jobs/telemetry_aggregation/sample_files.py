@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -30,16 +28,15 @@ from spark_jobs.platform.rows import between, cached, collected, done_by_tasks
 from spark_jobs.platform.session import WORK_IN_PYTHON
 from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states, gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read
-from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup
-from spark_jobs.telemetry_aggregation.stretches.task import TableFile, left
+from spark_jobs.telemetry_aggregation.stretches.task import left, summed_up
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
 
 STATES_AT_ONCE = 50_000
-"""States that one process makes hours and days of; about 100 MB. More go through Spark, series by series."""
+"""States that one task makes hours and days of; about 100 MB. More go through Spark, series by series."""
 
 SESSION = {
     **WORK_IN_PYTHON,
@@ -150,10 +147,11 @@ def gauges_of_files(
     if not made.states:
         return made.rows
     if made.waiting <= STATES_AT_ONCE:
-        states = pa.concat_tables(map(pq.read_table, made.states))
-        with TableFile(folder, _OF_SPARK, use_dictionary=tables.TEXTS) as file:
-            file.write(tables.windows_of(states, wider))
-        return [*made.rows, *filter(None, [file.written])]
+        # In a task: the driver would load pandas to make a table, which takes longer than to make it.
+        sum_up = partial(summed_up, folder=folder, about=_OF_SPARK, windows=wider)
+        written = done_by_tasks(spark, sum_up, [made.states])
+        if written is not None:
+            return [*made.rows, *filter(None, written)]
     states = spark.read.schema(STATES).parquet(*(f"file:{each}" for each in made.states))
     place = folder / "wider"
     gauges(states, wider).write.parquet(f"file:{place}")

@@ -140,19 +140,19 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
     assert "Backlogs" in Path(str(told.value).rpartition("report: ")[2]).read_text()
 
 
-def test_more_hours_than_the_driver_takes_are_made_by_tasks_with_the_same_digits(
+def test_more_hours_than_one_task_takes_are_made_by_spark_with_the_same_digits(
     spark, tmp_path, monkeypatch
 ) -> None:
     samples = spark.createDataFrame(rows_of(METRICS, random_samples(random.Random(2), 500)), METRICS)
     samples.write.parquet(str(tmp_path / "in"))
     made = made_of_files(spark, plain_row_groups(tmp_path / "in"), tmp_path / "left")
-    by_driver = gauges_of_files(spark, made, tmp_path / "left")
+    by_one_task = gauges_of_files(spark, made, tmp_path / "left")
 
     monkeypatch.setattr(sample_files, "STATES_AT_ONCE", 0)
-    by_tasks = gauges_of_files(spark, made, tmp_path / "left")
+    by_spark = gauges_of_files(spark, made, tmp_path / "left")
 
-    one, other = (spark.read.parquet(*files) for files in (by_driver, by_tasks))
-    assert set(by_driver) - set(by_tasks)
+    one, other = (spark.read.parquet(*files) for files in (by_one_task, by_spark))
+    assert set(by_one_task) - set(by_spark)
     assert sorted(one.collect()) == sorted(other.collect())
 
 

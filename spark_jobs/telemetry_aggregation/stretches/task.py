@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import uuid4
@@ -43,6 +43,16 @@ def left(task: stretch.Stretch, folder: Path, about: Mapping[str, str], windows:
                 samples += made.samples
                 copies += made.copies
     return Left(rows.written, states.written, waiting, samples, copies, invalid)
+
+
+def summed_up(
+    files: Sequence[str], folder: Path, about: Mapping[str, str], windows: Mapping[str, int]
+) -> str | None:
+    """The file of rows of the wider windows, from files of all states, if there is any."""
+    states = pa.concat_tables(map(pq.read_table, files))
+    with TableFile(folder, about, use_dictionary=tables.TEXTS) as file:
+        file.write(tables.windows_of(states, windows))
+    return file.written
 
 
 class TableFile:
