@@ -198,7 +198,9 @@ def _counts(sizes: Longs, numbers: Longs) -> Counts:
 
 
 def wider(given: Windows, width: int) -> Windows:
-    """The windows of `width` microseconds, in the order of series and start, from all windows of some series, in any order."""
+    """The windows of `width` microseconds, from all windows of some series, in any order: in the order of series and start, or as
+    they are given, where each is the only one of its wider window.
+    """
     order = _ordered(Samples(given.series, given.first_at, given.first))[0]
     series = given.series[order]
     start = given.first_at[order]
@@ -206,6 +208,8 @@ def wider(given: Windows, width: int) -> Windows:
     begins = np.ones(len(order), bool)
     begins[1:] = (series[1:] != series[:-1]) | (start[1:] != start[:-1])
     firsts = np.flatnonzero(begins)
+    if len(firsts) == len(order):
+        return given._replace(start=given.start - given.start % width)
     groups = np.cumsum(begins) - 1
     lasts = np.append(firsts[1:], len(order)) - 1
     last_at = given.last_at[order]
