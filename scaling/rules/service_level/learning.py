@@ -208,7 +208,8 @@ def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
     arrivals.averaged(memory, _rate_of(memory, seen, objective), abs(gap))
     memory.expected = arrivals.expect(memory)
     memory.at, memory.resumed = seen.at, seen.at
-    memory.forecasts, memory.starts, memory.warming, memory.recent, memory.needs = [], [], [], [], []
+    memory.forecasts, memory.starts, memory.warming, memory.recent = [], [], [], []
+    memory.needs = [(seen.at, seen.current)]  # as if all were needed: nobody saw whether they were
     memory.wanted = memory.still = 0
     _under_way(memory, seen, objective)
     for copy in memory.copies:

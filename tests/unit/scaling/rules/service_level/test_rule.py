@@ -272,3 +272,15 @@ def test_of_rules_that_are_gone_a_few_memories_stay():
     target.tick(80.0)
     assert len(target.state.memories) == 8
     assert target.known.seen == 3
+
+
+def test_what_is_there_after_a_gap_is_kept_for_five_minutes_whatever_comes():
+    """Nobody saw whether it was needed meanwhile."""
+    target = Target().ticks_of(80.0, 480)
+    there = target.current
+    target.ticks = count(next(target.ticks) + 40)
+
+    target.ticks_of(5.0, 20)
+
+    assert (target.current, there > 5) == (there, True)
+    assert target.ticks_of(5.0, 20).current < there
