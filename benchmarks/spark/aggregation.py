@@ -194,13 +194,7 @@ def started_cell(
     """On these cores alone, by their place among those that this process may use."""
     argv = [sys.executable, "-m", "benchmarks.spark.aggregation", "--cell", engine, kind]
     argv += ["--data", str(data), "--result", str(result), "--cores", str(len(cores))]
-    compiled = str(result.parent / "compiled")
-    environment = {
-        **os.environ,
-        "POLARS_MAX_THREADS": str(len(cores)),
-        "PYTHONPYCACHEPREFIX": compiled,
-        "PYTHONDONTWRITEBYTECODE": "",
-    }
+    environment = {**os.environ, "POLARS_MAX_THREADS": str(len(cores)), "PYTHONDONTWRITEBYTECODE": ""}
     all_cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [all_cores[core] for core in cores])  # inherited, by Java's compiler, too
     try:
@@ -292,6 +286,7 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
     print(f"Spark starts {'with' if starts_with_archive() else 'without'} an archive of Java's classes")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(scratch / "compiled")  # of all cells
     for engine in CELLS:
         measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
     for kind in given.kinds:
@@ -345,7 +340,7 @@ def half_of(data: Path, scratch: Path) -> Path:
         folder.mkdir()
         (scratch / "half").mkdir()
         for file in sorted(data.iterdir())[: FILES // 2]:
-            (folder / file.name).symlink_to(file)
+            (folder / file.name).symlink_to(file.resolve())
     return folder
 
 

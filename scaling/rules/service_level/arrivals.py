@@ -179,7 +179,7 @@ def expect(memory: Memory) -> float:
     rate = blended(memory.blend, rates)
     if rate < least:
         rate = least
-    return rate if rate < most else most
+    return most if rate > most else rate  # what is no number stays none: it is found out
 
 
 def blended(blend: Sequence[float], rates: Sequence[float]) -> float:

@@ -27,8 +27,8 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
+    needed_until,
     needs_of,
-    remember,
     serving,
     settled,
     stepped,
@@ -164,7 +164,7 @@ def _decide(
             wanted = most
         if wanted != last:
             if last:
-                remember(copy.needs, before, last, start_up)
+                needed_until(copy.needs, before, last, wanted, start_up, now)
             copy.wanted = wanted
         if whole < total:
             whole = wanted  # no fewer are kept than keep up; more are asked for by the need alone

@@ -87,10 +87,7 @@ def needs_of(outlook: Outlook, cases: Iterable[tuple[float, float, float]]) -> l
     rate, deviation, service, wait = outlook.expected, outlook.deviation, outlook.service, outlook.wait
     keep_up_time, hurry_time = outlook.keep_up_time, outlook.hurry_time
     coming, near = rate * outlook.start_up, rate * wait * HURRY_WAIT
-    # Divided once: the interpreter has no fast way for it, as it has for products.
-    stands, per_keep_up, per_hurry = wait * KEEP_UP_WAIT, 1.0 / keep_up_time, 1.0 / hurry_time
-    per_service = 1.0 / service
-    calm = rate - near * per_hurry
+    calm = rate - near / hurry_time
     found = []
     for carefulness, waiting, capacity in cases:
         ready_for = rate + carefulness * deviation
@@ -98,16 +95,17 @@ def needs_of(outlook: Outlook, cases: Iterable[tuple[float, float, float]]) -> l
             ready_for = 0.0
         left = waiting + coming - capacity
         if left > 0.0:
-            served = ready_for + (left - ready_for * stands) * per_keep_up
-            hurry = rate + (left - near) * per_hurry
+            served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / keep_up_time
+            hurry = rate + (left - near) / hurry_time
         else:
-            served = ready_for - ready_for * stands * per_keep_up
+            served = ready_for - ready_for * wait * KEEP_UP_WAIT / keep_up_time
             hurry = calm
         if hurry > served:
             served = hurry
-        if waiting > served * wait:
-            served = waiting / wait
-        found.append(served * per_service)
+        alone = waiting / wait
+        if alone > served:
+            served = alone
+        found.append(served / service)
     return found
 
 
@@ -236,6 +234,21 @@ def remember(needs: Needs, now: float, wanted: int, hold: float) -> None:
     if len(needs) >= NEEDS:
         del needs[NEEDS - 2 : -1]  # what is left out stands between two that are kept
     needs.append((now, wanted))
+
+
+def needed_until(needs: Needs, before: float, last: int, wanted: int, hold: float, now: float) -> None:
+    """`remember` of `last`, which was needed until `before`, where `wanted` is needed from `now` on: as if that were in the
+    list as well.
+    """
+    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)
+    while needs and needs[0][0] <= oldest:
+        del needs[0]
+    if wanted > last:  # which is the highest need of no time any more
+        while needs and needs[-1][1] <= wanted:
+            needs.pop()
+    elif before > oldest:
+        del needs[NEEDS - 2 :]  # what is left out stands between two that are kept
+        needs.append((before, last))
 
 
 def highest(needs: Needs, since: float) -> int:

@@ -6,10 +6,11 @@ one place and finished there; only what hours and days are made of goes on.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,14 +196,12 @@ def _cut(groups: Sequence[RowGroup], after: int, wanted: int, twice: Callable[[i
 
 def _read_twice(groups: Sequence[RowGroup]) -> Callable[[int], int]:
     """How many rows are of groups that begin before a moment and end after it."""
-    rows = np.array([group.rows for group in groups])
-    times = np.array([group.times for group in groups])
-    orders = np.argsort(times, axis=0, kind="stable").T
-    edges, sums = np.sort(times, axis=0).T, [np.append(0, np.cumsum(rows[order])) for order in orders]
+    begins = sorted((group.times.begin, group.rows) for group in groups)
+    ends = sorted((group.times.end, group.rows) for group in groups)
+    begun, ended = ([0, *accumulate(rows for _, rows in edges)] for edges in (begins, ends))
 
     def twice(at: int) -> int:
-        begun, ended = np.searchsorted(edges[0], at), np.searchsorted(edges[1], at, side="right")
-        return int(sums[0][begun] - sums[1][ended])
+        return begun[bisect_left(begins, (at,))] - ended[bisect_left(ends, (at + 1,))]
 
     return twice
 

@@ -225,6 +225,16 @@ def test_after_a_gap_or_a_jump_of_the_clock_what_was_learned_stays(seconds):
     assert known.day_late == 0
 
 
+def test_a_forecast_that_is_no_number_is_found_out():
+    known = learned([80.0] * 40)
+    known.blend[0] = float("nan")
+
+    known = learned([80.0], start=known.at + STEP, memory=known)
+
+    assert known.started_anew == learning.UNUSABLE
+    assert all(map(isfinite, known.blend))
+
+
 def test_a_memory_stays_small_whatever_the_intervals():
     chance = Random(2)
     for objective in (

@@ -1,7 +1,7 @@
 """How many instances are needed, and how fast that may change."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scaling.rules.service_level import plan
@@ -95,3 +95,23 @@ def test_from_zero_the_first_one_is_wanted_however_little_it_is_needed():
     now = 1000.0
     assert plan.step(0.001, 0, [(now, 1)], now, 90.0) == 1
     assert plan.step(1.2, 1, [(now, 1)], now, 90.0) == 1
+
+
+@given(
+    wanted=st.lists(st.integers(1, 60), min_size=1, max_size=120),
+    hold=st.sampled_from([30.0, 600.0, 1800.0]),
+    step=st.sampled_from([15.0, 60.0]),
+)
+@example(wanted=list(range(100, 0, -1)), hold=1800.0, step=15.0)
+def test_a_list_that_changes_with_the_need_tells_what_one_tells_that_changes_at_each_look(wanted, hold, step):
+    """Also where more needs fall within the hold than a list keeps."""
+    each, changes, last = [], [], 0
+    for index, need in enumerate(wanted):
+        now = step * index
+        plan.remember(each, now, need, hold)
+        if last and need != last:
+            plan.needed_until(changes, now - step, last, need, hold, now)
+        last = need
+        for since in (now - hold, now - 600.0):
+            assert max(plan.highest(changes, since), need) == plan.highest(each, since)
+    assert len(changes) <= plan.NEEDS
