@@ -151,23 +151,18 @@ def _lesson(
     s33 = (s33 - h3 * g3) * kept
     s34 = (s34 - h3 * g4) * kept
     s44 = (s44 - h4 * g4) * kept
+    after = [
+        [s00, s01, s02, s03, s04],
+        [s01, s11, s12, s13, s14],
+        [s02, s12, s22, s23, s24],
+        [s03, s13, s23, s33, s34],
+        [s04, s14, s24, s34, s44],
+    ]
     trace = s00 + s11 + s22 + s33 + s44
     if trace > LARGEST_SPREAD:
         less = LARGEST_SPREAD / trace
-        s00, s01, s02, s03, s04 = s00 * less, s01 * less, s02 * less, s03 * less, s04 * less
-        s11, s12, s13, s14 = s11 * less, s12 * less, s13 * less, s14 * less
-        s22, s23, s24 = s22 * less, s23 * less, s24 * less
-        s33, s34, s44 = s33 * less, s34 * less, s44 * less
-    return (
-        (h0, h1, h2, h3, h4),
-        [
-            [s00, s01, s02, s03, s04],
-            [s01, s11, s12, s13, s14],
-            [s02, s12, s22, s23, s24],
-            [s03, s13, s23, s33, s34],
-            [s04, s14, s24, s34, s44],
-        ],
-    )
+        after = [[value * less for value in row] for row in after]
+    return (h0, h1, h2, h3, h4), after
 
 
 def expect(memory: Memory) -> float:
