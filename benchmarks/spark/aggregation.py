@@ -10,8 +10,9 @@ the data has none; the peers make what was named. CPU seconds are user and syste
 Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
 the operating system, with all its threads. What two cores gain at best on this machine is measured beside it: by two processes
 that share nothing, each on a core of its own. Spark's start is on one core, whatever there is: what its second core gains is
-told of the whole and of each further row, by a run over half of the files. Figures are medians of the rounds, in each of which every cell runs once. `load`
-is the machine's, the mean number of runnable tasks in the minute before the cell: above the number of cores, compare nothing.
+told of the whole and of each further row, by a run over half of the files. Figures are medians of the rounds, in each of which
+every cell runs once. `load` is the machine's, the mean number of runnable tasks in the minute before the cell: above the number
+of cores, compare nothing.
 
 Spark starts with an archive of Java's classes where there is one, and the first line says whether:
 `python -m spark_jobs.platform.class_training` makes it. Python finds all its files compiled, as pip leaves them, for each engine

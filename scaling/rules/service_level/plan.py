@@ -223,12 +223,7 @@ def remember(needs: Needs, now: float, wanted: int, hold: float) -> None:
     """Takes one more into the needs of the last `hold` seconds, ten minutes at least: those that may still be the highest
     of some time that ends now, falling.
     """
-    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)
-    while needs and needs[0][0] <= oldest:
-        del needs[0]
-    if needs and needs[-1][1] == wanted:  # mostly; then no other is as low
-        needs[-1] = (now, wanted)
-        return
+    _forget(needs, now, hold)
     while needs and needs[-1][1] <= wanted:
         needs.pop()
     if len(needs) >= NEEDS:
@@ -240,15 +235,21 @@ def needed_until(needs: Needs, before: float, last: int, wanted: int, hold: floa
     """`remember` of `last`, which was needed until `before`, where `wanted` is needed from `now` on: as if that were in the
     list as well.
     """
-    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)
-    while needs and needs[0][0] <= oldest:
-        del needs[0]
+    oldest = _forget(needs, now, hold)
     if wanted > last:  # which is the highest need of no time any more
         while needs and needs[-1][1] <= wanted:
             needs.pop()
     elif before > oldest:
         del needs[NEEDS - 2 :]  # what is left out stands between two that are kept
         needs.append((before, last))
+
+
+def _forget(needs: Needs, now: float, hold: float) -> float:
+    """Takes out those that are too old, and returns since when others are not."""
+    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)
+    while needs and needs[0][0] <= oldest:
+        del needs[0]
+    return oldest
 
 
 def highest(needs: Needs, since: float) -> int:

@@ -219,7 +219,7 @@ def test_after_a_gap_or_a_jump_of_the_clock_what_was_learned_stays(seconds):
     known = learned([80.0], start=known.at + seconds, memory=known)
     assert known.blend == blend
     assert known.at - known.since == since_then
-    assert (known.forecasts, known.starts) == ([], [])
+    assert (known.forecasts, known.starts, known.needs) == ([], [], [(known.at, known.current)])
     known = learned([80.0] * 20, start=known.at + STEP, memory=known)
     assert known.expected == pytest.approx(80.0, rel=0.05)
     assert known.day_late == 0
