@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from publisher.cli.given_options import GivenOptions, describe_differences, only_given
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.core.send_report import Indices
 
@@ -19,7 +20,8 @@ Format = Literal["lines", "jsonl"]
 Lines = list[tuple[int, int]]
 """Ranges of lines, counted from 1, the last one included."""
 
-_VERSION = 2
+_VERSION = 3
+_WITHOUT_GIVEN = 2  # the version of files that do not say which namespace and options they are of
 _WHOLE = 1  # the version of files that are one document over several lines, written at an orderly end
 
 
@@ -37,7 +39,8 @@ class LineOptions(Struct, frozen=True):
 
 class Resume(Struct, frozen=True):
     """What became of an input so far. `read` is how many of its lines were read, `digest` the SHA-256 of those, in
-    hexadecimal.
+    hexadecimal. `given`: the namespace, and all other options that decide what is sent where; None in files of earlier
+    versions.
     """
 
     entity: str
@@ -49,6 +52,7 @@ class Resume(Struct, frozen=True):
     read: int
     digest: str
     version: int = _VERSION
+    given: GivenOptions | None = None
 
 
 class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
@@ -78,7 +82,7 @@ class Ledger:
     """What is known of every line: `done` are sent, `unknown` may be, `refused` never can be."""
 
     def __init__(self, begun: Resume) -> None:
-        self._begun = begun
+        self.begun = begun
         self.done = lines_done(begun)
         self.refused = set(begun.refused)
         self.read, self.digest = begun.read, begun.digest
@@ -118,16 +122,32 @@ class Ledger:
             self._doubtful |= lines
 
     def summary(self) -> Resume:
-        return Resume(
-            self._begun.entity,
-            self._begun.options,
-            self._begun.id_prefix,
-            ranges_of(self.done),
-            sorted(self.unknown),
-            sorted(self.refused),
-            self.read,
-            self.digest,
+        return msgspec.structs.replace(
+            self.begun,
+            done=ranges_of(self.done),
+            unknown=sorted(self.unknown),
+            refused=sorted(self.refused),
+            read=self.read,
+            digest=self.digest,
+            version=_VERSION,
         )
+
+
+def differences_of(before: Resume, now: Resume) -> list[str]:
+    """What a run was told otherwise than the one before it, in words. An earlier version did not store all of it: what it
+    did not store decides nothing.
+    """
+    is_same = before.entity.lower() == now.entity.lower()  # the service does not tell upper from lower case
+    found = [] if is_same else [f"the entity was {before.entity}, now it is {now.entity}"]
+    found += describe_differences(_by_option(before.options), _by_option(now.options))
+    if before.given is not None:
+        found += describe_differences(before.given, now.given or {})
+    return found
+
+
+def _by_option(options: LineOptions) -> GivenOptions:
+    names = ("--format", "--session-field", "--id-field")
+    return only_given(dict(zip(names, msgspec.structs.astuple(options), strict=True)))
 
 
 def ranges_of(lines: Indices) -> Lines:
@@ -165,8 +185,11 @@ def _begun(text: bytes, name: str) -> Ledger:
         resume = msgspec.json.decode(text, type=Resume)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PublishSettingsError(f"{name} is no resume file of tidemark send: {error}") from None
-    if resume.version not in {_WHOLE, _VERSION}:
-        raise PublishSettingsError(f"{name} has version {resume.version}, accepted: {_WHOLE}, {_VERSION}")
+    if resume.version not in (accepted := (_WHOLE, _WITHOUT_GIVEN, _VERSION)):
+        raise PublishSettingsError(
+            f"{name} has version {resume.version}, accepted: {', '.join(map(str, accepted))}; go on with the version of "
+            "tidemark that wrote it"
+        )
     try:
         return Ledger(resume)
     except ValueError as error:

@@ -15,21 +15,26 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
 import typer
+from rich.markup import escape
 
 from foundation.app_settings import ROOT, settings_of
-from foundation.azure.connections import blob_container, service_bus_endpoint, tls_context
+from foundation.azure.connections import Endpoint, blob_container, service_bus_endpoint, tls_context
 from publisher.cli import command
 from publisher.cli.command import console, is_csv
 from publisher.cli.csv_rows import read_as_json_lines
+from publisher.cli.given_options import only_given
 from publisher.cli.line_messages import LineMessages
 from publisher.cli.resume_file import Format, LineOptions, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.cli.sending_run import SendingRun, Summary
 from publisher.errors import PublishSettingsError
+from publisher.model import canonical_host
 from publisher.sdk_insides import wants_insides
 from publisher.service_bus.core.sending import Progress, SendPolicy
 
 if TYPE_CHECKING:
+    from azure.storage.blob.aio import ContainerClient
+
     from publisher.service_bus.sdk.send_call import Journal, OnProgress
     from publisher.service_bus.sender import BigBatchSender
 
@@ -81,8 +86,11 @@ def send(options: Options) -> None:
 
 
 async def _send(options: Options) -> Summary:
-    begun, schedule_at = _begun(options), _time(options.schedule_at)
+    schedule_at = _time(options.schedule_at)
     settings = settings_of(options.root)
+    endpoint = service_bus_endpoint(settings, options.connection)
+    container = None if options.claim_check is None else _container(options, settings)
+    begun = _begun(options, endpoint, container, schedule_at)
     with command.opened(options.file) as source, _journal(options, begun) as journal:
         lines = LineMessages(
             read_as_json_lines(source, str(options.file)) if is_csv(options.file) else source,
@@ -90,9 +98,10 @@ async def _send(options: Options) -> Summary:
             name=str(options.file),
             resend_unknown=options.resend_unknown,
         )
+        _warn(journal, schedule_at)
         run = SendingRun(journal, lines)
         try:
-            async with _sender(options, settings, run) as sender:
+            async with _sender(options, settings, endpoint, container, run) as sender:
                 with _bar(options, source, lines) as on_progress:
                     given = {"session_id": options.session_id, "schedule_at": schedule_at}
                     return await run.carry_out(sender, on_progress=on_progress, **given)
@@ -101,12 +110,45 @@ async def _send(options: Options) -> Summary:
                 journal.remove()
 
 
-def _begun(options: Options) -> Resume:
+def _begun(
+    options: Options, endpoint: Endpoint, container: ContainerClient | None, schedule_at: datetime | None
+) -> Resume:
     """What is known of the input before its first line is read. Raises PublishSettingsError."""
     format_: Format = "jsonl" if is_csv(options.file) else options.format
     lines = LineOptions(format_, options.session_field, options.id_field)
     entity = f"queue {options.queue}" if options.queue is not None else f"topic {options.topic}"
-    return Resume(entity, lines, uuid.uuid4().hex[:16], [], [], [], 0, hashlib.sha256().hexdigest())
+    given = only_given(
+        {
+            "namespace": canonical_host(endpoint.address),
+            "--session-id": options.session_id,
+            "--schedule-at": None if schedule_at is None else schedule_at.astimezone(UTC).isoformat(),
+            "--claim-check": options.claim_check and f"{options.claim_check} of {_account_of(container)}",
+        }
+    )
+    prefix, nothing_read = uuid.uuid4().hex[:16], hashlib.sha256().hexdigest()
+    return Resume(entity, lines, prefix, [], [], [], 0, nothing_read, given=given)
+
+
+def _container(options: Options, settings: Mapping[str, str]) -> ContainerClient:
+    return blob_container(settings, options.storage, options.claim_check or "")
+
+
+def _account_of(container: ContainerClient | None) -> str:
+    """Without the key or signature: a new one of the same account changes nothing. An account of a local server is in the
+    path.
+    """
+    return "" if container is None else container.primary_hostname.lower().partition("?")[0]
+
+
+def _warn(journal: SendJournal, schedule_at: datetime | None) -> None:
+    if journal.unchecked:
+        console.print(
+            f"[yellow]not checked:[/] {escape(str(journal.path))} is of an earlier version, which did not write down the "
+            "namespace, --session-id, --schedule-at and --claim-check; they are taken to be the same, and checked from now on",
+            soft_wrap=True,
+        )
+    if schedule_at is not None and schedule_at <= datetime.now(UTC):
+        console.print("[yellow]--schedule-at has passed:[/] the messages appear at once", soft_wrap=True)
 
 
 def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJournal]:
@@ -119,16 +161,18 @@ def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJour
 
 @contextlib.asynccontextmanager
 async def _sender(
-    options: Options, settings: Mapping[str, str], journal: Journal
+    options: Options,
+    settings: Mapping[str, str],
+    endpoint: Endpoint,
+    container: ContainerClient | None,
+    journal: Journal,
 ) -> AsyncIterator[BigBatchSender]:
     from publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - the SDK takes half a second; --help needs none
     from publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - as above
 
-    endpoint = service_bus_endpoint(settings, options.connection)
     async with contextlib.AsyncExitStack() as stack:
         claim_check = None
-        if options.claim_check is not None:
-            container = blob_container(settings, options.storage, options.claim_check)
+        if container is not None:
             claim_check = await stack.enter_async_context(ClaimCheck(container))
             await claim_check.ensure_container()
         given: dict[str, Any] = {

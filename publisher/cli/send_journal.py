@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from publisher.cli.resume_file import Entry, Ledger, Resume, encode, read_ledger
+from msgspec.structs import replace
+
+from publisher.cli.resume_file import Entry, Ledger, Resume, differences_of, encode, read_ledger
 from publisher.errors import PublishError, PublishSettingsError
 from publisher.event_hubs.states.file import sync_folder
 
@@ -25,6 +27,8 @@ class SendJournal:
     path: Path
     _file: int
     ledger: Ledger
+    unchecked: bool = False
+    """Whether the file is of an earlier version, which did not write down the namespace and all options."""
     _failure: PublishError | None = None
 
     @classmethod
@@ -52,18 +56,22 @@ class SendJournal:
         """
         with _locked(path, os.O_RDWR) as old:
             ledger = read_ledger(_content(old), str(path))
-            found = ledger.summary()
-            if (found.entity, found.options) != (wanted.entity, wanted.options):
+            if differences := differences_of(ledger.begun, wanted):
                 raise PublishSettingsError(
-                    f"{path} is of {found.entity} with {found.options}, not of {wanted.entity} with {wanted.options}"
+                    f"{path} is of a run that was told otherwise: {'; '.join(differences)}. Give what it was, which sends "
+                    "the rest there; or leave --resume out and name another --resume-file, which sends all lines, also "
+                    "those that were sent before"
                 )
+            unchecked = ledger.begun.given is None
+            ledger.begun = replace(ledger.begun, given=wanted.given)
+            found = ledger.summary()
             moves = not (new_path.exists() and new_path.samefile(path))
             if moves and new_path.exists():
                 raise _unusable(f"{new_path} exists")
             # Written anew: shorter, and without a last line that a kill left unfinished.
             written = path.with_name(path.name + ".new")
             with _locked(written, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
-                journal = cls(new_path, file, ledger)
+                journal = cls(new_path, file, ledger, unchecked)
                 journal._write(encode(found), lasting=True)
                 written.replace(path)
                 if moves:

@@ -5,6 +5,7 @@ import hashlib
 import resource
 from io import BytesIO
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,8 +33,11 @@ JSONL = LineOptions("jsonl", session_field="customer", id_field="id")
 NOTHING_READ = hashlib.sha256().hexdigest()
 
 
-def begun(options=LineOptions(), entity="queue q"):  # noqa: B008 - frozen
-    return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ)
+TOLD = {"namespace": "a.example", "--session-id": "s1"}
+
+
+def begun(options=LineOptions(), entity="queue q", given=None):  # noqa: B008 - frozen
+    return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ, given=given or TOLD)
 
 
 def lines_of(text, options=LineOptions(), before=None, **more):  # noqa: B008 - frozen
@@ -161,7 +165,10 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
         (b'{"version": 2}', "is no resume file"),
         (b"[]", "is no resume file"),
         (b"\xff\n", "is no resume file"),
-        (encode(Resume("q", LineOptions(), "p", [], [], [], 0, "", version=3)), "version 3, accepted: 1, 2"),
+        (
+            encode(Resume("q", LineOptions(), "p", [], [], [], 0, "", version=4)),
+            "version 4, accepted: 1, 2, 3; go on",
+        ),
         (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "ranges that are done"),
         (encode(begun()) + b"\0\0\n" + encode(Answered("sent")), "line 2: .*: the file is damaged"),
         (
@@ -184,7 +191,7 @@ def test_a_resume_file_of_an_earlier_version_is_read():
     ledger = read_ledger(text, "x.json")
 
     assert (list(ledger.done), ledger.unknown, ledger.refused, ledger.read) == ([1, 2, 3], {4}, {5}, 9)
-    assert ledger.summary().version == 2
+    assert (ledger.summary().version, ledger.summary().given) == (3, None)
 
 
 def test_lines_are_written_as_ranges():
@@ -248,17 +255,57 @@ class TestJournal:
         ):
             pass
 
-    @pytest.mark.parametrize("wanted", [begun(entity="topic q"), begun(JSONL)])
-    def test_that_of_another_entity_or_other_options_is_refused_and_left_alone(self, path, wanted):
+    @pytest.mark.parametrize(
+        ("wanted", "words"),
+        [
+            (begun(entity="topic q"), "the entity was queue q, now it is topic q"),
+            (
+                begun(JSONL),
+                "--format was lines, now it is jsonl; --session-field was not given, now it is customer",
+            ),
+            (
+                begun(given={**TOLD, "namespace": "b.example"}),
+                "the namespace was a.example, now it is b.example",
+            ),
+            (begun(given={"namespace": "a.example"}), "--session-id was s1, now it is not given"),
+            (begun(given={**TOLD, "--schedule-at": "2030"}), "--schedule-at was not given, now it is 2030"),
+            (
+                begun(given={**TOLD, "--claim-check": "c of h"}),
+                "--claim-check was not given, now it is c of h",
+            ),
+        ],
+    )
+    def test_that_of_a_run_that_was_told_otherwise_is_refused_and_left_alone(self, path, wanted, words):
+        """P1: with another connection the rest went there, and each namespace lacked half."""
         with SendJournal.begun(path, begun()):
             pass
         before = path.read_bytes()
+        with pytest.raises(PublishSettingsError) as refused, SendJournal.continued(path, wanted, path):
+            pass
+        assert words.replace("the namespace", "namespace") in str(refused.value)
+        assert "or leave --resume out and name another --resume-file, which sends all lines" in str(
+            refused.value
+        )
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("entity", ["queue q", "queue Q"])
+    def test_what_an_earlier_version_did_not_store_is_taken_as_given_now_and_compared_from_then_on(
+        self, path, entity
+    ):
+        old = msgspec.to_builtins(begun())
+        path.write_bytes(
+            msgspec.json.encode({**{k: old[k] for k in old if k != "given"}, "version": 2}) + b"\n"
+        )
+        with SendJournal.continued(path, begun(entity=entity), path) as journal:
+            assert journal.unchecked
+        with SendJournal.continued(path, begun(), path) as journal:
+            assert not journal.unchecked
+        other = begun(given={**TOLD, "namespace": "b.example"})
         with (
-            pytest.raises(PublishSettingsError, match=r"left\.json is of queue q with .*, not of"),
-            SendJournal.continued(path, wanted, path),
+            pytest.raises(PublishSettingsError, match="namespace was"),
+            SendJournal.continued(path, other, path),
         ):
             pass
-        assert path.read_bytes() == before
 
     def test_a_file_that_is_there_is_never_replaced(self, path, tmp_path):
         with SendJournal.begun(path, begun()):
