@@ -9,9 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from spark_jobs.errors import InputError
 
@@ -80,8 +81,6 @@ def charges_of(
 ) -> Iterator[Charge]:
     """The charges of resources that are `wanted`. Raises InputError naming row and column."""
     for number, row in enumerate(rows, start=2):
-        if None in row:  # what the reader of CSV makes of cells beyond the header
-            raise InputError(f"{where}, row {number}: it has more cells than the file has columns")
         resource = billed_id(str(row[columns["resource"]] or ""))
         if resource in wanted:
             yield _charge(resource, row, columns, f"{where}, row {number}")
@@ -137,8 +136,41 @@ def _day(value: Any, where: str) -> int:
 
 # -- which files of an export count ------------------------------------------------------------------------
 
+MANIFEST = "manifest.json"
+
 _PERIOD = re.compile(r"^(?P<period>(?:.*/)?\d{8}-\d{8})/(?P<run>[^/]+)/")
 _RUN_TIME = re.compile(r"20\d{10}")
+_PART = re.compile(r"part_\d+_\d+(?P<ending>\..+)")
+
+
+class Run(NamedTuple):
+    """What a run of an export says of itself in `manifest.json`: its time (seconds since 1970) and the names of its files."""
+
+    at: float
+    files: frozenset[str]
+
+
+class _Info(Struct, rename="camel"):
+    submitted_time: Annotated[datetime, Meta(tz=True)]
+
+
+class _Blob(Struct, rename="camel"):
+    blob_name: str
+
+
+class _Manifest(Struct, rename="camel"):
+    run_info: _Info
+    blobs: list[_Blob] = []
+
+
+def run_of(manifest: bytes) -> Run | None:
+    """Of a manifest's text; None where it tells no time."""
+    try:
+        told = msgspec.json.decode(manifest, type=_Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    names = frozenset(each.blob_name.rpartition("/")[2] for each in told.blobs)
+    return Run(told.run_info.submitted_time.timestamp(), names)
 
 
 def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
@@ -158,3 +190,53 @@ def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
         for path, _ in found
         if (match := _PERIOD.match(path)) is None or newest[match["period"]][2] == match["run"]
     ]
+
+
+def sources_of(files: Iterable[str], runs: Mapping[str, Run]) -> dict[str, str]:
+    """Each file with the first file of its source. Files are one source only where they are known to be parts of one run: its
+    manifest lists them, or Azure named them so in the run's folder. `runs` are by folder.
+
+    Raises InputError for a run of which a file is missing.
+    """
+    found, first = sorted(files), dict[tuple[str, str], str]()
+    sources = {}
+    for path in found:
+        folder, _, name = path.rpartition("/")
+        run, part = runs.get(folder), _PART.fullmatch(name)
+        group = path
+        if run is not None and name in run.files:
+            group = MANIFEST
+        elif part and _PERIOD.match(path):
+            group = part["ending"]
+        sources[path] = first.setdefault((folder, group), path)
+    for folder in {path.rpartition("/")[0] for path in found} & runs.keys():
+        if missing := sorted(runs[folder].files - {path.rpartition("/")[2] for path in found}):
+            raise InputError(
+                f"{folder}/{MANIFEST} lists the file {missing[0]}, which is not there: charges would be missing; copy the"
+                " whole run, or wait until it is written"
+            )
+    return sources
+
+
+def check_once(told: tuple[str, int, str, str] | None) -> None:
+    """Raises InputError where a resource's charges of a day (since 1970) come from two sources."""
+    if told is None:
+        return
+    resource, day, one, other = told
+    raise InputError(
+        f"--costs has charges of {resource} on {date.fromordinal(_EPOCH + day)} twice, in {one} and in {other}: exports of two"
+        " kinds (FOCUS, actual, amortized), of overlapping periods, or copies would be added up; accepted: one export, so"
+        f" give --costs its folder or file. Files are parts of one run where its {MANIFEST} beside them lists them"
+    )
+
+
+class Origins:
+    """Which source told a resource's charges of a day. Raises InputError where two do."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], str] = {}
+
+    def add(self, charges: Iterable[Charge], source: str) -> None:
+        for each in charges:
+            known = self._known.setdefault((each.resource, each.day), source)
+            check_once(None if known == source else (each.resource, each.day, known, source))

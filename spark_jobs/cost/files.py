@@ -6,52 +6,73 @@ import csv
 import gzip
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from msgspec import Meta, Struct
 from pyarrow import parquet
 
 from scaling.log_entry import LogEntry
-from spark_jobs.cost.charges import Charge, charges_of, columns_of, newest_runs
+from spark_jobs.cost.charges import (
+    MANIFEST,
+    Charge,
+    Origins,
+    Run,
+    charges_of,
+    columns_of,
+    newest_runs,
+    run_of,
+    sources_of,
+)
 from spark_jobs.cost.spans import Seen
+from spark_jobs.csv_text import csv_rows
 from spark_jobs.errors import InputError
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 
-MANIFEST = "manifest.json"
-
-
-class _Run(Struct, rename="camel"):
-    submitted_time: Annotated[datetime, Meta(tz=True)]
-
-
-class _Manifest(Struct, rename="camel"):
-    """What a run of an export says of itself, in its folder."""
-
-    run_info: _Run
-
 
 def export_files(path: Path) -> list[Path]:
     """The files that count. Raises InputError where there are none."""
+    return [Path(name) for name in _files(path)[0]]
+
+
+def _files(path: Path) -> tuple[list[str], dict[str, Run]]:
+    """The files that count, and by folder what the runs say of themselves."""
     if not path.exists():
         raise InputError(f"--costs {path} does not exist; a file or a folder is accepted")
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.name.endswith(ENDINGS)]
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if _is_export(file)]
     if not files:
         raise InputError(f"--costs {path} is a folder without files that end in {' or '.join(ENDINGS)}")
-    return [Path(name) for name in newest_runs((str(file), _written(file)) for file in files)]
+    runs = {folder: run for folder in {file.parent for file in files} if (run := _run(folder))}
+    # A file that was downloaded has the time of that, the manifest beside it does not.
+    times = (
+        (str(file), runs[file.parent].at if file.parent in runs else file.stat().st_mtime) for file in files
+    )
+    known = {str(folder): run for folder, run in runs.items()} if path.is_dir() else {}
+    return newest_runs(times), known
 
 
-def _written(file: Path) -> float:
-    """When its run was made: a file that was downloaded has the time of that, the manifest beside it does not."""
+def _is_export(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS) and not file.name.startswith((".", "_"))
+
+
+def _run(folder: Path) -> Run | None:
     try:
-        manifest = msgspec.json.decode((file.parent / MANIFEST).read_bytes(), type=_Manifest)
-    except (OSError, msgspec.MsgspecError):
-        return file.stat().st_mtime
-    return manifest.run_info.submitted_time.timestamp()
+        return run_of((folder / MANIFEST).read_bytes())
+    except OSError:
+        return None
+
+
+def read_exports(path: Path, wanted: Collection[str], amount: str | None) -> list[Charge]:
+    """The charges of all files that count. Raises InputError, also where files have the same charges."""
+    found, runs = _files(path)
+    charges: list[Charge] = []
+    origins, sources = Origins(), sources_of(found, runs)
+    for name in found:
+        own = read_export(name, Path(name).read_bytes(), wanted, amount)
+        origins.add(own, sources[name])
+        charges += own
+    return charges
 
 
 def read_export(
@@ -59,7 +80,7 @@ def read_export(
 ) -> list[Charge]:
     """The charges of one file for the resources that are `wanted`. Raises InputError naming file, row and column."""
     try:
-        columns, rows = (_parquet if name.endswith(".parquet") else _csv)(name, data)
+        columns, rows = (_parquet if name.lower().endswith(".parquet") else _csv)(name, data)
         return list(charges_of(rows, columns_of(columns, amount, name), wanted, name))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise InputError(f"{name} cannot be read: {error}") from error
@@ -67,10 +88,9 @@ def read_export(
 
 def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:
     file: Any = io.BytesIO(data)
-    if name.endswith(".gz"):
+    if name.lower().endswith(".gz"):
         file = gzip.GzipFile(fileobj=file)
-    rows = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
-    return rows.fieldnames or (), rows
+    return csv_rows(io.TextIOWrapper(file, encoding="utf-8", newline=""), name)
 
 
 def _parquet(_name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:

@@ -23,11 +23,11 @@ from spark_jobs.advise.local import CONFIG, read_targets
 from spark_jobs.backtest.job import small_batches
 from spark_jobs.cost import local, page, tables
 from spark_jobs.cost.account import Account, Billed, totals
-from spark_jobs.cost.charges import newest_runs
+from spark_jobs.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
 from spark_jobs.cost.files import ENDINGS
 from spark_jobs.cost.local import GATES, one_currency
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
-from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, account_of, accounts_in, charges_in
+from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, SOURCED, account_of, accounts_in, charges_in
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment
 from spark_jobs.platform import gates
@@ -35,16 +35,17 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import between, cached, collected
+from spark_jobs.platform.rows import between, cached, collected, first_of
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.files.spark_files import set_aside
+from spark_jobs.sources.files.spark_files import any_case, set_aside
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.sources.registration import spark_session
 
 NAME = "cost"
 
 DAY = 86_400
+MICROS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
         with watch(spark, "reading the exports"):
             [told] = collected(charges.agg(F.max("day").alias("last"), F.collect_set("currency").alias("in")))
         one_currency(told["in"])
+        check_once(_told_twice(charges))
         together = _by_target(spark, read_log(spark, settings), charges, billed)
         work = partial(accounts_in, billed=billed, options=settings.options, last_day=told["last"])
         with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
@@ -87,22 +89,38 @@ def run(spark: SparkSession, settings: Settings) -> str:
 
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
-    """CHARGES of the files that count. Raises InputError where there are none."""
-    endings = ",".join(f"*{ending}" for ending in ENDINGS)
+    """SOURCED of the files that count. Raises InputError where there are none."""
+    endings = ",".join([*(f"*{any_case(ending)}" for ending in ENDINGS), MANIFEST])
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        files = reader.option("pathGlobFilter", f"{{{endings}}}").load(path)
+        found = reader.option("pathGlobFilter", f"{{{endings}}}").load(path)
+        is_manifest = F.col("path").endswith(f"/{MANIFEST}")
+        files = found.where(~is_manifest)
         known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
+        told = collected(found.where(is_manifest).select("path", "content")) if len(known) > 1 else []
     except AnalysisException as error:
         raise InputError(f"--costs {path} cannot be read: {str(error).splitlines()[0]}") from error
     if not known:
         raise InputError(f"--costs {path} holds no files that end in {' or '.join(ENDINGS)}")
-    counts = set(newest_runs((row["path"], row["at"]) for row in known))
-    old = [row["path"] for row in known if row["path"] not in counts]
-    if old:
-        files = files.where(~F.col("path").isin(old))
-    work = partial(charges_in, wanted=wanted, amount=amount)
-    return files.select("path", "content").mapInArrow(work, row_schema(CHARGES))
+    manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in told)
+    runs = {folder: run for folder, run in manifests if run is not None}
+    times = {row["path"]: row["at"] / MICROS for row in known}
+    times |= {name: runs[folder].at for name in times if (folder := name.rpartition("/")[0]) in runs}
+    counts = newest_runs(times.items())
+    sources = sources_of(counts, runs)
+    work = partial(charges_in, wanted=wanted, amount=amount, sources=sources)
+    if len(counts) < len(known):
+        files = files.where(F.col("path").isin(counts))
+    return files.select("path", "content").mapInArrow(work, row_schema(SOURCED))
+
+
+def _told_twice(charges: DataFrame) -> tuple[str, int, str, str] | None:
+    """A resource and day that two sources tell charges of, and the sources."""
+    ends = F.min("source").alias("one"), F.max("source").alias("other")
+    row = first_of(
+        charges.groupBy("resource", "day").agg(*ends).where("one != other").orderBy("resource", "day")
+    )
+    return None if row is None else (row["resource"], row["day"], row["one"], row["other"])
 
 
 def read_log(spark: SparkSession, settings: Settings) -> DataFrame:

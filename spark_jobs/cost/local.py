@@ -23,7 +23,7 @@ from spark_jobs.backtest.reading import read_entries
 from spark_jobs.cost import tables
 from spark_jobs.cost.account import Account, Billed, account, told_price, totals
 from spark_jobs.cost.charges import Charge
-from spark_jobs.cost.files import export_files, read_export, seen_of
+from spark_jobs.cost.files import read_exports, seen_of
 from spark_jobs.cost.spans import Seen
 from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, resources_of, unnamed
 from spark_jobs.errors import InputError
@@ -178,12 +178,7 @@ def command(
     settings = cli.app_settings(root)
     billed = billed_targets(read_targets(config, settings), settings, options)
     seen = read_seen(log, begin, end)
-    wanted = resources_of(billed)
-    charges = [
-        charge
-        for file in export_files(costs)
-        for charge in read_export(str(file), file.read_bytes(), wanted, options.amount)
-    ]
+    charges = read_exports(costs, resources_of(billed), options.amount)
     accounts = accounts_of(seen, charges, billed, options)
     from spark_jobs.cost.page import report_of  # noqa: PLC0415 - as above
 

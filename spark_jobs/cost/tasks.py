@@ -25,6 +25,9 @@ CHARGES = """
 """
 """As `charges.Charge`."""
 
+SOURCED = f"{CHARGES}, source text"
+"""With the first file of the source that told it."""
+
 SEEN = """
     at double, kind text, current long, desired long, outcome text, reached long, reason text, line text, shadow long, used double
 """
@@ -46,14 +49,17 @@ account_of: Callable[[bytes], Account] = msgspec.msgpack.Decoder(Account).decode
 
 
 def charges_in(
-    batches: Iterable[pa.RecordBatch], wanted: frozenset[str], amount: str | None
+    batches: Iterable[pa.RecordBatch], wanted: frozenset[str], amount: str | None, sources: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: path and content in, CHARGES out. Raises InputError for what is no export."""
-    schema = arrow_columns(CHARGES)
+    """For mapInArrow: path and content in, SOURCED out. `sources` are those of the paths. Raises InputError for what is no
+    export.
+    """
+    schema = arrow_columns(SOURCED)
     for batch in batches:
         for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
-            data = memoryview(content.as_buffer()).cast("B")
-            rows = [structs.asdict(each) for each in read_export(path.as_py(), data, wanted, amount)]
+            name, data = path.as_py(), memoryview(content.as_buffer()).cast("B")
+            found = read_export(name, data, wanted, amount)
+            rows = [{**structs.asdict(each), "source": sources[name]} for each in found]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 

@@ -10,13 +10,22 @@ import pytest
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost import tables
 from spark_jobs.cost.files import export_files, read_export
-from spark_jobs.cost.job import Settings, run
+from spark_jobs.cost.job import Settings, read_charges, run
 from spark_jobs.cost.local import accounts_of, read_seen
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.gates import Limit
 from tests.spark.result_files import read
-from tests.unit.spark_jobs.cost.test_costs import CLASSIC, FOCUS, PLAN, START
+from tests.unit.spark_jobs.cost.test_costs import (
+    CLASSIC,
+    FOCUS,
+    HALVES,
+    PLAN,
+    START,
+    WANTED,
+    manifest,
+    written,
+)
 
 OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)
 """The database's charges are nobody's: which resource it is, is not said."""
@@ -27,7 +36,7 @@ def folder(tmp_path):
     costs = tmp_path / "costs"
     costs.mkdir()
     (costs / "focus.csv").write_text(FOCUS)
-    (costs / "classic.csv").write_text(CLASSIC.replace("01/01/2026", "01/02/2026"))
+    (costs / "classic.csv").write_text(CLASSIC.replace("01/0", "01/1"))
     entries = []
     for n in range(20):
         at, shadow = START + 3 * 3600.0 * n, ShadowSaid(1, 1, 1, "", "")
@@ -68,7 +77,7 @@ def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, 
         assert sorted(read(settings.output, name).to_pylist(), key=str) == sorted(ours, key=str)
 
 
-def test_what_is_no_export_is_told_by_its_file(spark, folder):
+def test_what_is_no_export_or_there_twice_is_told_by_its_file(spark, folder):
     settings = Settings(
         str(folder / "costs"), str(folder / "log"), OPTIONS, output=str(folder / "out"), app_settings={}
     )
@@ -78,3 +87,14 @@ def test_what_is_no_export_is_told_by_its_file(spark, folder):
         run(spark, settings)
     with pytest.raises(InputError, match=r"--costs .*none cannot be read"):
         run(spark, replace(settings, costs=str(folder / "none")))
+    month = "20260101-20260131"
+    parts = {f"{month}/aa/{n}.csv": half for n, half in enumerate(HALVES)}
+    parts |= {f"{month}/bb/1.csv": FOCUS, f"{month}/aa/manifest.json": manifest("0.csv", "1.csv")}
+    kept = read_charges(spark, str(written(folder / "parts", parts)), WANTED, None)
+    assert sorted(row["amount"] for row in kept.collect()) == [-2.0, 0.96, 4.8]
+    (folder / "costs" / "focus.csv").write_text(FOCUS)
+    (folder / "costs" / "copy.CSV").write_text(FOCUS)
+    with pytest.raises(
+        InputError, match=r"twice, in file:.*copy\.CSV and in file:.*focus\.csv: exports of two"
+    ):
+        run(spark, settings)

@@ -90,7 +90,7 @@ def read_with_spark(
     `folders` are patterns below the URL: where there are any of these, others are not listed. Raises InputError where there
     is no file. Files whose names begin with `_` or `.` are none, as always with Spark.
     """
-    glob = "{" + ",".join(f"*{_any_case(ending)}" for ending in endings) + "}"
+    glob = "{" + ",".join(f"*{any_case(ending)}" for ending in endings) + "}"
     reader = (
         spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", glob)
     )
@@ -113,7 +113,8 @@ def _pruned(reader: DataFrameReader, url: str, folders: Sequence[str]) -> DataFr
     return files
 
 
-def _any_case(ending: str) -> str:
+def any_case(ending: str) -> str:
+    """A pattern for the ending in capital and small letters."""
     return "".join(f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in ending)
 
 

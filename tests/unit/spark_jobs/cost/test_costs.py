@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from spark_jobs.cost.charges import Charge, billed_id, newest_runs
-from spark_jobs.cost.files import export_files, read_export
+from spark_jobs.cost.files import export_files, read_export, read_exports
 from spark_jobs.cost.spans import Seen, Span, spans_of
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.cost.tasks import charges_in
@@ -78,6 +78,8 @@ def test_another_column_may_be_the_money():
         ),
         ("", r"a\.csv is no cost export: it has the columns ; accepted"),
         (CLASSIC.replace("4.8", "1,5"), r"row 2: it has more cells than the file has columns"),
+        (CLASSIC + "01/03/2026,/subscr", r"row 6: it has fewer cells than the file has columns: 2 for 8"),
+        (CLASSIC.replace("MeterName", "Date"), r"a\.csv has the column Date twice"),
         (
             CLASSIC.replace("4.8", "nan"),
             r"row 2, column CostInBillingCurrency: found 'nan'; accepted is a number",
@@ -91,6 +93,97 @@ def test_another_column_may_be_the_money():
 def test_what_is_no_export_is_told_by_file_row_and_column(text, told):
     with pytest.raises(InputError, match=told):
         read_export("a.csv", text.encode(), WANTED, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FOCUS.replace("BilledCost", "\ufeffBilledCost", 1),
+        "\n".join(f"\ufeff\ufeff{line}" for line in FOCUS.splitlines()),
+        f"\ufeffResourceId,Cost,Date\n\ufeff{PLAN},4.8,2026-01-01\n",
+        f'\ufeffResourceId,Cost,Date\r\n\ufeff"{PLAN}",4.8,2026-01-01\r\n',
+    ],
+)
+def test_byte_order_marks_before_the_first_row_lose_no_charge(text):
+    found = read_export("a.csv", text.encode(), WANTED, None)
+
+    assert (found[0].resource, found[0].amount, found[0].day) == (billed_id(PLAN), 4.8, DAY0)
+
+
+AMORTIZED = CLASSIC.replace("4.8", "4.1")
+ROWS = FOCUS.splitlines()
+HALVES = ["\n".join(ROWS[:2]), "\n".join([ROWS[0], *ROWS[2:]])]
+OTHERS = FOCUS.replace("/subscriptions/s/", "/subscriptions/t/")
+MONTH, RUN = "20260101-20260131", "202601161527"
+
+
+def manifest(*names):
+    blobs = [{"blobName": f"x/{name}", "byteCount": 1} for name in names]
+    return msgspec.json.encode(
+        {"runInfo": {"submittedTime": "2026-01-17T15:27:00Z"}, "blobs": blobs}
+    ).decode()
+
+
+ONCE = {
+    "one scope beside another": {"a/focus.csv": FOCUS, "b/focus.csv": OTHERS},
+    "other days": {"a.csv": FOCUS, "b.csv": CLASSIC.replace("01/0", "02/0")},
+    "an older run": {f"a/{MONTH}/{RUN}/x.csv": FOCUS, f"a/{MONTH}/202601151527/x.csv": FOCUS},
+    "parts": {f"a/{MONTH}/{RUN}/g/part_{n}_0001.csv": half for n, half in enumerate(HALVES)},
+    "parts of a manifest": {
+        "1.csv": HALVES[0],
+        "2.csv": HALVES[1],
+        "manifest.json": manifest("1.csv", "2.csv"),
+    },
+}
+TWICE = {
+    "kinds": ({"actual.csv": CLASSIC, "focus.csv": FOCUS}, "actual.csv and in .*focus.csv"),
+    "kinds in folders": ({f"{a}/{MONTH}/{RUN}/part_0_0001.csv": each for a, each in (("a", CLASSIC), ("f", FOCUS))},
+                         "a/.*part_0_0001.csv and in .*f/.*part_0_0001.csv"),
+    "amortized": ({"a/1.csv": CLASSIC, "b/1.csv": AMORTIZED}, "a/1.csv and in .*b/1.csv"),
+    "a copy in gzip": ({"a.csv": FOCUS, "a.csv.gz": FOCUS}, "a.csv and in .*a.csv.gz"),
+    "capital letters": ({"a.csv": FOCUS, "b.CSV": FOCUS}, "a.csv and in .*b.CSV"),
+    "as Parquet, too": ({f"{MONTH}/{RUN}/part_0_0001.{end}": FOCUS for end in ("csv", "parquet")}, "csv and in .*parquet"),
+    "periods that overlap": ({f"{each}/{RUN}/1.csv": FOCUS for each in (MONTH, "20260101-20260107")}, "0107/.* and in .*0131/"),
+    "a run of the month, and a day": ({f"{MONTH}/{RUN}/1.csv": FOCUS, "20260101.csv": HALVES[0]}, " and in "),
+    "runs side by side": ({f"{MONTH}/costs_{n}.csv": FOCUS for n in (1, 2)}, "costs_1.csv and in .*costs_2.csv"),
+    "parts that nobody lists": ({f"part_{n}_0001.csv": FOCUS for n in (0, 1)}, "part_0_0001.csv and in .*part_1_0001.csv"),
+    "beside what is listed": ({"1.csv": FOCUS, "2.csv": FOCUS, "manifest.json": manifest("1.csv")}, "1.csv and in .*2.csv"),
+    "a part that is missing": ({"1.csv": FOCUS, "manifest.json": manifest("1.csv", "2.csv")}, "lists the file 2.csv, which is not"),
+}  # fmt: skip
+
+
+def written(folder, files):
+    for name, text in files.items():
+        path, rows = folder / name, [line.split(",") for line in text.splitlines()]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".parquet"):
+            parquet.write_table(
+                pa.Table.from_pylist([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]), path
+            )
+        else:
+            path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return folder
+
+
+@pytest.mark.parametrize("layout", ONCE)
+def test_exports_that_have_no_charge_in_common_are_added_up(tmp_path, layout):
+    found = read_exports(written(tmp_path / "costs", ONCE[layout]), WANTED, None)
+
+    assert sum(each.amount for each in found if each.day < DAY0 + 20) == pytest.approx(4.8 + 0.96 - 2)
+
+
+@pytest.mark.parametrize("layout", TWICE)
+def test_charges_that_two_exports_tell_are_refused_by_two_files(tmp_path, layout):
+    files, told = TWICE[layout]
+
+    with pytest.raises(InputError, match=told):
+        read_exports(written(tmp_path / "costs", files), WANTED, None)
+
+
+def test_one_of_two_exports_is_accepted_as_the_refusal_says(tmp_path):
+    folder = written(tmp_path / "costs", TWICE["kinds"][0])
+
+    assert read_exports(folder / "focus.csv", WANTED, None) == CHARGES
 
 
 def test_of_an_export_of_the_month_to_date_the_newest_run_counts():
@@ -275,7 +368,9 @@ def test_a_charge_is_the_same_after_a_task_has_read_it():
     head, *rows = CLASSIC.splitlines()
     data = "\n".join([f"{head},ResourceLocation", *(f"{row},East US" for row in rows)]).encode()
     files = pa.RecordBatch.from_pylist([{"path": "a.csv", "content": data}])
-    [made] = charges_in([files], WANTED, None)
+    [made] = charges_in([files], WANTED, None, {"a.csv": "a.csv"})
+    assert set(made.column("source").to_pylist()) == {"a.csv"}
+    made = made.drop_columns(["source"])
 
     assert [Charge(**row) for row in made.to_pylist()] == read_export("a.csv", data, WANTED, None)
 

@@ -1,0 +1,40 @@
+"""CSV by each file's own header, for people's and Azure's exports. Pure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+
+from spark_jobs.errors import InputError
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def without_marks(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without byte order marks before them: Azure's cost exports are known to write one before the first row, too,
+    where it would become a part of the first cell.
+    """
+    return (line.lstrip(BYTE_ORDER_MARK) for line in lines)
+
+
+def csv_rows(lines: Iterable[str], where: str) -> tuple[Sequence[str], Iterator[dict[str, str]]]:
+    """The header, and each row by its names. `where` is the file, for errors.
+
+    Raises InputError, naming the row, for a name that is there twice and for a row of more or fewer cells; csv.Error for what
+    is no CSV, such as a file that ends within quotes.
+    """
+    rows = csv.reader(without_marks(lines), strict=True)
+    names = next(rows, [])
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{where} has the column {twice[0]} twice; accepted is one of each name")
+    return names, _by_name(names, rows, where)
+
+
+def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Iterator[dict[str, str]]:
+    for number, cells in enumerate((row for row in rows if row), start=2):
+        if len(cells) != len(names):
+            more = "more" if len(cells) > len(names) else "fewer"
+            raise InputError(
+                f"{where}, row {number}: it has {more} cells than the file has columns: {len(cells)} for {len(names)}"
+            )
+        yield dict(zip(names, cells, strict=True))
