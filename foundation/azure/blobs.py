@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from foundation.azure.connections import code_of, network_story, retry_after
+from foundation.azure.connections import code_of, network_story
+from foundation.azure.retry_after import retry_after
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _Result = TypeVar("_Result")

@@ -9,8 +9,6 @@ reprs name settings and never show their values.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import re
 import ssl
@@ -176,18 +174,6 @@ def code_of(error: Exception) -> str:
     if not code:
         code = getattr(getattr(error, "response", None), "headers", {}).get("x-ms-error-code")
     return str(getattr(code, "value", code) or "")  # a plain text, or one of an enumeration
-
-
-def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | None:
-    """Seconds a service asks to wait; None where it does not, or not in words that are known. Of `cosmos` only its
-    own header counts: a gateway's Retry-After may ask for minutes.
-    """
-    names = (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0))
-    for name, scale in names[: 1 if cosmos else None]:
-        with contextlib.suppress(TypeError, ValueError):
-            if math.isfinite(seconds := float(headers.get(name, "")) * scale):
-                return seconds
-    return None
 
 
 def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:

@@ -31,10 +31,10 @@ from foundation.azure.connections import (
     CONNECT_TIMEOUT,
     READ_TIMEOUT,
     Settings,
-    retry_after,
     tls_context,
     transport_options,
 )
+from foundation.azure.retry_after import retry_after
 from foundation.version import VERSION
 
 if TYPE_CHECKING:

@@ -111,9 +111,11 @@ def _share(settings: Mapping[str, str]) -> float:
 
 
 class Call(Struct, frozen=True):
-    """One call: whom it asks (`place`, which may ask everybody to wait), what it counts for, and which call it is (`who`)."""
+    """One call: whom it asks (`scopes`, each of which may ask its callers to wait, from one resource to everything behind the
+    host), what it counts for, and which call it is (`who`).
+    """
 
-    place: str
+    scopes: tuple[str, ...]
     charges: tuple[tuple[str, str], ...]
     who: str
 
@@ -128,7 +130,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 def call_of(method: str, url: str, api: str = "") -> Call:
     """What a request counts for: for `api` where its sender says so, else by its path, for hosts have other names behind
-    private links. Resource Manager throttles reads and writes of each subscription by themselves, so they are places of their own.
+    private links. Resource Manager throttles reads and writes of each subscription by themselves, and its providers do, too.
     """
     parts = urlsplit(url)
     host, path = parts.netloc.rpartition("@")[2].casefold(), parts.path.casefold()
@@ -139,11 +141,24 @@ def call_of(method: str, url: str, api: str = "") -> Call:
         if api
         else tuple(_charges(method.upper(), host, path, place, subscription is not None))
     )
-    if any(name == "management_writes" for name, _ in charges):
-        place = f"{place} (writes)"
-    elif charges == ((OTHER, host),):
-        place = f"{host}?{path}"  # a gateway has many services behind one name; of a path nothing is told
-    return Call(place, charges, f"{method.upper()} {host}{path}")
+    if charges[0][0] in {"management_reads", "management_writes"}:
+        scopes = _management_scopes(method.upper(), host, path, place)
+    else:
+        scopes = (f"{host}?{path}", place)  # of a path nothing is shown: it may hold a secret
+        if charges == ((OTHER, host),):
+            scopes = scopes[:1]  # a gateway has many services behind one name
+    return Call(scopes, charges, f"{method.upper()} {host}{path}")
+
+
+def _management_scopes(method: str, host: str, path: str, place: str) -> tuple[str, ...]:
+    """As `throttling.Scope` counts them. What has no provider is Microsoft.Resources' own."""
+    _, _, own = path.rpartition("/providers/")
+    provider, *names = own.strip("/").split("/") if "/providers/" in path else ["microsoft.resources"]
+    types = "/".join([provider, *names[::2]])
+    kind = "" if method in _READS else " (writes)"
+    each = " (lists)" if len(names) % 2 else " (single)"
+    narrow = (f"{host}{path}", f"{place}/{types}{each}", f"{place}/{types}", f"{place}/{provider}")
+    return tuple(f"{scope}{kind}" for scope in (*narrow, place, host))
 
 
 def _charges(method: str, host: str, path: str, place: str, of_subscription: bool) -> list[tuple[str, str]]:  # noqa: FBT001

@@ -14,17 +14,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 
+from foundation.azure.retry_after import retry_after
 from foundation.errors import UnavailableError
 from scaling.calls.budgets import BUDGETS, SHARE, WORKERS, Call, budgets_of, call_of
 from scaling.calls.ledger import Ledger, Usage
+from scaling.calls.throttling import asked
 
 PATIENCE = 10.0
 """Seconds a call waits for its turn; one that would have to wait longer is refused at once. Below the length of a round of
 reads, of which it lets most be used.
 """
-
-ASKS_TO_WAIT = frozenset({429, 503})
-"""Answers whose Retry-After holds for everybody."""
 
 _urgent: ContextVar[bool] = ContextVar("urgent", default=False)
 
@@ -88,16 +87,16 @@ class Gate:
                     self._ledger.left(call)
                 raise
 
-    def heard(self, call: Call, status: int, retry_after: float | None) -> None:
-        """What the answer was; `retry_after` in seconds, if it says."""
-        if status in ASKS_TO_WAIT and retry_after:
+    def heard(self, call: Call, status: int, headers: Mapping[str, str], text: str) -> None:
+        """What the answer was; others wait where it asks them to."""
+        if (what := asked(call, status, headers, text, retry_after(headers))) is not None:
             with self._lock:
-                self._ledger.told(call, retry_after, self._clock())
+                self._ledger.told(call, what, self._clock())
 
     def take(self, api: str, scope: str, now: float) -> tuple[float, str]:
         """Takes one call that is urgent and returns 0, or takes none and returns the seconds to wait, and why."""
         with self._lock:
-            refusal = self._ledger.ask(Call("", ((api, scope),), scope), now, urgent=True)
+            refusal = self._ledger.ask(Call((), ((api, scope),), scope), now, urgent=True)
         return (0.0, "") if refusal is None else (refusal.seconds, refusal.why)
 
     def usage(self) -> list[Usage]:

@@ -4,7 +4,8 @@ seconds of a clock that never runs back.
 The rules:
 
 1. In no window of a budget's seconds are there more calls than it has.
-2. What asked everybody to wait (Retry-After) is called by nobody until then, and nobody else waits for it.
+2. What asked to wait (Retry-After) is called by nobody until then, and nobody else waits for it. Whether that is one
+   resource, one operation, a provider or a subscription is in `scaling.calls.throttling`.
 3. Who is refused keeps its place: it goes before all who were refused after it, and before all who were not. So under any
    demand each gets its turn, whatever the order they ask in. A place of somebody who has not asked for a while is kept, but
    holds up nobody.
@@ -20,6 +21,7 @@ from math import ceil, inf
 from msgspec import Struct
 
 from scaling.calls.budgets import Budget, Call
+from scaling.calls.throttling import Asked, Scope
 
 RESERVED = 0.2
 """Share of a budget that is for urgent calls alone."""
@@ -165,6 +167,9 @@ class Ledger:
         self._budgets = budgets
         self._accounts: dict[tuple[str, str], _Account] = {}
         self._quiet: dict[str, float] = {}
+        self._unsure: dict[
+            str, dict[str, float]
+        ] = {}  # by the next wider scope: those below it, and until when
 
     def ask(self, call: Call, now: float, *, urgent: bool = False) -> Refusal | None:
         accounts = [self._account(api, scope) for api, scope in call.charges]
@@ -188,18 +193,37 @@ class Ledger:
         for api, scope in call.charges:
             self._account(api, scope).leave(call.who)
 
-    def told(self, call: Call, seconds: float, now: float) -> None:
-        """The answer to a call asked everybody to wait. A shorter wait does not end a longer one."""
-        until = now + min(max(seconds, 0.0), LONGEST_QUIET)
-        self._quiet[call.place] = max(until, self._quiet.get(call.place, until))
-        for api, scope in call.charges:
-            account = self._account(api, scope)
+    def told(self, call: Call, asked: Asked, now: float) -> None:
+        """The answer to a call asked to wait. A shorter wait does not end a longer one."""
+        until = now + min(max(asked.seconds, 0.0), LONGEST_QUIET)
+        self._quiet = {scope: end for scope, end in self._quiet.items() if end > now}
+        scope = self._widened(call, asked, until, now)
+        self._quiet[scope] = max(until, self._quiet.get(scope, until))
+        for api, place in call.charges:
+            account = self._account(api, place)
             account.throttled.add(now)
             account.quiet_until = max(account.quiet_until, until)
 
+    def _widened(self, call: Call, asked: Asked, until: float, now: float) -> str:
+        """The scope that is to be quiet: the one that was asked, or a wider one where that is not certain and another one
+        below the same was asked as well. Never wider than a provider: what a subscription throttles it says itself.
+        """
+        at = min(asked.scope, len(call.scopes) - 1)
+        while not asked.certain and at < min(Scope.PROVIDER, len(call.scopes) - 1):
+            own, parent = call.scopes[at], call.scopes[at + 1]
+            below = {each: end for each, end in self._unsure.get(parent, {}).items() if end > now}
+            self._unsure[parent] = {**below, own: max(until, below.get(own, until))}
+            if len(self._unsure[parent]) == 1:
+                break
+            at += 1
+        self._unsure = {parent: below for parent, below in self._unsure.items() if max(below.values()) > now}
+        return call.scopes[at]
+
     def _quieted(self, call: Call, now: float) -> Refusal | None:
-        left = self._quiet.get(call.place, now) - now
-        return Refusal(left, f"{call.place.partition('?')[0]} asked to wait") if left > 0 else None
+        left, scope = max(
+            ((self._quiet.get(each, now) - now, each) for each in call.scopes), default=(0.0, "")
+        )
+        return Refusal(left, f"{scope.partition('?')[0]} asked to wait") if left > 0 else None
 
     def _account(self, api: str, scope: str) -> _Account:
         known = self._accounts.get((api, scope))

@@ -1,7 +1,7 @@
 """Lists in place of single reads: what many targets of one moment read of the same place is asked once, for all of them.
 
-What cannot be listed is read one by one, for a right to the single one may not suffice for the list; so is what a list lacks. Not
-so where too much was asked: single reads would be more of it.
+What cannot be listed is read one by one, for a right to the single one may not suffice for the list; so is what a list lacks.
+Where too much was asked, the gate knows whether single reads are too much as well, and refuses them.
 """
 
 from __future__ import annotations
@@ -68,17 +68,12 @@ class Lists(Generic[_T]):
         fresh: float = FRESH,
         version: str = "",
     ) -> _T | None:
-        """What `ask` lists, asked once for all; None where each is to be read by itself. `what` names it in the log.
-
-        Raises what tells that too much was asked.
-        """
+        """What `ask` lists, asked once for all; None where each is to be read by itself. `what` names it in the log."""
         if self._counts[place] < least:
             return None
         try:
             return await self.once.get((place, version), partial(self._asked, ask, what), now=now, age=fresh)
-        except Exception as error:
-            if self._is_throttled(error):
-                raise
+        except Exception:  # noqa: BLE001 - `_asked` has logged it; each is read by itself
             return None
 
     async def _asked(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:

@@ -5,28 +5,24 @@ At the transport, because not every SDK lets its callers add a policy (that of S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from azure.core.pipeline.transport import AioHttpTransport
 
 from foundation.azure.connections import transport_options
-from scaling.calls.gate import ASKS_TO_WAIT, PATIENCE, gate_of
+from scaling.calls.gate import PATIENCE, gate_of
+from scaling.calls.throttling import ASKS_TO_WAIT
 
 
 class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily there, so without a type
-    """Raises what its base does, and CallRefusedError, which the retries of azure-core let pass.
-
-    `retry_after` tells the seconds an answer asks for; None where it asks nothing, or asks it of one resource alone: then
-    nobody else waits for it.
-    """
+    """Raises what its base does, and CallRefusedError, which the retries of azure-core let pass."""
 
     def __init__(
         self,
         settings: Mapping[str, str],
         *,
-        retry_after: Callable[[Any], float | None],
         api: str = "",
         patience: float = PATIENCE,
     ) -> None:
@@ -35,13 +31,14 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         self._patience = patience
         self._gate = gate_of(settings)
         self._api = api
-        self._retry_after = retry_after
 
     async def send(self, request: Any, **options: Any) -> Any:
         call = await self._gate.enter(request.method, request.url, self._api, patience=self._patience)
         response = await super().send(request, **options)
         if response.status_code in ASKS_TO_WAIT:
+            text = ""
             with suppress(Exception):  # a body that does not come has no text; whoever asked meets that, too
                 await (response.read() if hasattr(response, "read") else response.load_body())
-            self._gate.heard(call, response.status_code, self._retry_after(response))
+                text = str(response.text())
+            self._gate.heard(call, response.status_code, response.headers, text)
         return response

@@ -11,6 +11,7 @@ from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundErr
 from msgspec import Meta
 
 from foundation.azure.opening import Client, Opened
+from foundation.azure.retry_after import retry_after
 from foundation.sanitize import words_of
 from scaling.ports import CollectError, Reading
 
@@ -75,8 +76,8 @@ class AzureEntityCollector(ABC, Generic[Client]):
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         story = " ".join(str(getattr(error, "message", None) or words_of(error)).split())[:300]
-        wait = _retry_after(response)
-        after = f"; it asks to wait {wait} s" if wait else ""
+        wait = retry_after(getattr(response, "headers", None) or {})
+        after = f"; it asks to wait {wait:.0f} s" if wait else ""
         if status == 404 or isinstance(
             error, ResourceNotFoundError
         ):  # Service Bus answers 200 with an empty feed
@@ -88,8 +89,3 @@ class AzureEntityCollector(ABC, Generic[Client]):
         if status is not None:
             return f"{label}: the service answered {status}{after} ({story})"
         return f"{label}: {story or type(error).__name__}"
-
-
-def _retry_after(response: Any) -> str | None:
-    headers = getattr(response, "headers", None)
-    return headers.get("Retry-After") if headers is not None else None

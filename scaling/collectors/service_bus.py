@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from foundation.azure.connections import retry_after
 from scaling.calls.lists import Lists
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.model import Reason
@@ -33,10 +32,6 @@ _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
 # A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
 # a deadline could. Broken connections are worth two more tries.
 _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
-
-
-def _asked(response: Any) -> float | None:
-    return retry_after(response.headers)
 
 
 class _TooManyError(Exception):
@@ -123,7 +118,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - as above
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
-        transport = GatedTransport(self._settings, retry_after=_asked, api="service_bus")
+        transport = GatedTransport(self._settings, api="service_bus")
         return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
 
     def _require_receiving(self, status: Any, entity: str) -> None:

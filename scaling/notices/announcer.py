@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
+from foundation.azure.retry_after import retry_after
 from foundation.errors import TidemarkError
 from foundation.http.callers import SITE
 from foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
@@ -223,7 +224,6 @@ def _key(webhook: Webhook, text: str) -> bytes:
 def _read(answer: Answer) -> Delivered:
     if 200 <= answer.status < 300:
         return Delivered(answer.status)
-    from foundation.azure.connections import retry_after  # noqa: PLC0415 - only where something went wrong
 
     elsewhere = "; redirects are not followed" if 300 <= answer.status < 400 else ""
     busy = answer.status in {408, 429} or answer.status >= 500

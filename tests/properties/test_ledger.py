@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from scaling.calls.budgets import Budget, Call
 from scaling.calls.ledger import Ledger
+from scaling.calls.throttling import Asked, Scope
 
 MINUTE = 60.0
 
 
 def call_of(target: int) -> Call:
-    return Call("host", (("api", "scope"),), f"target {target}")
+    return Call(("host",), (("api", "scope"),), f"target {target}")
 
 
 def most_in_a_window(times: list[float], seconds: float) -> int:
@@ -40,7 +41,7 @@ def test_no_window_holds_more_calls_than_its_budget_and_nobody_calls_who_was_ask
         else:
             assert refusal.seconds > 0
         if retry_after is not None:
-            ledger.told(call_of(target), retry_after, now)
+            ledger.told(call_of(target), Asked(retry_after, Scope.TENANT, certain=True), now)
             quiet_until = max(quiet_until, now + retry_after)
 
     assert most_in_a_window(made, budget.seconds) <= budget.calls

@@ -21,8 +21,9 @@ from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
-from foundation.azure.connections import network_story, retry_after
+from foundation.azure.connections import network_story
 from foundation.azure.cosmos import CosmosPlace
+from foundation.azure.retry_after import retry_after
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _LARGE_BODY = 1 << 20

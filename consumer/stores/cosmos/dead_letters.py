@@ -11,8 +11,9 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.letter_document import event_of, from_document, to_document
-from foundation.azure.connections import Settings, network_story, retry_after
+from foundation.azure.connections import Settings, network_story
 from foundation.azure.cosmos import CosmosPlace
+from foundation.azure.retry_after import retry_after
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.gathering import gather, next_page
 

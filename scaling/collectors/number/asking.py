@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.connections import retry_after
 from foundation.errors import UnavailableError
 from foundation.http.outward import (
     TIMEOUT,
@@ -116,7 +115,7 @@ class Asking:
                 answer = await self._outward.ask(
                     method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
                 )
-                self._gate.heard(call, answer.status, retry_after(answer.headers))
+                self._gate.heard(call, answer.status, answer.headers, answer.body.decode(errors="replace"))
                 break
             except UnavailableError:
                 if attempt == attempts:

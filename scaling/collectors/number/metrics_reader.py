@@ -174,15 +174,10 @@ class MetricsReader:
             if self._forming.get(kind) is batch:
                 del self._forming[kind]
             answers = await self._together(kind, batch.resources, now)
-        except (RefusedError, CallRefusedError) as error:
-            # Single reads would be more of what is too much.
-            if isinstance(error, CallRefusedError) or error.status == 429:
-                batch.answers.set_exception(error)
-                batch.answers.exception()  # looked at, should nobody wait for it any more
-                return
-            self._refuse(kind, error, now)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with reading together, there is another way
-            self._refuse(kind, error, now)
+            # Too much was asked of the region's endpoint. Resource Manager counts for itself, and is asked meanwhile.
+            if not isinstance(error, CallRefusedError) and getattr(error, "status", None) != 429:
+                self._refuse(kind, error, now)
         finally:
             if not batch.answers.done():
                 batch.answers.set_result(answers)

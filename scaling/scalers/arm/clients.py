@@ -122,11 +122,10 @@ def _local_identity(settings: Mapping[str, str]) -> dict[str, str]:
 def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict[str, Any]:
     """What every client of Resource Manager is opened with."""
     from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - see above
-    from scaling.scalers.arm.errors import asked_of_all  # noqa: PLC0415 - see above
 
     return {
         "base_url": endpoint(settings),
         "credential_scopes": [scope(settings)],
-        "transport": GatedTransport(settings, retry_after=asked_of_all, patience=patience),
+        "transport": GatedTransport(settings, patience=patience),
         **_RETRIES,
     }

@@ -8,18 +8,14 @@ read, too.
 from __future__ import annotations
 
 import re
-import time
-from contextlib import suppress
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from math import isfinite, isnan, nan
 from typing import Any
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from msgspec import Struct
 
 from foundation.azure.connections import identity_story
+from foundation.azure.retry_after import retry_after
 from foundation.sanitize import told
 from scaling.calls.gate import CallRefusedError
 
@@ -83,9 +79,9 @@ def classify(error: Exception) -> Failure:
         return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
     text = _text(response)
     story = _story(error, text)
-    retry_after = retry_after_of(response)
+    asked = retry_after(response.headers)
     kind = _by_text(text) or _by_code(text, response.status_code) or _by_status(response.status_code)
-    return Failure(kind, story, retry_after, _number(kind, story))
+    return Failure(kind, story, asked, _number(kind, story))
 
 
 def _by_text(text: str) -> Kind | None:
@@ -100,6 +96,7 @@ _WORDINGS = (
     ("", "not enough available reserved instance servers", Kind.NO_SERVERS),
     ("", "maximum amount of scale changes", Kind.TOO_MANY_CHANGES),
     ("", "anotheroperation", Kind.BUSY),  # codes of other providers, also with 429
+    ("", "cannot acquire exclusive lock", Kind.BUSY),  # of the plan, with 429
     ("", "exceeding approved", Kind.INVALID),  # a quota of cores, told with 409 as what waiting mends
 )
 """The provider's own code where it has one, its words, and what they mean."""
@@ -138,47 +135,6 @@ def _number(kind: Kind, story: str) -> int | None:
         found = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(story))), None)
         return int(found.group(1)) if found else None
     return None
-
-
-def retry_after_of(response: Any) -> float | None:
-    """Seconds, given as such or as an HTTP date (RFC 9110, 10.2.3), which counts from the answer's own date; the data
-    plane of Cosmos DB tells milliseconds.
-    """
-    text = str(response.headers.get("Retry-After") or "")
-    with suppress(KeyError, ValueError):
-        return max(0.0, float(response.headers["x-ms-retry-after-ms"]) / 1000)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = _seconds_until(text, str(response.headers.get("Date") or ""))
-    return max(0.0, seconds) if isfinite(seconds) else None
-
-
-def asked_of_all(response: Any) -> float | None:
-    """Seconds that an answer asks all callers to wait; None where it is about one resource, or does not say.
-
-    Providers answer 429 for much that is of one resource, a change most of all: of those only Resource Manager's own counts.
-    """
-    text = _text(response)
-    if response.status_code != 429 or _by_text(text) is not None:
-        return None
-    reading = response.request.method in {"GET", "HEAD"}
-    return retry_after_of(response) if reading or "RequestsThrottled" in text else None
-
-
-def _seconds_until(date: str, sent: str) -> float:
-    """Seconds from one HTTP date to another; from now where the answer has none, NaN for what is no date."""
-    begin = _http_date(sent)
-    return _http_date(date) - (time.time() if isnan(begin) else begin)
-
-
-def _http_date(text: str) -> float:
-    """A date of HTTP, which is in UTC also where it names no zone (RFC 9110, 5.6.7); NaN for what is none."""
-    try:
-        found = parsedate_to_datetime(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return nan
 
 
 def _text(response: Any) -> str:

@@ -16,7 +16,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.rest import HttpRequest
 from msgspec import Struct
 
-from scaling.scalers.arm.errors import retry_after_of
+from foundation.azure.retry_after import retry_after
 from scaling.scalers.arm.requests import ArmRequests
 
 DONE = frozenset({"succeeded", "failed", "canceled"})
@@ -84,7 +84,7 @@ class ArmResources(ArmRequests):
         return None
 
     def _again(self, operation: Followed, answer: Any) -> Followed:
-        return Followed(operation.url, operation.status_told, retry_after_of(answer))
+        return Followed(operation.url, operation.status_told, retry_after(answer.headers))
 
     def _followed(self, answer: Any) -> Followed | None:
         """The address to ask: only where Resource Manager itself is, for the token goes along."""
@@ -94,7 +94,7 @@ class ArmResources(ArmRequests):
                 continue
             here, there = urlsplit(self._client.format_url("/")), urlsplit(url)
             if (here.scheme, here.netloc.casefold()) == (there.scheme, there.netloc.casefold()):
-                return Followed(url, status_told, retry_after_of(answer))
+                return Followed(url, status_told, retry_after(answer.headers))
         return None
 
     async def _sent(self, request: HttpRequest, accepted: set[int], **options: Any) -> Any:

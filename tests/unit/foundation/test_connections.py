@@ -20,12 +20,12 @@ from foundation.azure.connections import (
     identity_story,
     network_story,
     queue_client,
-    retry_after,
     service_bus_endpoint,
     storage_endpoint,
     table_service,
     transport_options,
 )
+from foundation.azure.retry_after import retry_after
 from foundation.azure.tables import unavailable
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
@@ -291,6 +291,12 @@ def test_a_network_error_is_told_without_the_tls_object():
         ({"Retry-After": "600"}, True, None),
         ({"Retry-After": "600"}, False, 600.0),
         ({"x-ms-retry-after-ms": "nan", "retry-after-ms": "soon", "Retry-After": "inf"}, False, None),
+        ({"Retry-After": "-5"}, False, 0.0),
+        (
+            {"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"},
+            False,
+            30.0,
+        ),
     ],
 )
 def test_a_service_is_obeyed_by_the_headers_that_are_its_own(headers, cosmos, seconds):

@@ -54,14 +54,52 @@ def test_whoever_sends_a_request_may_say_what_it_counts_for():
     call = call_of("GET", "https://orders.servicebus.windows.net/queue", "service_bus")
 
     assert call.charges == (("service_bus", "orders.servicebus.windows.net"),)
-    assert call.place == "orders.servicebus.windows.net"
+    assert call.scopes == ("orders.servicebus.windows.net?/queue", "orders.servicebus.windows.net")
 
 
-def test_a_subscription_of_resource_manager_is_a_place_of_its_own():
+@pytest.mark.parametrize(
+    ("method", "path", "scopes"),
+    [
+        (
+            "GET",
+            "/resourceGroups/g/providers/Microsoft.Web/serverfarms/p",
+            (
+                "/resourcegroups/g/providers/microsoft.web/serverfarms/p",
+                "/microsoft.web/serverfarms (single)",
+            ),
+        ),
+        (
+            "GET",
+            "/providers/Microsoft.Web/serverfarms",
+            ("/providers/microsoft.web/serverfarms", "/microsoft.web/serverfarms (lists)"),
+        ),
+        (
+            "GET",
+            "/resourceGroups/g/providers/Microsoft.Web/serverfarms/p/providers/microsoft.insights/metrics",
+            (
+                "/resourcegroups/g/providers/microsoft.web/serverfarms/p/providers/microsoft.insights/metrics",
+                "/microsoft.insights/metrics (lists)",
+            ),
+        ),
+        ("GET", "/resourceGroups/g", ("/resourcegroups/g", "/microsoft.resources (single)")),
+    ],
+)
+def test_a_request_to_resource_manager_has_scopes_from_its_resource_to_everything(method, path, scopes):
+    call = call_of(method, f"https://management.azure.com/subscriptions/{SUBSCRIPTION}{path}")
+
+    assert call.scopes[:2] == (
+        f"management.azure.com/subscriptions/{SUBSCRIPTION}{scopes[0]}",
+        f"{PLACE}{scopes[1]}",
+    )
+    assert call.scopes[2] == call.scopes[1].partition(" ")[0]
+    assert call.scopes[4:] == (PLACE, "management.azure.com")
+
+
+def test_reads_and_writes_of_a_subscription_are_scopes_of_their_own():
     other = call_of("GET", PLAN.replace("1111", "2222"))
 
-    assert call_of("GET", PLAN).place == PLACE != other.place
-    assert call_of("PATCH", PLAN).place == f"{PLACE} (writes)"
+    assert call_of("GET", PLAN).scopes[4] == PLACE != other.scopes[4]
+    assert call_of("PATCH", PLAN).scopes[4] == f"{PLACE} (writes)"
 
 
 def test_a_process_takes_its_share_of_the_budgets_and_never_nothing():

@@ -24,6 +24,10 @@ class World:
     async def enter(self, url: str = ORDERS):
         return await self.gate.enter("GET", url, "service_bus")
 
+    def heard(self, call, status: int, retry_after: float | None, text: str = "") -> None:
+        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+        self.gate.heard(call, status, headers, text)
+
     def used(self, scope: str = "orders.servicebus.windows.net"):
         return {each.scope: each for each in self.gate.usage()}[scope]
 
@@ -86,7 +90,7 @@ async def test_a_part_of_each_budget_is_for_urgent_calls_alone():
 
 async def test_a_service_that_asks_to_wait_quiets_all_its_callers_and_nobody_else():
     world = World()
-    world.gate.heard(await world.enter(), 429, 30.0)
+    world.heard(await world.enter(), 429, 30.0)
 
     for path in ("queue", "topic/subscriptions/a", "$Resources/queues"):
         with pytest.raises(CallRefusedError, match=r"orders\.\S+ asked to wait; again in 30 s"):
@@ -102,19 +106,31 @@ async def test_a_service_that_asks_to_wait_quiets_all_its_callers_and_nobody_els
 async def test_a_shorter_wait_does_not_end_a_longer_one_and_other_answers_ask_nothing():
     world = World()
     call = await world.enter()
-    world.gate.heard(call, 503, 30.0)
-    world.gate.heard(call, 429, 1.0)
-    world.gate.heard(call_of("GET", OTHERS, "service_bus"), 409, 30.0)
-    world.gate.heard(call_of("GET", OTHERS, "service_bus"), 429, None)
+    world.heard(call, 429, 30.0)
+    world.heard(call, 429, 1.0)
+    world.heard(call_of("GET", OTHERS, "service_bus"), 409, 30.0)
+    world.heard(call_of("GET", OTHERS, "service_bus"), 500, None)
 
     await world.enter(OTHERS)
     with pytest.raises(CallRefusedError, match="again in 30 s"):
         await world.enter()
 
 
+async def test_an_answer_429_that_does_not_say_how_long_asks_to_wait_ten_seconds_and_one_503_of_an_entity_nobody_else():
+    world = World()
+    world.heard(await world.enter(), 503, 30.0, "the entity moves")
+    await world.enter(f"{ORDERS}2")
+    assert world.clock.now == 1000.0
+    world.heard(await world.enter(f"{ORDERS}2"), 429, None)
+
+    await world.enter(f"{ORDERS}3")
+
+    assert world.clock.now == 1010.0
+
+
 async def test_nobody_can_be_asked_to_wait_for_ever():
     world = World()
-    world.gate.heard(await world.enter(), 429, 1e12)
+    world.heard(await world.enter(), 429, 1e12)
 
     world.clock.now += 3600.0
     await world.enter()
@@ -146,7 +162,7 @@ async def test_usage_tells_what_was_called_refused_and_throttled_within_a_minute
     with pytest.raises(CallRefusedError):
         await world.enter()
     world.clock.now += 120.0
-    world.gate.heard(await world.enter(), 429, 45.0)
+    world.heard(await world.enter(), 429, 45.0)
 
     used = world.used()
     assert (used.last_minute, used.last_hour, used.refused_minute, used.refused_hour) == (1, 9, 0, 1)
@@ -159,7 +175,7 @@ async def test_what_has_no_budget_is_counted_and_heeded():
     world = World()
     query = "https://prometheus.example/api/v1/query"
     call = await world.gate.enter("GET", f"{query}?query=a")
-    world.gate.heard(call, 429, 20.0)
+    world.heard(call, 429, 20.0)
 
     with pytest.raises(
         CallRefusedError, match=r"not asked: prometheus\.example asked to wait; again in 20 s"
@@ -171,7 +187,7 @@ async def test_what_has_no_budget_is_counted_and_heeded():
 async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_for_the_others():
     """A gateway has many services behind one name."""
     world = World()
-    world.gate.heard(await world.gate.enter("GET", "https://api.example/tickets"), 503, 3600.0)
+    world.heard(await world.gate.enter("GET", "https://api.example/tickets"), 503, 3600.0)
 
     await world.gate.enter("GET", "https://api.example/orders")
 

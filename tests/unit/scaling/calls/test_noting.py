@@ -9,6 +9,7 @@ from foundation.log.tail import MARK, told_line
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.ledger import Ledger
 from scaling.calls.noting import LASTING, Noted, Noting
+from scaling.calls.throttling import Asked, Scope
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
 from scaling.notices.events import calls_notice
 from scaling.places.calls import show
@@ -151,7 +152,7 @@ def test_what_is_in_trouble_is_kept_before_what_is_called_most():
     refused = call_of("GET", "https://refused.servicebus.windows.net/q", "service_bus")
     ledger.ask(refused, 0.0)
     ledger.ask(refused, 0.0)
-    ledger.told(refused, 90.0, 0.0)
+    ledger.told(refused, Asked(90.0, Scope.TENANT, certain=True), 0.0)
 
     kept = process_calls("p", ledger.usage(0.0), NOW)
 

@@ -24,6 +24,7 @@ class Azure:
     def __init__(self, *pages) -> None:
         self.pages = list(pages)
         self.asked: list[str] = []
+        self.batch_errors: list[Exception] = []
 
     async def close(self) -> None: ...
 
@@ -37,6 +38,8 @@ class Azure:
         if method == "POST":
             region = url.partition("//")[2].partition(".")[0]
             self.asked.append(f"batch of {len(body['resourceids'])} in {region}")
+            if self.batch_errors:
+                raise self.batch_errors.pop(0)
             return {
                 "values": [{"resourceid": each, "resourceregion": region} for each in body["resourceids"]]
             }
@@ -87,15 +90,28 @@ async def test_for_two_resources_no_list_is_asked_for():
     assert await reads(Azure(), QUEUES[:2]) == ["single", "single"]
 
 
-async def test_where_too_much_was_asked_nothing_more_is():
+async def test_where_a_list_is_too_much_each_is_read_by_itself_as_far_as_the_gate_lets_it():
+    """A list that is throttled says nothing of single reads; where those are, the gate refuses them."""
     azure = Azure(RefusedError(SimpleNamespace(status=429, headers={}, body=b"")))
     reader = MetricsReader({}, forming=0.01)
     reader._asking = azure
 
-    answers = await asyncio.gather(
-        *(reader.read(series(each), 60, region="", now=NOW) for each in QUEUES), return_exceptions=True
-    )
+    await asyncio.gather(*(reader.read(series(each), 60, region="", now=NOW) for each in QUEUES))
     await reader.close()
 
-    assert sorted(azure.asked) == ["list", "single", "single"]
-    assert sum(isinstance(each, RefusedError) for each in answers) == 18
+    assert sorted(azure.asked) == ["list", *["single"] * 20]
+
+
+async def test_where_reading_together_is_too_much_resource_manager_is_asked_and_the_next_try_is_together_again():
+    azure = Azure()
+    reader = MetricsReader({}, forming=0.01)
+    reader._asking = azure
+    azure.batch_errors = [RefusedError(SimpleNamespace(status=429, headers={}, body=b""))]
+
+    for _ in range(2):
+        await asyncio.gather(
+            *(reader.read(series(each), 60, region="westeurope", now=NOW) for each in QUEUES[:3])
+        )
+    await reader.close()
+
+    assert azure.asked == ["batch of 3 in westeurope", *["single"] * 3, "batch of 3 in westeurope"]

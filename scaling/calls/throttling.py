@@ -1,0 +1,129 @@
+"""What an answer that asks to wait is about: one resource, one operation, a provider, or everything. Pure.
+
+The code in the answer decides first, then its headers, then the path that was called ("Understand how Azure Resource Manager
+throttles requests", "Troubleshooting API throttling errors" of Compute, and answers in public issues, November 2026). What
+nobody knows is about as little as it can be: whoever asked meets the same answer again, and everybody else goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+
+from msgspec import Struct
+
+from scaling.calls.budgets import Call
+
+ASKS_TO_WAIT = frozenset({429, 503})
+"""Statuses whose Retry-After may hold for others, too."""
+
+UNTOLD = 10.0
+"""Seconds to wait after a 429 that does not say how long: less than the shortest interval of reads, 15 s."""
+
+
+class Scope(IntEnum):
+    """Whom an answer asks to wait, from one resource to everybody: the index of the call's `scopes`."""
+
+    RESOURCE = 0
+    OPERATION = 1
+    """One verb on one type of a provider in a subscription; lists and single reads are two operations."""
+    ACTION = 2
+    """The same, lists and single reads together."""
+    PROVIDER = 3
+    SUBSCRIPTION = 4
+    TENANT = 5
+
+
+class Asked(Struct, frozen=True):
+    """What an answer asks: to wait so many seconds, and whom. Where it does not say so itself (`certain`), a second answer
+    from elsewhere in the next wider scope widens it.
+    """
+
+    seconds: float
+    scope: Scope
+    certain: bool
+
+
+_MANAGEMENT = frozenset({"management_reads", "management_writes"})
+
+_OF_RESOURCE = re.compile(
+    r"another ?operation|exclusive lock|scale changes|\b59205\b|\b03002\b|reserved instance servers|exceeding approved",
+    re.IGNORECASE,
+)
+"""Answers of providers with 429 that are about the one resource, and throttle nobody."""
+
+_BY_CODE = (
+    (re.compile(r"TenantRequestsThrottled"), Scope.TENANT),
+    # Its message may name one operation: "... and operation 'POST/SUBSCRIPTIONS/.../START' exceeded".
+    (re.compile(r"for subscription\b[^\"]{0,80}\band operation\b", re.IGNORECASE), Scope.OPERATION),
+    (re.compile(r"SubscriptionRequestsThrottled"), Scope.SUBSCRIPTION),
+    (
+        re.compile(r"number of (read|write|delete) requests for subscription", re.IGNORECASE),
+        Scope.SUBSCRIPTION,
+    ),
+    (re.compile(r"excessive volume of traffic", re.IGNORECASE), Scope.SUBSCRIPTION),
+    (re.compile(r"ResourceCollectionRequestsThrottled"), Scope.OPERATION),
+    (re.compile(r"ResourceRequestsThrottled"), Scope.ACTION),
+    # Compute: the sentence beside it says subscription, and means the group of operations.
+    (re.compile(r"\bTooManyRequests\b|OperationNotAllowed|HighCost|LowCost"), Scope.OPERATION),
+    (re.compile(r"ServerBusy|ServerTimeout"), Scope.OPERATION),
+)
+"""The first that the text holds decides."""
+
+_UNSURE = frozenset({Scope.RESOURCE, Scope.OPERATION})
+
+_TOLD_SECONDS = re.compile(r"after '?(\d{1,6})'? seconds", re.IGNORECASE)
+
+
+def asked(
+    call: Call, status: int, headers: Mapping[str, str], text: str, retry_after: float | None
+) -> Asked | None:
+    """What the answer to `call` asks of others; None where it asks nothing of them. `headers` are looked up in any case;
+    `retry_after` are the seconds that they ask for.
+    """
+    if status not in ASKS_TO_WAIT:
+        return None
+    seconds = _seconds(status, retry_after, text)
+    if not seconds:
+        return None
+    api = call.charges[0][0]
+    if api not in _MANAGEMENT:
+        busy = status == 429 or (
+            api == "service_bus" and re.search(r"busy|throttl|\b5000[49]\b", text, re.IGNORECASE)
+        )
+        return Asked(seconds, Scope.TENANT if busy else Scope.RESOURCE, certain=True)
+    if _OF_RESOURCE.search(text):
+        return None
+    writes = api == "management_writes"
+    told = next((scope for pattern, scope in _BY_CODE if pattern.search(text)), None)
+    if told is None and status == 429:
+        told = _by_headers(headers, writes=writes)
+    if told is not None:
+        return Asked(seconds, told, certain=told not in _UNSURE)
+    # Providers answer changes with 429 for much that is of the one resource, and a 503 may be one stamp's.
+    scope = Scope.OPERATION if status == 429 and not writes else Scope.RESOURCE
+    return Asked(seconds, scope, certain=writes)
+
+
+def _seconds(status: int, header: float | None, text: str) -> float | None:
+    """The longer one of header and text: they differ in answers that were seen."""
+    told = [float(each) for each in _TOLD_SECONDS.findall(text)]
+    if header is None and not told:
+        return UNTOLD if status == 429 else None
+    return max([header or 0.0, *told])
+
+
+def _by_headers(headers: Mapping[str, str], *, writes: bool) -> Scope | None:
+    """Whose tokens are used up, as the counters beside the answer say."""
+    if re.search(r";\s*0\b", str(headers.get("x-ms-ratelimit-remaining-resource") or "")):
+        return Scope.OPERATION
+    kind = "writes" if writes else "reads"
+    for name, scope in (
+        (f"tenant-{kind}", Scope.TENANT),
+        (f"subscription-{kind}", Scope.SUBSCRIPTION),
+        (f"subscription-global-{kind}", Scope.SUBSCRIPTION),
+    ):
+        if str(headers.get(f"x-ms-ratelimit-remaining-{name}") or "").strip() in {"0", "-1"}:
+            return scope
+    return None
