@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import StringIO
 from math import isfinite
@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from spark_jobs.csv_text import without_marks
 from spark_jobs.sources.columns.event_columns import us_moment
 from spark_jobs.sources.records.records import GZIP_MAGIC, Record, RejectedError, records
 
@@ -38,8 +39,13 @@ _EVENTS = {"customEvent", "customEvents", "AppEvents", "AppEvent"}
 _MAX_COUNT = 2**31 - 1
 _BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before a document
 _QUERY = re.compile(rb'\{\s*"tables"\s*:')
-_PORTAL_TIME = re.compile(
-    r"(\d{1,2})/(\d{1,2})/(\d{4}),? (\d{1,2}):(\d\d):(\d\d)(?:\.(\d{1,7}))?(?: ([AP])M)?", re.ASCII
+_PORTAL_TIME = re.compile(  # browsers write a narrow space (202F) before AM
+    r"(\d{1,2})/(\d{1,2})/(\d{4}),? (\d{1,2}):(\d\d):(\d\d)(?:\.(\d{1,7}))?(?:[ \u202f]([AP])M)?", re.ASCII
+)
+_ABSENT = frozenset({"", "None", "null", "NaN", "nan"})
+"""Texts for no value: `az monitor log-analytics query` prints each cell as Python's text of it."""
+_AS_JSON = (
+    "export as JSON (`az monitor app-insights query`), whose times are unambiguous: 2026-11-21T08:02:14.123Z"
 )
 
 
@@ -78,20 +84,72 @@ def _is_csv(file: str) -> bool:
 
 
 def _csv_records(data: bytes) -> Iterator[Record]:
-    """Each row as an object by the header's names; the portal writes "timestamp [UTC]"."""
+    """Each row as an object by the header's names; the portal writes "timestamp [UTC]". Times come in ISO 8601."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise RejectedError(f"the file is not UTF-8: {error}") from None
-    rows = csv.reader(StringIO(text, newline=""), strict=True)
+    rows = csv.reader(without_marks(StringIO(text, newline="")), strict=True)
+    names, place = _time_column(next(rows, []))
+    times = []
     try:
-        deque(rows, maxlen=0)
+        for row in rows:
+            times += row[place : place + 1]
     except csv.Error as error:
         raise RejectedError(f"the file is not CSV: line {rows.line_num}: {error}") from None
-    rows = csv.reader(StringIO(text, newline=""), strict=True)
-    names = [re.sub(r"\s*\[.*\]$", "", name) for name in next(rows, [])]
+    return _in_iso(text, names, place, day_first=_day_comes_first(times))
+
+
+def _time_column(header: Sequence[str]) -> tuple[list[str], int]:
+    """The names of the columns without their zones, and which one is the event's time. Raises RejectedError."""
+    split = [re.fullmatch(r"\s*(.*?)\s*(?:\[(.*)\])?\s*", name, re.DOTALL) for name in header]
+    named = [(each[1], each[2]) for each in split if each]
+    for name, zone in named:
+        if name in _NAMES["timestamp"] and zone is not None and zone.strip().upper() != "UTC":
+            raise RejectedError(
+                f"the file's times are those of a place that it does not name: column '{name} [{zone}]'; accepted is"
+                f" [UTC]: set the portal's time zone to UTC and export again, or {_AS_JSON}"
+            )
+    names = [name for name, _ in named]
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise RejectedError(f"the file has the column '{twice[0]}' twice; accepted is one of each name")
+    return names, next((names.index(name) for name in _NAMES["timestamp"] if name in names), len(names))
+
+
+def _day_comes_first(times: Iterable[str]) -> bool | None:
+    """Whether the portal wrote 21/11/2026, as all times of the file tell together; None where it makes no difference.
+
+    Raises RejectedError where they tell neither or both.
+    """
+    found = {(int(match[1]), int(match[2])) for time in times if (match := _portal_match(time))}
+    day_first = next((each for each in sorted(found) if each[0] > 12 >= each[1]), None)
+    month_first = next((each for each in sorted(found) if each[1] > 12 >= each[0]), None)
+    if day_first and month_first:
+        raise RejectedError(
+            f"the file's dates are in two orders: {day_first[0]}/{day_first[1]} and {month_first[0]}/{month_first[1]}; {_AS_JSON}"
+        )
+    if day_first or month_first:
+        return day_first is not None
+    if unclear := sorted(each for each in found if each[0] != each[1]):
+        raise RejectedError(_unclear("/".join(map(str, unclear[0])), "no date of the file tells"))
+    return None
+
+
+def _unclear(date: str, why: str) -> str:
+    return (
+        f"the date {date} may be month and day or day and month, and {why} which; {_AS_JSON}; or export a time that has a day"
+        " after the 12th of a month"
+    )
+
+
+def _in_iso(text: str, names: Sequence[str], place: int, *, day_first: bool | None) -> Iterator[Record]:
+    rows = csv.reader(without_marks(StringIO(text, newline="")), strict=True)
+    next(rows, None)
     for number, row in enumerate(rows, start=2):
         if row:
+            if place < len(row) and _portal_match(row[place]):
+                with suppress(RejectedError):  # the row is rejected later, with its reason
+                    row[place] = event_time(row[place], day_first=day_first).isoformat()
             extra = {} if len(row) == len(names) else {"": f"{len(row)} of {len(names)} columns"}
             yield number, json.dumps({**dict(zip(names, row, strict=False)), **extra}).encode()
 
@@ -140,21 +198,26 @@ def _total(value: Any) -> Any:
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     if "" in record:
         raise RejectedError(f"the row has {record['']}")
-    foreign = [record[name] for name in _TABLE_OF if record.get(name) and record[name] not in _EVENTS]
+    foreign = [
+        record[name] for name in _TABLE_OF if not _is_absent(record.get(name)) and record[name] not in _EVENTS
+    ]
     if foreign:
         raise RejectedError(f"the record is of '{foreign[0]}'; accepted are customEvents and AppEvents")
     found = {name: _first(record, names) for name, names in _NAMES.items()}
-    name = found["name"]
+    name = next(
+        (record[each] for each in _NAMES["name"] if record.get(each)), None
+    )  # an event may be called None
     if not isinstance(name, str) or not name:
         raise RejectedError(f"the event has no name; found the fields {', '.join(map(str, record))[:300]}")
     dimensions = _object(found["dimensions"], "dimensions")
     measurements = _object(found["measurements"], "measurements")
     return {
         **found,
+        "name": name,
         "timestamp": event_time(found["timestamp"]),
         "item_count": _count(found["item_count"]),
         "measurements": [
-            (key, _number(key, value)) for key, value in measurements.items() if value is not None
+            (key, _number(key, value)) for key, value in measurements.items() if not _is_absent(value)
         ],
         "dimensions": [(key, _text(value)) for key, value in dimensions.items()],
         **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
@@ -163,7 +226,12 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((record[name] for name in names if record.get(name) is not None), None)
+    found = (record.get(name) for name in names)
+    return next((value for value in found if not _is_absent(value)), None)
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value in _ABSENT)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
@@ -209,16 +277,22 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def event_time(value: Any) -> datetime:
-    """A time in ISO 8601 or as the portal prints it ("11/21/2026, 8:02:14.123 AM"); UTC. Raises RejectedError."""
+def event_time(value: Any, *, day_first: bool | None = None) -> datetime:
+    """A time in ISO 8601 or as the portal prints it ("11/21/2026, 8:02:14.123 AM"); UTC. Raises RejectedError.
+
+    `day_first` is the order of day and month in the portal's form; None: as the date itself tells.
+    """
     if isinstance(value, str):
         try:
-            text = value.strip()
-            match = _PORTAL_TIME.fullmatch(text)
+            match = _portal_match(value)
             # ISO 8601 with at most six digits of a second: Azure writes seven.
             moment = (
-                us_moment(match) if match else datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+                _portal_time(match, day_first=day_first)
+                if match
+                else datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value.strip()))
             )
+        except RejectedError:
+            raise
         except ValueError:
             pass
         else:
@@ -227,3 +301,21 @@ def event_time(value: Any) -> datetime:
         f"the event's time is {value!r}; accepted are times like '2026-11-21T08:02:14.123Z' and"
         " '11/21/2026, 8:02:14.123 AM'"
     )
+
+
+def _portal_match(time: str) -> re.Match[str] | None:
+    return _PORTAL_TIME.fullmatch(time.strip().upper())
+
+
+def _portal_time(match: re.Match[str], *, day_first: bool | None) -> datetime:
+    """Raises ValueError, and RejectedError where nothing tells the order of day and month."""
+    first, second = int(match[1]), int(match[2])
+    if day_first is None:
+        if first != second and max(first, second) <= 12:
+            raise RejectedError(_unclear(f"{match[1]}/{match[2]}/{match[3]}", "it does not tell"))
+        day_first = first > 12
+    if not day_first:
+        return us_moment(match)
+    swapped = _PORTAL_TIME.fullmatch(f"{match[2]}/{match[1]}{match.string[match.end(2) :]}")
+    assert swapped is not None  # noqa: S101 - two numbers change places
+    return us_moment(swapped)

@@ -271,10 +271,10 @@ def events(data, file="a.json"):
     return [app_event_row(text) for _, text in app_event_records(data, file)]
 
 
-def as_csv(*rows):
+def as_csv(*rows, zone="UTC"):
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([f"{name} [UTC]" if name == "timestamp" else name for name in CLASSIC])
+    writer.writerow([f"{name} [{zone}]" if name == "timestamp" else name for name in CLASSIC])
     writer.writerows(rows)
     return out.getvalue().encode("utf-8-sig")
 
@@ -335,3 +335,89 @@ def test_times_of_the_portal_are_read():
     assert event_time("11/21/2026, 8:02:14.123 PM") == datetime(2026, 11, 21, 20, 2, 14, 123_000, tzinfo=UTC)
     assert event_time("11/21/2026, 12:00:00 AM") == datetime(2026, 11, 21, tzinfo=UTC)
     assert event_time("2026-11-21T10:00:00+02:00") == datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def of_times(*times, zone="UTC"):
+    return as_csv(*([time, *list(CLASSIC.values())[1:]] for time in times), zone=zone)
+
+
+@pytest.mark.parametrize(
+    ("times", "days"),
+    [
+        (["7/1/2026, 8:02:14.123 AM", "7/13/2026, 8:02:14 AM"], [(7, 1), (7, 13)]),
+        (["01/07/2026, 08:02:14", "13/07/2026, 08:02:14"], [(7, 1), (7, 13)]),
+        (["01/07/2026, 8:02:14 am", "13/07/2026, 8:02:14 pm"], [(7, 1), (7, 13)]),
+        (["7/1/2026, 8:02:14\u202fAM", "7/13/2026, 8:02:14\u202fPM"], [(7, 1), (7, 13)]),
+        (["7/7/2026, 8:02:14 AM"], [(7, 7)]),
+        (["2026-07-01T08:02:14Z", "7/13/2026, 8:02:14 AM"], [(7, 1), (7, 13)]),
+        (["2026-07-01 08:02:14.1234567"], [(7, 1)]),
+    ],
+)
+def test_the_order_of_day_and_month_is_what_all_times_of_the_file_tell_together(times, days):
+    found = [each["timestamp"] for each in events(of_times(*times), "a.csv")]
+
+    assert [(each.month, each.day) for each in found] == days
+
+
+@pytest.mark.parametrize(
+    ("times", "zone", "told"),
+    [
+        ([f"{day}/7/2026, 8:02:14 AM" for day in range(1, 13)], "UTC", "1/7 may be month and day or day and month"),
+        (["01/07/2026, 08:02:14"], "UTC", "az monitor app-insights query"),
+        (["13/7/2026, 8:02:14 AM", "7/13/2026, 8:02:14 AM"], "UTC", "in two orders: 13/7 and 7/13"),
+        (["7/13/2026, 8:02:14 AM"], "Local Time", r"'timestamp \[Local Time\]'; accepted is \[UTC\]"),
+        (["7/13/2026, 8:02:14 AM"], "Europe/Berlin", "those of a place"),
+        (["2026-07-13T08:02:14Z"], "local time", "set the portal's time zone to UTC"),
+    ],
+)  # fmt: skip
+def test_a_file_whose_times_are_of_an_unknown_zone_or_order_is_refused_whole(times, zone, told):
+    with pytest.raises(RejectedError, match=told):
+        app_event_records(of_times(*times, zone=zone), "a.csv")
+
+
+def test_the_ways_on_from_a_file_of_unknown_zone_or_order_lead_on():
+    as_utc = events(of_times("7/1/2026, 8:02:14 AM", "7/13/2026, 8:02:14 AM"), "a.csv")
+    query = {"tables": [{"name": "PrimaryResult", "columns": [{"name": name} for name in CLASSIC],
+                         "rows": [["2026-07-01T08:02:14Z", *list(CLASSIC.values())[1:]]]}]}  # fmt: skip
+
+    assert events(msgspec.json.encode(query)) == as_utc[:1]
+
+
+@pytest.mark.parametrize("time", ["01/07/2026, 08:02:14", "7/1/2026, 8:02:14 AM", "13/13/2026, 8:02:14 AM"])
+def test_a_time_of_json_that_may_be_another_day_is_rejected(time):
+    with pytest.raises(RejectedError):
+        events(msgspec.json.encode({**CLASSIC, "timestamp": time}))
+
+
+def test_a_column_that_is_there_twice_is_refused():
+    data = as_csv(CLASSIC.values()).replace(b"sdkVersion", b"itemCount")
+
+    with pytest.raises(RejectedError, match="'itemCount' twice"):
+        app_event_records(data, "a.csv")
+
+
+def test_byte_order_marks_before_the_first_row_are_no_part_of_it():
+    head, row = as_csv(CLASSIC.values()).split(b"\r\n")[:2]
+
+    assert events(head + b"\r\n\xef\xbb\xbf" + row, "a.csv") == [EVENT]
+    assert events(b"\xef\xbb\xbf" + head + b"\r\n" + row, "a.csv") == [EVENT]
+
+
+@pytest.mark.parametrize("text", ["None", "null", "NaN", "", None])
+def test_what_the_command_line_of_azure_prints_for_no_value_is_none(text):
+    row = {
+        **WORKSPACE,
+        "TableName": "PrimaryResult",
+        "ItemCount": "3",
+        "Measurements": '{"EventXReceived_Count": 120, "m": "NaN"}',
+    }
+    row |= dict.fromkeys(("OperationId", "AppRoleName", "_ItemId", "Properties"), text)
+
+    [found] = events(msgspec.json.encode([row]))
+
+    assert found == {**EVENT, "source": "AppEvents", "dimensions": [],
+                     "operation_id": None, "role": None, "item_id": None}  # fmt: skip
+    with pytest.raises(RejectedError, match="itemCount is None"):
+        events(msgspec.json.encode([{**row, "ItemCount": text}]))
+    with pytest.raises(RejectedError, match="the event's time"):
+        events(msgspec.json.encode([{**row, "TimeGenerated": text}]))
