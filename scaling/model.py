@@ -7,66 +7,12 @@ such as instances. All of it is immutable data, which also travels through the q
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
 
 from msgspec import Struct
 
 from scaling.notice import Telling
+from scaling.reason import Reason as Reason
 from scaling.spent import Spent
-
-
-class Reason(StrEnum):
-    """Why a recommendation is what it is, one member per outcome, each with what it means in words for people."""
-
-    words: str
-
-    def __new__(cls, value: str, words: str = "") -> Self:
-        member = str.__new__(cls, value)
-        member._value_, member.words = value, words
-        return member
-
-    SCALE_OUT = "scale_out", "a rule asked for more capacity and nothing held it back"
-    SCALE_IN = "scale_in", "every rule agreed to less capacity and nothing held it back"
-    WITHIN_TARGET = "within_target", "no rule asked for a change"
-    BELOW_MINIMUM = "below_minimum", "the capacity was below the minimum, or a schedule's floor: it is raised"
-    ABOVE_MAXIMUM = (
-        "above_maximum",
-        "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
-    )
-    OVERRIDDEN = "overridden", "an operator's override decides until it expires"
-    FALLBACK = "fallback", "metrics were missing for long and the capacity was below the configured fallback"
-    INCOMPLETE_WINDOW = (
-        "incomplete_window",
-        "the window does not yet cover its span, has too few samples, or lacks more samples than it may",
-    )
-    STALE_METRIC = "stale_metric", "the newest sample is older than allowed"
-    COLLECT_FAILED = "collect_failed", "the last read of a metric failed; unknown is not zero"
-    INVALID_METRIC = "invalid_metric", "a metric is no finite, non-negative number of the present"
-    ENTITY_DISABLED = "entity_disabled", "the queue or subscription is disabled: more would receive nothing"
-    CAPACITY_UNKNOWN = "capacity_unknown", "the current capacity could not be read"
-    RULE_FAILED = "rule_failed", "a rule raised an error"
-    STATE_CORRUPT = "state_corrupt", "the stored state could not be read and was started anew"
-    COOLING_DOWN = "cooling_down", "the last effect is too recent for another change in this direction"
-    STABILIZING = "stabilizing", "a recent recommendation within the stabilization window holds this one back"
-    RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"
-    AT_MAXIMUM = "at_maximum", "more was wanted, but the maximum is reached"
-    AT_MINIMUM = "at_minimum", "less was wanted, but the minimum is reached"
-    OVER_BUDGET = "over_budget", "the budget of the day does not allow so much capacity now"
-    AT_CAP = "at_cap", "more was wanted, but the rule's cap metric says that more would find nothing to do"
-    BETWEEN_STEPS = "between_steps", "the platform changes capacity in steps, and less than one was wanted"
-    NOT_ACTIVE = "not_active", "no activation metric is above its threshold, so nothing is started from zero"
-    STILL_ACTIVE = (
-        "still_active",
-        "an activation metric is above its threshold, or not known, so the last one stays",
-    )
-    REFUSED = "refused", "the platform refused this change a short time ago, and nothing has changed since"
-    GUARDED = "guarded", "a downstream guard blocks scaling out"
-    LOCK_STEP = "lock_step", "another target has to follow first: request units are raised before instances"
-    PLATEAU = "plateau", "the last scale-outs did not make the backlog fall"
-    PAUSED = "paused", "an operator paused this direction"
-    FOREIGN_HAND = "foreign_hand", "somebody else changes the capacity of this target"
-    ACTION_PENDING = "action_pending", "an earlier action has not shown its effect yet"
-    DRY_RUN = "dry_run", "a change was decided, but dry-run is on"
 
 
 class Direction(StrEnum):
@@ -220,7 +166,8 @@ class Recommendation(Struct, frozen=True):
     """The outcome of one evaluation of one target, with everything needed to explain it.
 
     `proposed` is what the rules asked for before any constraint, `desired` what remains. `desired !=
-    current` means an action is due, unless `reason` is DRY_RUN.
+    current` means an action is due, unless `reason` is DRY_RUN. `unread`: a metric that is not read kept the rules from
+    voting, which windows that fill, disabled entities and rules that fail by themselves do, too.
     """
 
     decision_id: str
@@ -237,6 +184,7 @@ class Recommendation(Struct, frozen=True):
     limits: tuple[Limit, ...] = ()
     note: str = ""
     sentence: str = ""
+    unread: bool = False
 
     @property
     def acts(self) -> bool:

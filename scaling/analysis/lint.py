@@ -20,6 +20,7 @@ from foundation.durations import parse_duration
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
 from scaling.analysis.budgets import never_binds, unpaid_floors
+from scaling.analysis.fallbacks import outlasted_fallbacks
 from scaling.analysis.flapping import flapping, span_text
 from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
@@ -335,6 +336,10 @@ def _never_binds(subject: Subject) -> Iterator[str]:
     return never_binds(subject.policy)
 
 
+def _outlasted(subject: Subject) -> Iterator[str]:
+    return outlasted_fallbacks(subject.policy)
+
+
 def _not_tried(subject: Subject) -> Iterator[str]:
     if not subject.tried:
         yield "its capacities are request units, or too many to be tried one by one for flapping"
@@ -358,6 +363,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "unpaid_floor": (Severity.WARNING, _unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
     "idle_budget": (Severity.NOTE, _never_binds),
+    "outlasted_fallback": (Severity.NOTE, _outlasted),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
     "not_tried": (Severity.NOTE, _not_tried),
@@ -376,5 +382,6 @@ _WITHOUT_COUNTS = frozenset(
         "not_tried",
         "unpaid_floor",
         "idle_budget",
+        "outlasted_fallback",
     }
 )

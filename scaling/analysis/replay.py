@@ -34,6 +34,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "a hold for missing samples has the numbers of those there are, and what they point to",
         "an override takes the place of a pending action",
         "guards and lock step nested in a composite tell their own numbers",
+        "the fallback acts only where a metric that is not read keeps the rules from voting",
         "an expression votes where no value of an unknown metric could make it another vote, unless for less",
     ),
 }
@@ -148,5 +149,7 @@ def comparison(inputs: Inputs, recorded: Recommendation, replayed: Recommendatio
 
 
 def same(recorded: Recommendation, replayed: Recommendation) -> bool:
-    """Byte for byte."""
-    return msgspec.json.encode(recorded) == msgspec.json.encode(replayed)
+    """Byte for byte, but for `unread`, which follows from the rest and is not in rows of earlier releases."""
+    pair = (msgspec.structs.replace(each, unread=False) for each in (recorded, replayed))
+    first, second = map(msgspec.json.encode, pair)
+    return first == second

@@ -202,9 +202,10 @@ def budget_flips(case: Situation, allowance: Allowance, outcome: Reason) -> tupl
 
 
 def _guarded(case: Situation, wanted: int) -> Blocker | None:
-    # Where the rules could not vote it is the fallback that scales out: what is unknown at zero does not hold that.
-    fallback = case.verdict.desired is None
-    guards = [v for v in case.verdicts if v.blocks_out and not (fallback and v.reason in PROBLEMS)]
+    # Where the rules could not vote it is the fallback that scales out: what is unknown at zero does not hold that, but a
+    # disabled entity does, from which the first one would receive nothing.
+    unknown = PROBLEMS - {Reason.ENTITY_DISABLED} if case.verdict.desired is None else frozenset()
+    guards = [v for v in case.verdicts if v.blocks_out and v.reason not in unknown]
     if not guards:
         return None
     # At zero the activation is what counts; whoever else blocks does so as a guard.

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from functools import cached_property
 
 from scaling.config.policy import Policy
 from scaling.decision import blockers
 from scaling.decision import pacing as pace
 from scaling.decision.blockers import PLATFORM_FLOOR, REASON_OF, Situation, time_flip
-from scaling.decision.missing import first_missing, missing_flips, verdicts_of
+from scaling.decision.missing import first_missing, missing_flips, unread_keeps_from_voting, verdicts_of
 from scaling.decision.orders import active_pause
 from scaling.decision.seen import view_of
 from scaling.model import (
@@ -263,7 +264,7 @@ class _Case(Situation):
         return self._hold(Reason.STABILIZING, (flip,), self.verdict.note, limits=(limit,))
 
     def _wanted(self) -> tuple[int | None, Reason]:
-        """What the rules ask for, or the fallback when metrics have been missing for long."""
+        """What the rules ask for, or the fallback when metrics have not been read for long."""
         verdict, fallback = self.verdict, self.policy.spec.fallback
         since = self.state.missing_since
         if verdict.desired is not None:
@@ -275,7 +276,7 @@ class _Case(Situation):
             and since is not None
             and self.now - since >= fallback.after
             and self.view.current < fallback.capacity
-            and not self._only_disabled()
+            and self.unread
         ):
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
@@ -292,10 +293,11 @@ class _Case(Situation):
             outcome, evidence = case.free().reason, case.verdict.evidence
         return missing_flips(self.view, self.policy.windows, outcome, gaps=gaps), evidence
 
-    def _only_disabled(self) -> bool:
-        """True when disabled entities are all that keeps the rules from voting: more units would receive nothing."""
-        problems = {summary.problem for summary in self.view.metrics().values()}
-        return Reason.ENTITY_DISABLED in problems <= {None, Reason.ENTITY_DISABLED}
+    @cached_property
+    def unread(self) -> bool:
+        """Whether a metric that is not read keeps the rules from voting."""
+        silent = self.verdict.desired is None and self.verdict.reason in PROBLEMS
+        return silent and unread_keeps_from_voting(self.policy, self.view)
 
     def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
@@ -389,5 +391,5 @@ class _Case(Situation):
         case = (self.decision_id, self.policy.target, self.now, self.view.current, self.proposed)
         bounds = (self.low, self.high)
         return Recommendation(
-            *case, desired, *bounds, reason, evidence, flips, limits, note, self.verdict.sentence
+            *case, desired, *bounds, reason, evidence, flips, limits, note, self.verdict.sentence, self.unread
         )

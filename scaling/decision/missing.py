@@ -11,7 +11,7 @@ from msgspec import structs
 from foundation.wording import count_text
 from scaling.config.policy import Policy
 from scaling.model import Flip, Reason, Verdict
-from scaling.rules.combine import combine, safe_evaluate
+from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
 
@@ -27,6 +27,29 @@ def first_missing(view: MetricsView) -> tuple[str, Reason] | None:
         if summary.gap:
             return name, summary.lacking or Reason.INCOMPLETE_WINDOW
     return None
+
+
+UNREAD = frozenset({Reason.COLLECT_FAILED, Reason.STALE_METRIC, Reason.INVALID_METRIC})
+"""Reasons of a metric of which nothing is known now. A window that fills is read, and a disabled entity answered."""
+
+
+def is_unread(summary: Summary) -> bool:
+    """Whether nothing is known of a metric now: its reads fail, or its newest sample is old, or it never had any."""
+    return summary.problem in UNREAD or (summary.problem is Reason.INCOMPLETE_WINDOW and not summary.count)
+
+
+def unread_keeps_from_voting(policy: Policy, view: MetricsView) -> bool:
+    """Whether the rules do not vote because a metric is not read: the time of `[fallback]` runs then, and only then.
+
+    Windows that fill or lack a sample, a default on which less is wanted, and a rule that fails by itself keep rules from
+    voting, too, though every metric is read. So the rules are asked again as if no window had to fill. Of disabled
+    entities alone nothing is unread: more units would receive nothing.
+    """
+    if not any(is_unread(summary) for summary in view.metrics().values()):
+        return False
+    filled = view.once_filled()
+    verdict = combine([safe_evaluate(rule, filled) for rule in policy.flat_rules], view.current)
+    return verdict.desired is None and verdict.reason in PROBLEMS
 
 
 def missing_flips(

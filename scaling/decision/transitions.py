@@ -62,8 +62,7 @@ def absorb(
 ) -> tuple[dict[str, Window], TargetState]:
     """Windows and state after a report: samples at their times, capacity reconciled with what we believe.
 
-    A metric the policy has but the report does not mention counts as failed: unknown is not zero. Metrics of
-    disabled entities are not missing: while nothing else failed, the time of the fallback does not run.
+    A metric the policy has but the report does not mention counts as failed: unknown is not zero.
     """
     state = put_right(state, now)
     told: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
@@ -72,9 +71,6 @@ def absorb(
     for name, spec in policy.windows.items():
         item = told.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
         updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
-    reasons = {item.reason for item in told.values() if isinstance(item, MetricFailure)}
-    if reasons == {Reason.ENTITY_DISABLED}:
-        state = msgspec.structs.replace(state, missing_since=None)
     state = _reconciled(policy, state, report, now=now, controls=controls)
     state = learned(policy, updated, state, now=now)
     return updated, spending(policy, state, now=now)
@@ -256,12 +252,14 @@ def _recommended(policy: Policy, state: TargetState, r: Recommendation) -> tuple
 
 
 def _missing_since(state: TargetState, r: Recommendation) -> float | None:
-    """Since when the rules could not propose anything, whatever else held the decision back meanwhile."""
+    """Since when metrics that are not read keep the rules from voting, whatever else held the decision back meanwhile."""
     if r.reason is Reason.CAPACITY_UNKNOWN:
         return state.missing_since  # the rules were not asked
-    if r.proposed is not None:
+    if r.reason is Reason.ENTITY_DISABLED:
+        return r.at  # it answered until now; a failure that follows counts from here
+    if not r.unread:
         return None
-    return r.at if state.missing_since is None else state.missing_since
+    return r.at if state.missing_since is None else min(state.missing_since, r.at)  # clocks may be put right
 
 
 def _action(policy: Policy, r: Recommendation) -> ScaleAction:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, structs
 
-from scaling.model import EffectRecord, Evidence, Verdict
+from scaling.model import EffectRecord, Evidence, Reason, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, or_default, summarize
 
 
@@ -82,6 +82,19 @@ class MetricsView:
         """
         return self._with(
             lambda summary: structs.replace(summary, problem=None, gap=False) if summary.count else summary
+        )
+
+    def once_filled(self) -> MetricsView:
+        """The same view with windows that only fill, or lack a sample, taken for whole; what was not read stays unknown.
+
+        For finding out what keeps a rule from voting; nothing may be decided by it.
+        """
+        return self._with(
+            lambda summary: (
+                structs.replace(summary, problem=None, gap=False)
+                if summary.count and summary.problem in {None, Reason.INCOMPLETE_WINDOW}
+                else summary
+            )
         )
 
     def _with(self, change: Callable[[Summary], Summary]) -> MetricsView:

@@ -164,7 +164,8 @@ class _Run:
         """The last tick that can be looked at together with the next one; below the next one if not even that."""
         tick, load = self.tick, self.load
         run = load.reported[tick]
-        if run < foretold.length + 1 or self.state.missing_since is not None:
+        last = self.state.last
+        if run < foretold.length + 1 or last is None or last.proposed is None:
             return tick - 1  # windows are not complete, or were not at the last decision
         stop = min(tick + chunk - 1, load.ticks, tick + load.left_in_run(tick))
         if self.moving is not None:  # the tick that finds the effect is looked at by itself
