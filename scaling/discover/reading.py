@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from azure.core.exceptions import AzureError
 
 from scaling.discover.found import Found, FoundSource, FoundTarget
-from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM
+from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, refusal_of
 from scaling.scalers.arm.errors import Kind, classify
 from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.cosmos.throughput import ThroughputId
@@ -75,15 +75,20 @@ class SubscriptionReader:
     # -- what can be scaled -----------------------------------------------------------------------
 
     async def _plan(self, document: Document) -> None:
-        tier = str(at(document, "sku.tier") or "").replace(" ", "").casefold()
-        if tier not in DOCUMENTED_MAXIMUM:
-            self._left_out.append(
-                f"plan {document['name']}: {at(document, 'sku.name')} scales by itself, or not at all"
-            )
+        sku, tier = str(at(document, "sku.name") or ""), str(at(document, "sku.tier") or "")
+        refusal = refusal_of(sku, tier, elastic=at(document, "properties.elasticScaleEnabled") is True)
+        if refusal is not None:
+            self._left_out.append(f"plan {document['name']}: {refusal}")
             return
-        note = f"App Service plan, {at(document, 'sku.name')}, {document.get('location', '')}"
-        size = _whole(at(document, "sku.capacity"))
-        self._add("app_service_plan", document, note, size, DOCUMENTED_MAXIMUM[tier])
+        by_app = (
+            ", scaled by app (perSiteScaling)" if at(document, "properties.perSiteScaling") is True else ""
+        )
+        note = f"App Service plan, {sku}, {document.get('location', '')}{by_app}"
+        size, most = (
+            _whole(at(document, "sku.capacity")),
+            DOCUMENTED_MAXIMUM.get(tier.replace(" ", "").casefold()),
+        )
+        self._add("app_service_plan", document, note, size, most)
 
     def _known(self, kind: Any) -> Callable[[Document], Any]:
         known = KINDS[kind]

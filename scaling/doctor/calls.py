@@ -29,9 +29,11 @@ from foundation.azure.connections import (
 from foundation.azure.trials import NOTHING
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
-from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests
+from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests, open_resources
 from scaling.scalers.arm.holder import AutoscaleHolder
+from scaling.scalers.arm.requests import SITES_VERSION
 from scaling.scalers.arm.shared import ArmAccess
+from scaling.scalers.resource.resource import at
 
 KNOCKING = 20.0
 """Seconds for the two requests from outside together with the app's start."""
@@ -144,6 +146,22 @@ async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
         return await AutoscaleHolder(resource_id, f"'{resource_id}'", lambda: arm).ask()
     finally:
         await arm.leave(None)
+
+
+async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int | None] | None:
+    """On how many instances each app of a plan runs at most, by name (None: not told); None where the plan does not scale by
+    app, so that each app runs on all of them.
+    """
+    async with open_resources(settings) as client:
+        if at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling") is not True:
+            return None
+        sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
+        configs = [await client.get(f"{each['id']}/config/web", SITES_VERSION) for each in sites]
+        workers = [at(each, "properties.numberOfWorkers") for each in configs]
+        return {
+            str(site.get("name")): each if isinstance(each, int) else None
+            for site, each in zip(sites, workers, strict=True)
+        }
 
 
 def runtime(settings: Settings, root: Path) -> Runtime:

@@ -272,6 +272,8 @@ def _of_target(case: Case, target: str, autoscaler: Autoscaler) -> Iterator[Chec
         yield _right(case, target, needed)
     if isinstance(params, AppServicePlanScaler.Params | AzureResourceScaler.Params):
         yield _autoscale(case, target, params.resource_id)
+    if isinstance(params, AppServicePlanScaler.Params):
+        yield _apps(case, target, params.resource_id, spec.maximum)
 
 
 def _params(spec: PolicySpec) -> Any:
@@ -344,6 +346,19 @@ def _autoscale(case: Case, target: str, resource_id: str) -> Check:
 
     place = "the resource group of what is scaled, or its subscription"
     return Check("autoscale", target, Needs(_AUTOSCALE_ROLE, place), call)
+
+
+def _apps(case: Case, target: str, plan_id: str, maximum: int) -> Check:
+    async def call() -> list[Finding]:
+        try:
+            workers = await calls.workers_of_apps(case.settings, plan_id)
+        except HttpResponseError as error:
+            if error.status_code != 403:
+                raise
+            return [verdicts.apps_not_told(target)]
+        return [verdicts.apps(target, workers, maximum)]
+
+    return Check("apps", target, Needs("the 'Reader' role", "the plan and its apps"), call)
 
 
 def _decisions(case: Case, autoscaler: Autoscaler, targets: Sequence[str]) -> Check:

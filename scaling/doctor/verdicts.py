@@ -214,6 +214,36 @@ def autoscale(plan: str, holder: str | None) -> Finding:
     )
 
 
+def apps(plan: str, workers: Mapping[str, int | None] | None, maximum: int) -> Finding:
+    """Whether more instances of the plan are more instances of its apps; `workers` as of `calls.workers_of_apps`."""
+    if workers is None:
+        return ok("apps", plan, "every app runs on every instance of the plan")
+    short = {name: each for name, each in sorted(workers.items()) if each is None or each < maximum}
+    if not short:
+        return ok("apps", plan, f"scaled by app (perSiteScaling), and each may run on {maximum} instances")
+    shown = ", ".join(
+        f"{name} {'unknown' if each is None else each}" for name, each in list(short.items())[:3]
+    )
+    more = f", and {len(short) - 3} more" if len(short) > 3 else ""
+    return warning(
+        "apps",
+        plan,
+        f"the plan scales by app (perSiteScaling), and these apps run on fewer instances than its maximum of {maximum}: "
+        f"{shown}{more}. More instances of the plan are then no more of them",
+        f"set numberOfWorkers of the app that does the work to {maximum}: az webapp update --name <app> --resource-group "
+        f"<group> --set siteConfig.numberOfWorkers={maximum}; or turn per-app scaling off on the plan",
+    )
+
+
+def apps_not_told(plan: str) -> Finding:
+    return warning(
+        "apps",
+        plan,
+        "whether its apps run on all instances is not known: the identity may not read the plan's apps",
+        "give it the 'Reader' role on the plan's resource group; or see that perSiteScaling of the plan is false",
+    )
+
+
 # -- versions ----------------------------------------------------------------------------------------------
 
 _PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)

@@ -86,7 +86,7 @@ def test_a_deployment_in_order_is_healthy(world):
     assert [each.line for each in found.values() if each.verdict.is_bad] == []
     assert {check for check, _ in found} == {
         *("configuration", "identity", "storage", "poison", "clock", "schedule", "versions"),
-        *("metric", "capacity", "right", "autoscale", "calls", "decisions"),
+        *("metric", "capacity", "right", "autoscale", "apps", "calls", "decisions"),
     }
     assert found["decisions", "plan-orders"].verdict is Verdict.WARNING  # nothing has run here yet
 
@@ -214,7 +214,7 @@ def test_a_service_that_is_not_there(world):
         port = closed.getsockname()[1]
     found = world.examined(AZURE_RESOURCE_MANAGER_ENDPOINT=f"https://localhost:{port}")
 
-    for check in ("capacity", "right", "autoscale"):
+    for check in ("capacity", "right", "autoscale", "apps"):
         told = found[check, "plan-orders"]
         assert told.verdict is Verdict.FAILED
         assert "firewall" in told.remedy

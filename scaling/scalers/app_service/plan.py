@@ -18,8 +18,11 @@ DOCUMENTED_MAXIMUM: dict[str, int] = {
     "premiumv2": 30,
     "premiumv3": 30,
     "premiummv3": 30,
+    "premiumv4": 30,
+    "premiummv4": 30,
     "isolated": 100,
     "isolatedv2": 100,
+    "isolatedmv2": 100,
 }
 
 # Why a plan of this tier (lower case) is refused, and what to do instead.
@@ -84,18 +87,23 @@ class PlanFacts(Struct, frozen=True):
 
 
 def why_refused(plan: Any) -> str | None:
-    """Why instances of this plan cannot be set, and what to do instead; None for a plan that can be."""
+    """Why instances of this plan, as the SDK has it, cannot be set, and what to do instead; None for a plan that can be."""
     sku = plan.sku
     if sku is None or sku.name is None:
         return "the platform does not tell its SKU"
-    tier = (sku.tier or "").replace(" ", "").casefold()
+    return refusal_of(sku.name, sku.tier or "", elastic=bool(plan.elastic_scale_enabled))
+
+
+def refusal_of(sku: str, tier: str, *, elastic: bool) -> str | None:
+    """The same by its SKU's name and tier. A tier that nobody knows is a new one, and can be scaled as most can."""
+    tier = tier.replace(" ", "").casefold()
     if tier not in DOCUMENTED_MAXIMUM and tier not in _REFUSED_TIERS:
-        family = re.sub(r"\d+$", "", sku.name).upper() if sku.name[-1:].isdigit() else ""
+        family = re.sub(r"\d+$", "", sku).upper() if sku[-1:].isdigit() else ""
         tier = _TIER_OF_FAMILY.get(family, tier)
     reason = _REFUSED_TIERS.get(tier)
-    if reason is None and plan.elastic_scale_enabled:
+    if reason is None and elastic:
         reason = "App Service automatic scaling is on (elasticScaleEnabled), which ignores sku.capacity; turn it off"
-    return None if reason is None else f"SKU {sku.name}: {reason}"
+    return None if reason is None else f"SKU {sku}: {reason}"
 
 
 def sku_maximum(document: Any, sku_name: str) -> int | None:

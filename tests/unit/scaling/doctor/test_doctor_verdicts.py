@@ -179,6 +179,25 @@ def test_a_time_zone_is_for_plans_that_know_one():
     assert verdicts.time_zone("Europe/Paris").verdict is Verdict.WARNING
 
 
+@pytest.mark.parametrize(
+    ("workers", "verdict", "told"),
+    [
+        (None, Verdict.OK, "every app runs on every instance"),
+        ({}, Verdict.OK, "scaled by app"),
+        ({"api": 10, "worker": 12}, Verdict.OK, "each may run on 10 instances"),
+        ({"api": 10, "worker": 1}, Verdict.WARNING, "its maximum of 10: worker 1. More instances"),
+        ({"worker": None}, Verdict.WARNING, "worker unknown"),
+        ({f"app{n}": 1 for n in range(5)}, Verdict.WARNING, "app0 1, app1 1, app2 1, and 2 more"),
+    ],
+)
+def test_a_plan_that_scales_by_app_is_told_where_more_instances_are_no_more_of_an_app(workers, verdict, told):
+    found = verdicts.apps("plan-orders", workers, 10)
+
+    assert found.verdict is verdict
+    assert told in found.found
+    assert verdict is Verdict.OK or "numberOfWorkers=10" in found.remedy
+
+
 def test_another_autoscaler_is_named_with_the_command_that_switches_it_off():
     assert verdicts.autoscale("plan-orders", None).verdict is Verdict.OK
     found = verdicts.autoscale("plan-orders", "cpu-rule")
