@@ -272,6 +272,14 @@ def assuming(summary: Summary, value: float) -> Summary:
 # -- missing samples: before the first one, and between each two
 
 
+def samples_missing(earlier: float, later: float, spec: WindowSpec) -> int:
+    """How many samples are missing between two."""
+    times = [earlier, later]
+    if later <= earlier:
+        return 0
+    return sum(_missing_by_schedule(times, spec)[1] if spec.schedule else _missing_between(times, spec))
+
+
 def _missing_ahead(covered: float, spec: WindowSpec) -> int:
     if covered >= spec.span - COVERAGE_SLACK * spec.interval:
         return 0

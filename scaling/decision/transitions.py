@@ -8,7 +8,7 @@ check     -> review()                        is the effect there, did a foreign 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import msgspec
@@ -32,7 +32,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.combine import safe_learn
-from scaling.window import CLOCK_TOLERANCE, EMPTY, Window, observe
+from scaling.window import CLOCK_TOLERANCE, EMPTY, Window, WindowSpec, observe, samples_missing
 
 REPORTS_REMEMBERED = 32
 """Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
@@ -72,6 +72,7 @@ def absorb(
         item = told.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
         updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
     state = _reconciled(policy, state, report, now=now, controls=controls)
+    state = unseen(policy, state, state.evaluated[-1:], report.at, now=now)
     state = learned(policy, updated, state, now=now)
     return updated, spending(policy, state, now=now)
 
@@ -89,6 +90,24 @@ def put_right(state: TargetState, now: float) -> TargetState:
         recommendations=tuple(known for known in recommendations if known[0] <= latest),
         effects=tuple(msgspec.structs.replace(each, at=min(each.at, latest)) for each in effects),
     )
+
+
+def unseen(
+    policy: Policy, state: TargetState, before: Sequence[float], at: float, *, now: float
+) -> TargetState:
+    """With the present capacity as recommended, where nothing was decided between the report `before`, if any, and this
+    one `at`, or nothing is remembered: stabilization goes by what is known of its whole window.
+    """
+    if policy.memory <= 0 or state.expected is None:
+        return state
+    known, spec = state.recommendations, max(policy.windows.values(), key=_interval, default=None)
+    if known and not (before and spec is not None and samples_missing(before[-1], at, spec)):
+        return state
+    return msgspec.structs.replace(state, recommendations=(*known, (now, state.expected)))
+
+
+def _interval(spec: WindowSpec) -> float:
+    return spec.interval
 
 
 def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
@@ -243,12 +262,19 @@ _STILL_CORRUPT = frozenset({Reason.STATE_CORRUPT, Reason.CAPACITY_UNKNOWN})
 
 
 def _recommended(policy: Policy, state: TargetState, r: Recommendation) -> tuple[tuple[float, int], ...]:
-    """What stabilization looks back on, with this one."""
-    if r.proposed is None or policy.memory <= 0:
-        return state.recommendations
+    """What stabilization looks back on, with this one.
+
+    Where the rules could not say, the present capacity counts as recommended, or what was recommended last if that is
+    more: what is not known ends no wish for more, and is none for less.
+    """
+    proposed, before = r.proposed, state.recommendations
+    if policy.memory <= 0 or (proposed is None and r.current is None):
+        return before
+    if proposed is None:
+        proposed = max(r.current or 0, *(count for _, count in before[-1:]))
     cutoff = r.at - policy.memory
-    kept = (known for known in state.recommendations[-RECOMMENDATIONS_KEPT:] if known[0] > cutoff)
-    return (*kept, (r.at, r.proposed))
+    kept = (known for known in before[-RECOMMENDATIONS_KEPT:] if known[0] > cutoff)
+    return (*kept, (r.at, proposed))
 
 
 def _missing_since(state: TargetState, r: Recommendation) -> float | None:

@@ -22,7 +22,7 @@ from scaling.decision.decide import decide
 from scaling.decision.orders import deciding, standing
 from scaling.decision.pending_action import record_effect
 from scaling.decision.seen import view_of
-from scaling.decision.transitions import advance, learned, put_right, spending
+from scaling.decision.transitions import advance, learned, put_right, spending, unseen
 from scaling.log_entry import ShadowSaid
 from scaling.model import (
     Capacity,
@@ -238,6 +238,8 @@ class _OnPaper:
             ),
         )
         state = put_right(structs.replace(state, spent=shadow.spent), self.now)
+        before = () if shadow.at in {0.0, self.now} else (shadow.at,)
+        state = unseen(self.policy, state, before, self.now, now=self.now)
         return spending(self.policy, learned(self.policy, self.seen, state, now=self.now), now=self.now)
 
     def _said(self, made: Recommendation) -> ShadowSaid:

@@ -209,6 +209,7 @@ class _Run:
         kept = min(len(self.samples), ceil(spec.span / spec.interval) + 1)
         times = [load.time(tick) for tick in range(last - kept + 1, last + 1)]
         self.windows = {self.metric: Window(times, self.samples[-kept:])}
+        self.state = msgspec.structs.replace(self.state, evaluated=(load.time(last),))
         if policy.memory > 0:
             cutoff = load.time(last) - policy.memory
             held = ((load.time(tick), self.fleet.current) for tick in range(last - count + 1, last + 1))
