@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
+import json
 import threading
 import uuid
 
 import pytest
-from sqlalchemy import text
+import sqlalchemy as sa
+from sqlalchemy import exc, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from consumer.errors import FencedError
 from consumer.model import Checkpoint
-from consumer.sinks.sql.targets import HandlerTarget
+from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import EVENTS, TABLES
@@ -559,6 +561,201 @@ async def test_a_triggers_refusal_becomes_a_dead_letter(postgres_url):
         await world.write(flight(0), flight(1), flight(2))
 
         assert (await world.written(), await world.dead()) == ([0, 2], [(1, "constraint")])
+
+
+# ----- errors that no list knows
+
+
+NUMBERS = TableTarget("flights", {"n": "$.n", "seq": "@sequence_number"})
+REFUSING = (
+    "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN IF NEW.seq = 1 THEN RAISE EXCEPTION 'odd' "
+    "USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$ LANGUAGE plpgsql"
+)
+FOR_EACH_ROW = " ON flights {deferred} FOR EACH ROW EXECUTE FUNCTION refuse()"
+LONG = "".join(f"{chr(33 + i * 7919 % 90)}{i}" for i in range(9000))
+
+
+async def settle(world, *events):
+    """The results of the first attempt that decides; the second one does at the latest."""
+    for _ in range(2):
+        results = await world.write(*events)
+        if not is_retry(results):
+            break
+    return results
+
+
+def numbers(*values):
+    return [event(seq, json.dumps({"n": value}).encode()) for seq, value in enumerate(values)]
+
+
+async def test_a_number_beyond_64_bits_is_the_events_fault_also_alone(url):
+    async with World(url, NUMBERS, table="CREATE TABLE flights (n BIGINT, seq BIGINT)") as world:
+        await world.claim()
+        assert await world.write(*numbers(1, 2**63, 3)) == [WRITTEN, ("written", "value"), WRITTEN]
+        assert await world.write(event(3, b'{"n": 9223372036854775808}')) == [("written", "value")]
+
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, "value"), (3, "value")])
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(
+    ("column", "more", "bad", "reason"),
+    [
+        ("n BIGINT", "", True, "value"),  # 42846
+        ("n UUID", "", 5, "value"),
+        ("n JSONB", "", "\x00", "value"),  # 22P05
+        ("n TEXT", "CREATE INDEX ON flights (n)", LONG, "refused"),  # 54000
+        ("n BIGINT CHECK (n > 0)", "", -1, "constraint"),
+        *(
+            ("n BIGINT", f"{REFUSING}|CREATE TRIGGER t BEFORE INSERT{FOR_EACH_ROW}", state, "refused")
+            for state in ("45000", "XX000", "0A000", "42501", "21000", "54001", "55000")
+        ),
+        (
+            "n BIGINT",
+            f"{REFUSING}|CREATE CONSTRAINT TRIGGER t AFTER INSERT{FOR_EACH_ROW}",
+            "45000",
+            "refused",
+        ),
+    ],
+)
+async def test_what_fails_alone_again_and_again_while_others_pass_is_the_events_fault(
+    postgres_url, column, more, bad, reason
+):
+    """No list has all SQLSTATEs: of a trigger of the user's own the error may have any."""
+    deferred = "DEFERRABLE INITIALLY DEFERRED" if "CONSTRAINT TRIGGER" in more else ""
+    good = str(uuid.UUID(int=1)) if "UUID" in column else "x" if "TEXT" in column else 1
+    async with World(postgres_url, NUMBERS, table=f"CREATE TABLE flights ({column}, seq BIGINT)") as world:
+        await world.run(*more.format(state=bad, deferred=deferred).split("|"))
+        await world.claim()
+        await settle(world, *numbers(good, good if "{state}" in more else bad, good))
+
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, reason)])
+        assert await world.position() == 2
+
+
+@pytest.mark.wire
+async def test_a_row_that_row_level_security_refuses_is_the_events_fault_and_a_right_is_not(postgres_url):
+    table = "CREATE TABLE flights (n BIGINT, seq BIGINT)"
+    async with World(postgres_url, NUMBERS, table=table) as world:
+        role = f"writer_{uuid.uuid4().hex}"
+        with admin(world) as connection:
+            connection.execute(f"CREATE ROLE {role} LOGIN")
+            connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+            connection.execute("ALTER TABLE flights ENABLE ROW LEVEL SECURITY")
+            connection.execute("CREATE POLICY positive ON flights WITH CHECK (n > 0)")
+        database = SqlDatabase(postgres_url.replace("postgres@", f"{role}@"), tables=TABLES)
+        sink = SqlTransactionalSink(database, SCOPE, NUMBERS)
+        await sink.open()
+        await world.claim(sink=sink)
+        results = await world.write(*numbers(1, -1, 3), sink=sink)
+
+        assert results == [WRITTEN, ("written", "refused"), WRITTEN]
+        with admin(world) as connection:
+            connection.execute(f"REVOKE INSERT ON flights FROM {role}")
+        for _ in range(3):
+            assert is_retry(await world.write(*(flight(seq) for seq in range(3, 9)), sink=sink))
+        assert await world.dead() == [(1, "refused")]
+        await sink.aclose()
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        ("ALTER TABLE flights RENAME COLUMN n TO m", "ALTER TABLE flights RENAME COLUMN m TO n"),
+        (
+            "ALTER TABLE flights ALTER COLUMN n TYPE BOOLEAN USING n > 0",
+            "ALTER TABLE flights ALTER COLUMN n TYPE BIGINT USING n::int",
+        ),
+        ("ALTER TABLE flights RENAME TO away", "ALTER TABLE away RENAME TO flights"),
+    ],
+)
+async def test_while_every_event_is_refused_alike_none_becomes_a_dead_letter(postgres_url, change, back):
+    async with World(postgres_url, NUMBERS, table="CREATE TABLE flights (n BIGINT, seq BIGINT)") as world:
+        await world.claim()
+        await world.write(*numbers(1, 2))
+        await world.run(change)
+        events = [event(seq, b'{"n": 5}') for seq in range(2, 8)]
+        for attempt in range(4):
+            results = await world.write(*events[: 1 + attempt])
+            assert is_retry(results)
+        assert "an event is only blamed once others pass" in results[0][1]
+        await world.run(back)
+
+        assert await world.write(*events) == [WRITTEN] * 6
+        assert await world.dead() == []
+
+
+@pytest.mark.wire
+async def test_an_event_alone_in_its_batch_is_judged_when_a_neighbour_was_written(postgres_url):
+    async with World(postgres_url, NUMBERS, table="CREATE TABLE flights (n BIGINT, seq BIGINT)") as world:
+        await world.claim()
+        bad, neighbour = event(0, b'{"n": true}'), event(1, b'{"n": 1}')
+        assert is_retry(await world.write(bad))
+        assert is_retry(await world.write(bad))
+        assert await world.write(bad, neighbour) == [("written", "value"), WRITTEN]
+
+        await world.claim(partition="1")
+        other = event(0, b'{"n": true}', "1")
+        assert is_retry(await world.write(other))
+        assert await world.write(event(2, b'{"n": 2}')) == [
+            WRITTEN
+        ]  # the neighbour may be another partition's
+        assert await world.write(other) == [("written", "value")]
+
+
+async def test_an_error_that_ends_the_transaction_is_found_out_without_the_event(url):
+    """Some errors of SQL Server roll everything back: what is behind the event can only be tried without it."""
+
+    class Dooming(type(FLIGHTS)):
+        def write(self, connection, records):
+            for record in records:
+                if record.event.sequence_number in {0, 3}:
+                    connection.exec_driver_sql("ROLLBACK")
+                    raise exc.ProgrammingError("INSERT", {}, Exception("the transaction is doomed"))
+                super().write(connection, [record])
+
+    target = Dooming("flights", {"carrier": "$.carrier", "number": "$.number", "seq": "@sequence_number"})
+    async with World(url, target, table=TABLE) as world:
+        await world.claim()
+        results = await settle(world, *(flight(seq) for seq in range(5)))
+
+        assert results == [("written", "refused"), WRITTEN, WRITTEN, ("written", "refused"), WRITTEN]
+        assert (await world.written(), await world.dead()) == ([1, 2, 4], [(0, "refused"), (3, "refused")])
+
+
+@pytest.mark.wire
+async def test_a_key_that_two_partitions_insert_at_once_makes_no_dead_letter(postgres_url):
+    """Where a row is updated or else inserted, as in Azure SQL, another partition may insert it in between."""
+    target = TableTarget("flights", {"number": "$.number", "carrier": "$.carrier", "seq": "@sequence_number"})
+    table = "CREATE TABLE flights (number INTEGER PRIMARY KEY, carrier VARCHAR(3) UNIQUE, seq BIGINT)"
+    async with World(postgres_url, target, table=table) as world:
+        columns = ["number", "carrier", "seq"]
+        reflected = sa.Table("flights", sa.MetaData(), autoload_with=world.database.engine)
+        world.sink.target._statement = _Upsert(reflected, columns, ["number"], "mssql")
+
+        @sa.event.listens_for(world.database.engine, "before_cursor_execute")
+        def overtake(connection, _cursor, statement, parameters, _context, _many):
+            if statement.startswith("INSERT INTO flights") and connection.in_nested_transaction():
+                with admin(world) as other:  # before the first insert of each number
+                    number = parameters["number"]
+                    other.execute("INSERT INTO flights VALUES (%s, %s, -1)", [number, f"x{number}"])
+
+        await world.claim()
+        results = await world.write(
+            flight(0, number=1, carrier="A"),
+            flight(1, number=2, carrier="long"),
+            flight(2, number=3, carrier="C"),
+        )
+
+        assert results == [WRITTEN, ("written", "value"), WRITTEN]
+        assert await world.written() == [0, 2]  # seq -1, the other partition's, was replaced
+        sa.event.remove(world.database.engine, "before_cursor_execute", overtake)
+        violating = flight(3, number=9, carrier="C")  # another constraint than the key's is the event's fault
+        assert await world.write(violating, flight(4, number=8, carrier="D")) == [
+            ("written", "constraint"),
+            WRITTEN,
+        ]
 
 
 # ----- tables that are missing or wrong

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, NestedTransaction, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from consumer import model
 from consumer.errors import FencedError
 from consumer.model import Claim, Event, Record
-from consumer.sinks.sql.failures import rejection_of
+from consumer.sinks.evidence import Evidence
+from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, rejection_of
+from consumer.sinks.sql.isolation import Isolation, TryAgainError
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import dead_letters, positions
 from foundation.errors import UnavailableError
@@ -49,6 +51,7 @@ class SqlTransactionalSink:
 
     def __post_init__(self) -> None:
         self._positions: dict[str, _Position] = {}
+        self._evidence = Evidence()
         self.database.use()
 
     async def open(self) -> model.Routes:
@@ -107,41 +110,54 @@ class SqlTransactionalSink:
         return await self.database.call(partial(self._replay, record), deadline=deadline)
 
     def _replay(self, record: Record) -> model.WriteResult:
-        event = record.event
-        key = {**self.scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
         try:
-            with self.database.engine.begin() as connection:
-                if dead_letters.remove_one(connection, key):
-                    self.target.write(connection, [record])
+            try:
+                self._replay_once(record)
+            except (
+                IntegrityError
+            ):  # another writer may have inserted the key between our update and our insert
+                self._replay_once(record)
         except Exception as error:
-            rejection = rejection_of(error)
-            if rejection is None:
+            if blame_of(error) is Blame.SERVICE:
                 raise
+            rejection = rejection_of(error) or refusal_of(
+                error
+            )  # the letter stays: nothing is lost by a wrong guess
             return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
         return model.WriteResult(model.Outcome.WRITTEN)
 
+    def _replay_once(self, record: Record) -> None:
+        event = record.event
+        key = {**self.scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
+        with self.database.engine.begin() as connection:
+            if dead_letters.remove_one(connection, key):
+                self.target.write(connection, [record])
+
     def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
-        """In a thread of the database's. Everything at once first; after an error that speaks of a row, event by
+        """In a thread of the database's. Everything at once first; after an error that may speak of a row, event by
         event. Raises FencedError, UnavailableError, and what cannot be blamed on an event.
         """
         rejections = {r.event.sequence_number: r.rejection for r in records if r.rejection is not None}
-        one_by_one = False
+        isolation: Isolation | None = None
         rereads = 0
         while position.stored < records[-1].event.sequence_number:
             todo = [record for record in records if position.is_open(record)]
             try:
-                self._transaction(position, records[-1].event, todo, rejections, one_by_one=one_by_one)
+                self._transaction(position, records[-1].event, todo, rejections, isolation)
             except _MovedError:
                 rereads += 1
                 self._reread(position, last_time=rereads == _REREADS)
-            except _DoomedError:
-                continue  # one more rejection is known
+            except TryAgainError:
+                continue
             except Exception as error:
-                if one_by_one or rejection_of(error) is None:
+                if isolation is not None or not _may_speak_of_an_event(error, position):
                     raise
-                one_by_one = True
+                passing = None if position.attempts > 1 or is_answer(error) else error
+                isolation = Isolation(self.target, self.database.dialect, self._evidence, rejections, passing)
             else:
                 position.settle(records[-1].event.sequence_number)
+                for record in records:
+                    self._evidence.settled((record.event.partition, record.event.sequence_number))
         return [_written(rejections.get(record.event.sequence_number)) for record in records]
 
     def _transaction(
@@ -150,20 +166,19 @@ class SqlTransactionalSink:
         last: Event,
         todo: Sequence[Record],
         rejections: dict[int, model.Rejection],
-        *,
-        one_by_one: bool,
+        isolation: Isolation | None,
     ) -> None:
-        """All of `todo` and the position after `last`, committed. Adds to `rejections`. Raises _MovedError."""
+        """All of `todo` and the position after `last`, committed. Raises _MovedError."""
         with self.database.engine.begin() as connection:
             if not positions.advance(
                 connection, self.scope, position.claim, position.stored, position.after(last)
             ):
                 raise _MovedError
             fit = [record for record in todo if record.event.sequence_number not in rejections]
-            if one_by_one:
-                self._write_one_by_one(connection, fit, rejections)
+            if isolation is not None:
+                isolation.write(connection, fit)
             elif fit:
-                self.target.write(connection, fit)
+                self._write_together(connection, position, fit)
             whose = self.scope.hub, self.scope.consumer_group
             rejected = [
                 model.DeadLetter(*whose, record.event, why, position.attempts, self.clock())
@@ -172,24 +187,14 @@ class SqlTransactionalSink:
             ]
             dead_letters.put(connection, self.scope, rejected)
 
-    def _write_one_by_one(
-        self, connection: Connection, records: Sequence[Record], rejections: dict[int, model.Rejection]
-    ) -> None:
-        if self.database.dialect == "postgresql":
-            # Else a deferred constraint speaks up at the commit, when nobody can tell which event it means.
-            connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
-        for record in records:
-            sequence_number = record.event.sequence_number
-            savepoint = connection.begin_nested()
-            try:
-                self.target.write(connection, [record])
-                savepoint.commit()
-            except Exception as error:
-                rejection = rejection_of(error)
-                if rejection is None:
-                    raise
-                rejections[sequence_number] = rejection
-                _roll_back(savepoint)
+    def _write_together(self, connection: Connection, position: _Position, records: Sequence[Record]) -> None:
+        trial = self._evidence.begin()
+        try:
+            self.target.write(connection, records)
+        except Exception as error:
+            position.refused = error
+            raise
+        self._evidence.passed(trial)
 
     def _reread(self, position: _Position, *, last_time: bool) -> None:
         """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""
@@ -218,6 +223,8 @@ class _Position:
         self.open_from: int | None = None
         """Where the first unsettled batch begins."""
         self.attempts = 0
+        self.refused: Exception | None = None
+        """What the target failed with the last time that all records of a write were tried together."""
         self._beyond = claim.checkpoint.beyond if claim.checkpoint else ()
 
     def is_open(self, record: Record) -> bool:
@@ -236,24 +243,20 @@ class _Position:
         self.stored = sequence_number
         self.open_from = None
         self.attempts = 0
+        self.refused = None
 
 
 class _MovedError(Exception):
     """The stored position or epoch is not the expected one; the transaction is rolled back."""
 
 
-class _DoomedError(Exception):
-    """An event's error ended the whole transaction; the rejection is noted, so the next one leaves it out."""
-
-
-def _roll_back(savepoint: NestedTransaction) -> None:
-    """Raises _DoomedError where that is no longer possible."""
-    if not savepoint.is_active:
-        raise _DoomedError  # a handler tried to end the transaction itself
-    try:
-        savepoint.rollback()
-    except SQLAlchemyError as error:
-        raise _DoomedError from error  # SQL Server gives up the whole transaction after some errors
+def _may_speak_of_an_event(error: Exception, position: _Position) -> bool:
+    """Whether the events are tried one by one now. What fails at the commit, or before the first event, is taken for the
+    service's once.
+    """
+    if blame_of(error) is Blame.SERVICE:
+        return False
+    return error is position.refused or position.attempts > 1 or rejection_of(error) is not None
 
 
 async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
