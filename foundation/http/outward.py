@@ -48,7 +48,9 @@ LOOKUPS = 8
 _PLATFORM = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "fd00:ec2::254")))
 """Addresses at which clouds serve a machine's own secrets, and which no range above has."""
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NAT64 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
+"""Prefixes behind which a translator reaches IPv4 (RFC 6052; RFC 8215, whose networks place the address as they like)."""
+
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_.-]*[a-z0-9])?\.?", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.IGNORECASE)
 _ACCEPTED = "accepted is https://HOST/..., without a user name"
@@ -97,15 +99,28 @@ def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset())
 
 def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address means this machine, its link, or the platform below it, in whatever disguise."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address in _NAT64:
-            inner: ipaddress.IPv4Address | None = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        else:
-            inner = address.ipv4_mapped or address.sixtofour
-        if inner is not None:
-            return is_local(inner)
+    if isinstance(address, ipaddress.IPv6Address) and any(is_local(each) for each in _within(address)):
+        return True
     reserved = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
     return reserved or address in _PLATFORM
+
+
+def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """The IPv4 addresses that an address of a transition mechanism can stand for."""
+    number = int(address)
+    if address in _NAT64[1]:
+        # RFC 6052, 2.2: behind a prefix of 48, 56, 64 or 96 bits, around the byte that stays empty.
+        octets = address.packed
+        forms = (octets[6:8] + octets[9:11], octets[7:8] + octets[9:12], octets[9:13], octets[12:])
+        return [ipaddress.IPv4Address(each) for each in forms if any(each)] or [ipaddress.IPv4Address(0)]
+    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64[0] or (
+        number >> 32 == 0 and number > 1
+    ):  # the latter: IPv4-compatible, RFC 4291, 2.5.5.1
+        found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
+    if (number >> 32) & 0xFCFFFFFF == 0x00005EFE:  # ISATAP, RFC 5214, 6.1
+        found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
+    return [each for each in found if each is not None]
 
 
 class Outward(HoldsSession):

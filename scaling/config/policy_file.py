@@ -7,15 +7,14 @@ Messages show the file's own text, never a resolved setting, so secrets stay out
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
+from foundation import toml
 from foundation.durations import parse_duration
-from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
 from scaling.config.checks import Finding, no_circle, one_target_each
 from scaling.config.notify_table import Notify, read_notify
@@ -60,11 +59,11 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
     """Parses and checks a configuration. Raises ConfigError with every problem found."""
     shared = Shared(name, locate(text), settings)
     try:
-        tree = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        tree = toml.parsed(text)
+    except ValueError as error:
         line = _AT_LINE.search(str(error))
         where = f"{name}:{line.group(1)}" if line else name
-        raise ConfigError([Problem(where, f"not valid TOML: {told(error)}")]) from None
+        raise ConfigError([Problem(where, str(error))]) from None
     return build_config(tree, shared, plug_ins=plug_ins)
 
 

@@ -6,11 +6,11 @@ import os
 import platform
 import re
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from foundation import toml
 from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
 from foundation.errors import SettingsError
@@ -64,15 +64,15 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
     """
     path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     try:
-        shadow = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ValueError(f"policy: not valid TOML: {told(error)}") from None
+        shadow = toml.parsed(text)
+    except ValueError as error:
+        raise ValueError(f"policy: {error}") from None
     for key, value in _texts_in(shadow):
         if key == "type" and ":" in value:
             raise ValueError("policy: rules of code of your own (`module:Class`) are not tried here")
         if _SETTING.search(value):  # the answer would show it
             raise ValueError(f"policy: {key}: app settings (%NAME%) are not looked up here")
-    tree = tomllib.loads(decoded(path.read_bytes(), name=path.name))
+    tree = toml.parsed(decoded(path.read_bytes(), name=path.name))
     tree["targets"].setdefault(target, {})["shadow"] = shadow
     config = build_config(tree, Shared("policy", {}, settings), plug_ins=registry)
     about = (finding for finding in config.findings if finding.kind == "shadow" and finding.target == target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from azure.core import AsyncPipelineClient
 from azure.core.credentials_async import AsyncTokenCredential
@@ -108,9 +109,12 @@ class ArmRequests:
         return answer.json()
 
     async def entries(self, path: str, version: str) -> AsyncIterator[Entry]:
-        """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form."""
-        url = path
+        """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form, and for
+        a list that goes on at another host, to which no token is sent, or in a circle.
+        """
+        url, seen = path, set[str]()
         while url:
+            seen.add(url)
             page = await self._got(url, version)
             entries = page.get("value") if isinstance(page, dict) else None
             if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -118,6 +122,15 @@ class ArmRequests:
             for entry in entries:
                 yield entry
             url, version = str(page.get("nextLink") or ""), ""  # which has one
+            if url in seen or (url and not self._is_here(url)):
+                raise ValueError(
+                    f"the list {path} goes on at another host, or in a circle; it is not followed"
+                )
+
+    def _is_here(self, url: str) -> bool:
+        """Whether an address that an answer names is Resource Manager's own: the token goes along."""
+        here, there = urlsplit(self._client.format_url("/")), urlsplit(self._client.format_url(url))
+        return (here.scheme, here.netloc.casefold()) == (there.scheme, there.netloc.casefold())
 
 
 def _object(answer: Any, name: str) -> Entry:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.rest import HttpRequest
@@ -87,13 +86,12 @@ class ArmResources(ArmRequests):
         return Followed(operation.url, operation.status_told, retry_after(answer.headers))
 
     def _followed(self, answer: Any) -> Followed | None:
-        """The address to ask: only where Resource Manager itself is, for the token goes along."""
+        """The address to ask, if it is Resource Manager's own."""
         for header, status_told in (("Azure-AsyncOperation", True), ("Location", False)):
             url = str(answer.headers.get(header) or "")
             if not url or (not status_told and answer.status_code != 202):
                 continue
-            here, there = urlsplit(self._client.format_url("/")), urlsplit(url)
-            if (here.scheme, here.netloc.casefold()) == (there.scheme, there.netloc.casefold()):
+            if self._is_here(url):
                 return Followed(url, status_told, retry_after(answer.headers))
         return None
 

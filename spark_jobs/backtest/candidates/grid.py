@@ -6,7 +6,6 @@ reader of the configuration: what it refuses there, it refuses here, in the same
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation import settings_reader
+from foundation import settings_reader, toml
 from foundation.durations import duration, parse_duration, positive_duration
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared
 from scaling.config.policy import Policy, PolicySpec
@@ -79,9 +78,9 @@ def read_grid(text: str, *, name: str) -> Plan:
     """Parses a grid file. Raises ConfigError with every problem found."""
     shared = Shared(name, settings_reader.locate(text), {})
     try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
+        tree = toml.parsed(text)
+    except ValueError as error:
+        raise ConfigError([Problem(name, str(error))]) from None
     root = Reader(tree, "", shared)
     rules = root.found(
         holdout=_part,
@@ -207,9 +206,9 @@ class Targets:
         self._plug_ins = _AnyOptions(plug_ins)
         self._running: Mapping[str, Policy] | None = None
         try:
-            self._tree = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
+            self._tree = toml.parsed(text)
+        except ValueError as error:
+            raise ConfigError([Problem(name, str(error))]) from None
         self._lines = settings_reader.locate(text)
 
     @property

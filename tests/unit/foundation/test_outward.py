@@ -67,7 +67,11 @@ def test_another_is_refused_and_nothing_but_its_host_is_told(url, told):
 
 
 LOCAL = "127.8.8.8 ::1 0.0.0.0 :: 169.254.129.2 fe80::1 168.63.129.16 fd00:ec2::254 224.0.0.1"
-DISGUISED = "::ffff:127.0.0.1 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1"
+DISGUISED = (
+    "::ffff:127.0.0.1 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1 ::127.0.0.1 fe80::5efe:127.0.0.1 2001:db8::5efe:7f00:1"
+    " 64:ff9b:1:7f00:0:100:: 64:ff9b:1:7f:0:1:: 64:ff9b:1::7f:0:100:0 64:ff9b:1::127.0.0.1 64:ff9b:1::"
+    " 2001:0:4136:e378:8000:63bf:80ff:fffe 2001:0:7f00:1:8000:63bf:3fff:fdd2"  # Teredo: of the client, and of the server
+)
 
 
 @pytest.mark.parametrize("address", [*LOCAL.split(), *DISGUISED.split()])
@@ -75,7 +79,18 @@ def test_addresses_of_the_machine_its_link_and_the_platform_below(address):
     assert is_local(ipaddress.ip_address(address))
 
 
-@pytest.mark.parametrize("address", ["10.1.2.3", "192.168.0.1", "20.50.2.1", "2603:1030::1", "fd12::1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.1.2.3",
+        "192.168.0.1",
+        "20.50.2.1",
+        "2603:1030::1",
+        "fd12::1",
+        "64:ff9b::a01:203",
+        "64:ff9b:1::a01:203",
+    ],
+)
 def test_addresses_of_a_network_of_ones_own_are_others(address):
     assert not is_local(ipaddress.ip_address(address))
 

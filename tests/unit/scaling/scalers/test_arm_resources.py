@@ -22,6 +22,9 @@ class Answer(SimpleNamespace):
     def text(self):
         return self._body
 
+    async def read(self):
+        return self._body.encode()
+
     def json(self):
         return json.loads(self._body)
 
@@ -32,7 +35,7 @@ class Client:
         self.sent = []
 
     def format_url(self, path):
-        return f"{HOST}{path}"
+        return path if "://" in path else f"{HOST}{path}"  # as the SDK's does
 
     async def send_request(self, request, **options):
         self.sent.append((request, options))
@@ -55,6 +58,35 @@ async def test_a_change_is_asked_for_once_and_guarded_by_what_was_read():
     assert request.headers["If-Match"] == '"7"'
     assert json.loads(request.content) == {"a": 1}
     assert options == {"retry_total": 0}
+
+
+async def test_a_list_is_followed_from_page_to_page():
+    client = resources(
+        Answer(body={"value": [{"id": "a"}], "nextLink": f"{HOST}/next?page=2"}),
+        Answer(body={"value": [{"id": "b"}], "nextLink": "/next?page=3"}),
+        Answer(body={"value": [{"id": "c"}], "nextLink": None}),
+    )
+
+    assert [each["id"] async for each in client.entries("/list", "1")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://attacker.example/next",
+        "http://management.azure.com/next",
+        "https://management.azure.com:444/next",
+        "https://management.azure.com@attacker.example/next",
+        "https://management.azure.com.attacker.example/next",
+        "/list",
+    ],
+)
+async def test_a_list_that_goes_on_elsewhere_or_in_a_circle_is_not_followed(link):
+    client = resources(*(Answer(body={"value": [{"id": "a"}], "nextLink": link}) for _ in range(2)))
+
+    with pytest.raises(ValueError, match="goes on at another host, or in a circle"):
+        [each async for each in client.entries("/list", "1")]
+    assert len(client._client.sent) == 1
 
 
 async def test_without_an_etag_nothing_is_guarded():

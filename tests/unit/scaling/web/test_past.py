@@ -168,6 +168,9 @@ async def test_the_same_rules_decide_the_same(configured):
         ("", "rules"),
         ("rules = 5", "rules"),
         ("[[rules", "policy: not valid TOML"),
+        (f"{'a.' * 1900}a = 1", "policy: tables and arrays are nested deeper than 32 levels"),
+        (f"{RULES}x{'.a' * 1500} = 1", "policy: tables and arrays are nested deeper than 32 levels"),
+        (f"a = {'[' * 1900}{']' * 1900}", "policy: not valid TOML"),
         (RULES.replace("backlog", "cpu"), "cpu"),
         (
             RULES.replace('"threshold"', '"os:system"'),

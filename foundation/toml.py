@@ -1,0 +1,30 @@
+"""TOML that people wrote: parsed, and no deeper than what reads it can walk. Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from foundation.sanitize import told
+
+DEEPEST = 32
+"""Levels of tables and arrays: our own files have six. A key of 5,000 dotted parts ends a walk in RecursionError."""
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Raises ValueError in words: for what is not TOML, numbers too large to be read, and tables that are too deep."""
+    try:
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError is a ValueError, and not the only one
+        raise ValueError(f"not valid TOML: {told(error)}") from None
+    level: list[Any] = [tree]
+    for _ in range(DEEPEST):
+        level = [inner for each in level for inner in _inside(each)]
+    if level:
+        raise ValueError(f"tables and arrays are nested deeper than {DEEPEST} levels")
+    return tree
+
+
+def _inside(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [each for each in inner if isinstance(each, dict | list)]
