@@ -13,7 +13,6 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 import typer
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Argument, Option
@@ -35,21 +34,23 @@ from spark_jobs.backtest.candidates.grid import BASELINE
 from spark_jobs.backtest.candidates.recommend import Choice, choose
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
+from spark_jobs.backtest.reading import ENDINGS, OTHER_COLUMNS, TIME_COLUMNS, check_columns
 from spark_jobs.backtest.replay.score import Row, row_of
-from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.schemas import PLANS, READINGS, RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.tasks import (
     SCORED,
     Preparing,
     Source,
     Span,
     Task,
+    arrivals_in_file,
+    arrivals_in_rows,
     comparison_of,
     encoded,
     outcomes,
     scored,
 )
 from spark_jobs.backtest.transforms import (
-    arrivals_as_readings,
     chosen,
     histories,
     log_as_readings,
@@ -68,7 +69,7 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.platform.session import try_setting
 from spark_jobs.reports.report_files import write_report
-from spark_jobs.sources.files.spark_files import set_aside
+from spark_jobs.sources.files.spark_files import read_with_spark, set_aside
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.sources.registration import spark_session
 
@@ -135,7 +136,7 @@ def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
     check_span(settings.since, settings.until)
     frames: list[DataFrame] = []
     if settings.arrivals is not None:
-        frames.append(arrivals_as_readings(_table(spark, settings.arrivals)))
+        frames.append(arrivals_of(spark, settings.arrivals))
     if settings.log is not None:
         entries = read_decisions(
             spark,
@@ -150,21 +151,19 @@ def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
         raise InputError("no history: give --arrivals, --log or both")
     both = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     for bound, is_within in ((settings.since, F.col("at").__ge__), (settings.until, F.col("at").__lt__)):
-        # A time that could not be read is NaN, which the replay refuses by its target.
-        both = both if bound is None else both.where(F.isnan("at") | is_within(bound.timestamp()))
+        both = both if bound is None else both.where(is_within(bound.timestamp()))
     return both
 
 
-def _table(spark: SparkSession, path: str) -> DataFrame:
-    """A Parquet table, or CSV files as texts with the column `file`, the name of each without its ending."""
-    try:
-        if path.rstrip("/").endswith(".parquet") or is_delta(spark, path):
-            return read_parquet_or_delta(spark, path)
-        name = F.regexp_replace(F.col("_metadata.file_name"), r"\.csv(\.gz)?$", "")
-        texts = spark.read.option("recursiveFileLookup", "true").csv(path, header=True)
-        return texts.select("*", name.alias("file"))
-    except AnalysisException as error:
-        raise InputError(f"--arrivals {path} cannot be read: {str(error).splitlines()[0]}") from error
+def arrivals_of(spark: SparkSession, path: str) -> DataFrame:
+    """READINGS of a Delta table, or of CSV and Parquet files, each by its own header. Raises InputError."""
+    if not is_delta(spark, path):
+        return read_with_spark(spark, path.rstrip("/"), ENDINGS, arrivals_in_file, READINGS)
+    frame = read_parquet_or_delta(spark, path)
+    check_columns(frame.columns, f"--arrivals {path}")
+    wanted = [name for name in frame.columns if name in {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS}]
+    name = path.rstrip("/").rpartition("/")[2]
+    return frame.select(*wanted).mapInArrow(partial(arrivals_in_rows, target=name), READINGS)
 
 
 def backtest(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -17,6 +20,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
+from spark_jobs.export_text import csv_rows, is_hidden
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
@@ -27,14 +31,27 @@ Readings = dict[str, list[Reading]]
 """Readings by target."""
 
 
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+"""Of files of arrivals, in any case."""
+
+OTHER_COLUMNS = ("backlog", "instances")
+"""Columns that may be there: messages waiting, and instances there were, at the begin of the bin."""
+
+
 def read_arrivals(path: Path) -> Readings:
     """Arrivals of one CSV file (.gz too), of one in Parquet, or of all of a folder, as `tidemark history pull` writes them:
-    columns `t` (or at, time, timestamp), `arrivals`, and `target`; without the last, the target is called as the file.
-    `instances`, those that ran, and `backlog`, messages waiting at that time, may be there, too. Times are seconds, or ISO 8601. Raises InputError.
+    columns `t` (or at, time, timestamp), `arrivals`, and `target`; without the last, the target is called as the file, or
+    as its folder `target=...`. `instances`, those that ran, and `backlog`, messages waiting at that time, may be there, too.
+    Each file's own header counts. Times are seconds, or ISO 8601. Raises InputError.
     """
+    if (path / "_delta_log").exists():
+        raise InputError(
+            f"{path} is a Delta table, and its files alone do not tell which rows are live; CSV or Parquet files are accepted."
+            " `tidemark spark` reads Delta tables"
+        )
     found: Readings = {}
-    for file in _files(path, (".csv", ".csv.gz", ".parquet")):
-        for target, reading in _rows(file):
+    for file in _files(path, ENDINGS):
+        for target, reading in arrivals_in(str(file), _bytes(file)):
             found.setdefault(target, []).append(reading)
     if not found:
         raise InputError(
@@ -48,58 +65,94 @@ def _files(path: Path, endings: tuple[str, ...]) -> list[Path]:
         raise InputError(f"{path} does not exist; a file or a folder is accepted")
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.rglob("*") if file.name.endswith(endings))
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.name.lower().endswith(endings) and not is_hidden(file.relative_to(path))
+    )
     if not files:
         raise InputError(f"{path} is a folder without files that end in {' or '.join(endings)}")
     return files
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+        return path.read_bytes()
+    except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _rows(file: Path) -> Iterator[tuple[str, Reading]]:
-    columns, rows = _parquet(file) if file.suffix == ".parquet" else _csv(file)
-    time = next((name for name in TIME_COLUMNS if name in columns), None)
-    if time is None or "arrivals" not in columns:
+def _text(name: str, data: bytes | memoryview) -> str:
+    try:
+        text = gzip.decompress(data) if name.lower().endswith(".gz") else bytes(data)
+        return text.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def arrivals_in(name: str, data: bytes | memoryview) -> Iterator[tuple[str, Reading]]:
+    """Target and reading of each row of a file, by the file's own header. Raises InputError naming file, line and column."""
+    columns, rows = (_parquet if name.lower().endswith(".parquet") else _csv)(name, data)
+    check_columns(columns, name)
+    file = re.sub(r"(\.csv)?(\.gz)?$|\.parquet$", "", name.rpartition("/")[2], count=1, flags=re.IGNORECASE)
+    folder = re.search(r"/target=([^/]+)/", name)
+    return rows_as_arrivals(rows, unquote(folder[1]) if folder else file, name)
+
+
+def check_columns(columns: Collection[str], where: str) -> None:
+    """Raises InputError where they are not those of arrivals."""
+    if "arrivals" not in columns or not set(TIME_COLUMNS) & set(columns):
         found = ", ".join(columns) or "nothing"
         raise InputError(
-            f"{file}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
+            f"{where}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
         )
-    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
-    for line, row in enumerate(rows, start=2):
-        if row["arrivals"] in (None, ""):
-            continue  # not known; from_arrivals leaves a gap
-        target = str(row["target"]) if "target" in columns else name
-        yield target, _reading(row, time, f"{file}, line {line}")
 
 
-def _reading(row: Mapping[str, Any], time: str, where: str) -> Reading:
+def rows_as_arrivals(
+    rows: Iterable[Mapping[str, Any]], target: str, where: str
+) -> Iterator[tuple[str, Reading]]:
+    """Target and reading of each row; `target` is that of rows without such a column. Rows without arrivals are bins of which
+    nothing is known. Raises InputError.
+    """
+    try:
+        for line, row in enumerate(rows, start=2):
+            if row["arrivals"] not in (None, ""):
+                place = f"{where}, line {line}"
+                yield (
+                    _cell(row, "target", place, _name, "a name") if "target" in row else target,
+                    _reading(row, place),
+                )
+    except csv.Error as error:
+        raise InputError(f"{where} cannot be read: {error}") from error
+
+
+def _reading(row: Mapping[str, Any], where: str) -> Reading:
     """Raises InputError naming the column."""
-
-    def cell(column: str, read: Callable[[Any], Any], accepted: str) -> Any:
-        value = row.get(column)
-        if value in (None, "") and column in OTHER_COLUMNS:
-            return None
-        try:
-            return read(value)
-        except (TypeError, ValueError, OverflowError):
-            raise InputError(f"{where}, column {column}: found {value!r}; accepted is {accepted}") from None
-
+    time = next(name for name in TIME_COLUMNS if name in row)
     return Reading(
-        cell(time, seconds, "a time: seconds since 1970, or ISO 8601"),
-        arrivals=cell("arrivals", _count, "a number of 0 or more, or nothing where it is not known"),
-        backlog=cell("backlog", _count, "a number of 0 or more"),
-        instances=cell("instances", int, "a whole number"),
+        _cell(row, time, where, _seconds, "a time: seconds since 1970, or ISO 8601"),
+        arrivals=_cell(
+            row, "arrivals", where, _count, "a number of 0 or more, or nothing where it is not known"
+        ),
+        backlog=_cell(row, "backlog", where, _count, "a number of 0 or more"),
+        instances=_cell(row, "instances", where, _whole, "a whole number of 0 or more"),
     )
 
 
-OTHER_COLUMNS = ("backlog", "instances")
-"""Columns that may be there: messages waiting, and instances there were, at the begin of the bin."""
+def _cell(row: Mapping[str, Any], column: str, where: str, read: Callable[[Any], Any], accepted: str) -> Any:
+    value = row.get(column)
+    if value in (None, "") and column in OTHER_COLUMNS:
+        return None
+    try:
+        return read(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}, column {column}: found {value!r}; accepted is {accepted}") from None
+
+
+def _name(value: Any) -> str:
+    if value in (None, ""):
+        raise ValueError
+    return str(value)
 
 
 def _count(value: Any) -> float:
@@ -109,20 +162,41 @@ def _count(value: Any) -> float:
     return found
 
 
-def _csv(file: Path) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
-    rows = csv.DictReader(io.StringIO(_text(file)))
-    return rows.fieldnames or [], rows
+def _whole(value: Any) -> int:
+    found = _count(value)  # of a column of which some are missing, pandas writes 3.0
+    if not found.is_integer():
+        raise ValueError
+    return int(found)
 
 
-def _parquet(file: Path) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+def _seconds(value: Any) -> float:
+    found = seconds(value)
+    if not isfinite(found):
+        raise ValueError
+    return found
+
+
+def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+    try:
+        return csv_rows(io.StringIO(_text(name, data), newline=""), name)
+    except csv.Error as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def _parquet(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
     from pyarrow import parquet  # noqa: PLC0415
 
     try:
-        table = parquet.read_table(file)
+        file = parquet.ParquetFile(pa.BufferReader(data))
+        names = file.schema_arrow.names
+        wanted = [
+            column for column in (*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS) if column in names
+        ]
+        table = file.read(columns=wanted)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
-    return table.column_names, table.to_pylist()
+        raise InputError(f"{name} cannot be read: {error}") from error
+    return names, (row for batch in table.to_batches() for row in batch.to_pylist())
 
 
 def seconds(time: str | float | datetime) -> float:
@@ -161,7 +235,7 @@ class _Entry(LogEntry, frozen=True):
 
 
 def _entries(file: Path) -> list[LogEntry]:
-    text = _text(file).strip()
+    text = _text(str(file), _bytes(file)).strip()
     try:
         if text.startswith("["):
             found = msgspec.json.decode(text, type=list[_Entry])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -17,10 +17,10 @@ from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import Candidates, Plan, Targets
 from spark_jobs.backtest.candidates.recommend import choose, total
 from spark_jobs.backtest.candidates.variation import GridError
-from spark_jobs.backtest.reading import of_metrics
+from spark_jobs.backtest.reading import arrivals_in, of_metrics, rows_as_arrivals
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.backtest.replay.score import Row, flat, row_of
-from spark_jobs.backtest.schemas import CHOSEN, SCORES
+from spark_jobs.backtest.schemas import CHOSEN, READINGS, SCORES
 from spark_jobs.backtest.work import Comparing, Comparison, Prepared, Replayer, Settings, compare, prepare
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import arrow_schema
@@ -128,6 +128,39 @@ def scored(
 def _prepared(target: str, task: Task, days: Days) -> Prepared:
     readings = readings_of(days, task.metric)
     return prepare(target, readings, task.settings, metric=task.metric, interval=task.interval)
+
+
+# -- arrivals
+
+_READINGS = arrow_schema(READINGS)
+_AT_ONCE = 10_000  # rows of READINGS in a batch
+
+
+def arrivals_in_file(name: str, data: memoryview) -> Iterator[pa.RecordBatch]:
+    """READINGS of a file. Raises InputError."""
+    return _as_readings(arrivals_in(name, data))
+
+
+def arrivals_in_rows(batches: Iterable[pa.RecordBatch], target: str) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: rows of a table in, READINGS out. `target` is that of rows without such a column. Raises InputError."""
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return _as_readings(rows_as_arrivals(rows, target, "--arrivals"))
+
+
+def _as_readings(found: Iterable[tuple[str, Reading]]) -> Iterator[pa.RecordBatch]:
+    rest = iter(found)
+    while some := list(islice(rest, _AT_ONCE)):
+        rows = [
+            {
+                "target": target,
+                "at": each.at,
+                "arrivals": each.arrivals,
+                "instances": each.instances,
+                "metrics": None if each.backlog is None else [("backlog", each.backlog)],
+            }
+            for target, each in some
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_READINGS)
 
 
 # -- ranking

@@ -9,48 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.backtest.reading import TIME_COLUMNS, UNREAD
+from spark_jobs.backtest.reading import UNREAD
 from spark_jobs.backtest.schemas import CHOSEN, HISTORIES, PLANS, READINGS, SCORES, TASKS
 from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, totals_of
-from spark_jobs.errors import InputError
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.rows import collected
 
 DAY = 86_400
 LATEST = 1e15  # seconds; a time beyond is none
-
-
-def arrivals_as_readings(frame: DataFrame) -> DataFrame:
-    """READINGS of a table: t (or at, time, timestamp: seconds or ISO 8601), arrivals, target or file, and maybe instances and
-    backlog, which is a metric of that name then.
-
-    Rows without arrivals are bins of which nothing is known. A time or number that cannot be read gives NaN, which
-    the replay refuses by its target. Raises InputError for other columns.
-    """
-    time = next((name for name in TIME_COLUMNS if name in frame.columns), None)
-    if time is None or "arrivals" not in frame.columns:
-        raise InputError(
-            f"--arrivals has the columns {', '.join(frame.columns)}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, "
-            "and target"
-        )
-    nan = F.lit(float("nan"))
-    text = F.col(time).cast("string")
-    moment = F.coalesce(text.try_cast("double"), F.unix_micros(text.try_cast("timestamp")) / 1_000_000, nan)
-    known = frame.where(F.col("arrivals").isNotNull() & (F.col("arrivals").cast("string") != ""))
-    ran = (
-        F.col("instances").try_cast("bigint") if "instances" in frame.columns else F.lit(None).cast("bigint")
-    )
-    waiting = (
-        F.create_map(F.lit("backlog"), F.coalesce(F.col("backlog").try_cast("double"), nan))
-        if "backlog" in frame.columns
-        else F.lit(None)
-    )
-    return known.select(
-        F.col("target" if "target" in frame.columns else "file").alias("target"),
-        moment.alias("at"),
-        F.coalesce(F.col("arrivals").try_cast("double"), nan).alias("arrivals"),
-        ran.alias("instances"),
-        waiting.cast("map<string,double>").alias("metrics"),
-    ).select(*READINGS.fieldNames())
 
 
 def log_as_readings(decisions: DataFrame) -> DataFrame:
@@ -80,8 +46,9 @@ def histories(readings: DataFrame) -> DataFrame:
 
 
 def targets_of(histories: DataFrame) -> list[str]:
-    """The names of all targets, in order."""
-    return sorted(row.target for row in collected(histories.select("target").distinct()))
+    """The names of all targets, in order. Raises InputError for a file that cannot be read."""
+    with input_errors():
+        return sorted(row.target for row in collected(histories.select("target").distinct()))
 
 
 def replayed(

@@ -25,8 +25,8 @@ from spark_jobs.cost.charges import (
     sources_of,
 )
 from spark_jobs.cost.spans import Seen
-from spark_jobs.csv_text import csv_rows
 from spark_jobs.errors import InputError
+from spark_jobs.export_text import csv_rows, is_hidden
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 
@@ -40,7 +40,15 @@ def _files(path: Path) -> tuple[list[str], dict[str, Run]]:
     """The files that count, and by folder what the runs say of themselves."""
     if not path.exists():
         raise InputError(f"--costs {path} does not exist; a file or a folder is accepted")
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if _is_export(file)]
+    files = (
+        [path]
+        if path.is_file()
+        else [
+            file
+            for file in path.rglob("*")
+            if file.name.lower().endswith(ENDINGS) and not is_hidden(file.relative_to(path))
+        ]
+    )
     if not files:
         raise InputError(f"--costs {path} is a folder without files that end in {' or '.join(ENDINGS)}")
     runs = {folder: run for folder in {file.parent for file in files} if (run := _run(folder))}
@@ -50,10 +58,6 @@ def _files(path: Path) -> tuple[list[str], dict[str, Run]]:
     )
     known = {str(folder): run for folder, run in runs.items()} if path.is_dir() else {}
     return newest_runs(times), known
-
-
-def _is_export(file: Path) -> bool:
-    return file.name.lower().endswith(ENDINGS) and not file.name.startswith((".", "_"))
 
 
 def _run(folder: Path) -> Run | None:

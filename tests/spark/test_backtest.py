@@ -20,11 +20,13 @@ from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.reading import merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.transforms import arrivals_as_readings
 from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
+from tests.unit.spark_jobs.backtest.test_backtest import LAYOUT
+from tests.unit.spark_jobs.cost.test_costs import written
 
 CONFIG = """
 version = 1
@@ -155,13 +157,13 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
 
 
 def test_bad_histories_are_told_by_their_targets_and_nothing_is_written(spark, given):
-    (given / "arrivals/more.csv").write_text("t,arrivals,target\n0,5,west\n0,6,west\n60,1,far\n90,x,far\n")
+    (given / "arrivals/more.csv").write_text("t,arrivals,target\n0,5,west\n0,6,west\n60,1,far\n60,2,far\n")
 
     with pytest.raises(InputError) as told:
         run(spark, settings(given))
 
     assert "west: 1 bins are given twice" in str(told.value)
-    assert "far: nan arrivals at 90" in str(told.value)
+    assert "far: 1 bins are given twice" in str(told.value)
     assert not (given / "out").exists()
 
 
@@ -174,7 +176,7 @@ def test_an_empty_history_and_wrong_columns_are_errors(spark, given):
     with pytest.raises(InputError, match="the history is empty"):
         run(spark, only)
     (given / "arrivals/counts.csv").write_text("when,many\n1,2\n")
-    with pytest.raises(InputError, match="--arrivals has the columns when, many, file; accepted: t or at"):
+    with pytest.raises(InputError, match=r"counts.csv: columns when, many; accepted: t or at"):
         run(spark, only)
 
 
@@ -243,9 +245,29 @@ def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
     path = tmp_path / f"history.{ending}"
     files.save(path, "plan-orders", "bus/orders", minutes)
 
-    rows = arrivals_as_readings(job_module._table(spark, str(path))).collect()
+    rows = job_module.arrivals_of(spark, str(path)).collect()
 
     found = [(row.at, row.arrivals, row.instances) for row in sorted(rows, key=lambda row: row.at)]
     assert {row.target for row in rows} == {"plan-orders"}
     assert found == [(each.at, each.arrivals, each.instances) for each in read_arrivals(path)["plan-orders"]]
     assert len(found) == 8
+
+
+def test_each_file_is_read_by_its_own_header_as_on_one_machine(spark, tmp_path):
+    folder = written(tmp_path / "arrivals", LAYOUT)
+
+    rows = [row.asDict() for row in job_module.arrivals_of(spark, str(folder)).collect()]
+
+    assert sorted(
+        (row["target"], row["at"], row["arrivals"], (row["metrics"] or {}).get("backlog"), row["instances"])
+        for row in rows
+    ) == sorted(
+        (target, each.at, each.arrivals, each.backlog, each.instances)
+        for target, readings in read_arrivals(folder).items()
+        for each in readings
+    )
+    (folder / "bad.csv").write_text("t,arrivals\nsoon,5\n")
+    with pytest.raises(InputError, match=r"bad\.csv, line 2, column t: found 'soon'"), input_errors():
+        job_module.arrivals_of(spark, str(folder)).collect()
+    with pytest.raises(InputError, match=r"none.* cannot be read"):
+        job_module.arrivals_of(spark, str(tmp_path / "none"))

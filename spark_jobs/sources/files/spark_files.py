@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.failures import first_line
 from spark_jobs.platform.output import qualified
 from spark_jobs.platform.rows import first_of
 from spark_jobs.platform.source_options import STORAGE
@@ -94,8 +95,12 @@ def read_with_spark(
     reader = (
         spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", glob)
     )
-    files = _pruned(reader, url, folders) or reader.load(url)
-    if first_of(files.select("path")) is None:
+    try:
+        files = _pruned(reader, url, folders) or reader.load(url)
+        first = first_of(files.select("path"))
+    except AnalysisException as error:
+        raise InputError(f"'{url}' cannot be read: {first_line(error)}") from error
+    if first is None:
         raise InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
     return files.select("path", "content").mapInArrow(partial(_read_all, read=read), schema)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from spark_jobs.csv_text import without_marks
+from spark_jobs.export_text import without_marks
 from spark_jobs.sources.columns.event_columns import us_moment
 from spark_jobs.sources.records.records import GZIP_MAGIC, Record, RejectedError, records
 

@@ -47,6 +47,7 @@ from spark_jobs.backtest.work import Settings, prepare
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy
+from tests.unit.spark_jobs.cost.test_costs import written
 
 # Histories
 
@@ -622,6 +623,62 @@ def test_changes_are_written_as_toml():
 
 
 # Reading
+
+
+LAYOUT = {
+    "one.csv": "t,arrivals,backlog\n0,5,100\n",
+    "two.csv": "t,backlog,arrivals\n0,300,7\n",
+    "three.CSV": "t,instances,arrivals,target\n0,3.0,9,north\n60,4,8,south\n",
+    "four.csv.gz": "backlog,timestamp,arrivals\n,1970-01-01T00:00:00Z,4\n",
+    "five.parquet": "arrivals,t\n6,0\n",
+    "six/part-0.parquet": "target,t,arrivals\neast,0,3\n",
+    "target=we%20st/part-0.parquet": "t,arrivals\n0,2\n",
+    "marked.csv": "\ufefft,arrivals\n\ufeff0,1\n",
+    "readme.txt": "t,arrivals\n0,99\n",
+    "_temporary.csv": "t,arrivals\n0,99\n",
+    "_temporary/0/part.csv": "t,arrivals\n0,99\n",
+}
+
+
+def test_each_file_of_arrivals_is_read_by_its_own_header(tmp_path):
+    found = read_arrivals(written(tmp_path / "arrivals", LAYOUT))
+
+    assert found == {
+        "one": [Reading(0.0, 5.0, 100.0)],
+        "two": [Reading(0.0, 7.0, 300.0)],
+        "north": [Reading(0.0, 9.0, None, 3)],
+        "south": [Reading(60.0, 8.0, None, 4)],
+        "four": [Reading(0.0, 4.0)],
+        "five": [Reading(0.0, 6.0)],
+        "east": [Reading(0.0, 3.0)],
+        "we st": [Reading(0.0, 2.0)],
+        "marked": [Reading(0.0, 1.0)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("t,arrivals,arrivals\n0,1,2\n", "the column arrivals twice"),
+        ("t,arrivals,backlog\n0,1\n", "fewer cells than the file has columns: 2 for 3"),
+        ("t,arrivals,target\n0,1,\n", "column target: found ''; accepted is a name"),
+        ("t,arrivals,instances\n0,1,2.5\n", "column instances: found '2.5'; accepted is a whole number"),
+        ("t,arrivals\nnan,1\n", "column t: found 'nan'"),
+        ('t,arrivals\n0,"1\n', "cannot be read: unexpected end of data"),
+    ],
+)
+def test_a_row_of_arrivals_that_may_mean_something_else_is_refused(tmp_path, text, told):
+    (tmp_path / "a.csv").write_text(text)
+
+    with pytest.raises(InputError, match=told):
+        read_arrivals(tmp_path)
+
+
+def test_the_files_of_a_delta_table_are_no_arrivals(tmp_path):
+    written(tmp_path, {"a.csv": "t,arrivals\n0,1\n", "_delta_log/0.json": "{}"})
+
+    with pytest.raises(InputError, match="is a Delta table"):
+        read_arrivals(tmp_path)
 
 
 def test_arrivals_are_read_by_target_with_iso_times_and_unknown_bins(tmp_path):

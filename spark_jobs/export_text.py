@@ -1,9 +1,10 @@
-"""CSV by each file's own header, for people's and Azure's exports. Pure."""
+"""Files that people and Azure export: which belong to an input, and CSV by each file's own header. Pure."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
 
 from spark_jobs.errors import InputError
 
@@ -15,6 +16,11 @@ def without_marks(lines: Iterable[str]) -> Iterator[str]:
     where it would become a part of the first cell.
     """
     return (line.lstrip(BYTE_ORDER_MARK) for line in lines)
+
+
+def is_hidden(file: PurePath) -> bool:
+    """Whether a file below an input is no part of it: as Spark has it, such names are those of a writer that is at work."""
+    return any(part.startswith((".", "_")) for part in file.parts)
 
 
 def csv_rows(lines: Iterable[str], where: str) -> tuple[Sequence[str], Iterator[dict[str, str]]]:
