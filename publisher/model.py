@@ -80,7 +80,7 @@ class StateKey(Struct, frozen=True):
     partition_id: str
 
 
-class PendingSet(Struct, frozen=True):
+class PendingSet(Struct, frozen=True, forbid_unknown_fields=True):
     """A set of events that was about to be sent: after a crash nobody knows whether it was.
 
     `digest` is of the events' content. `bookmark` is the application's position in its input *after* the set.
@@ -92,11 +92,13 @@ class PendingSet(Struct, frozen=True):
     bookmark: str | None = None
 
 
-class ProducerRecord(Struct, frozen=True):
-    """The state of one producer and partition as it is saved.
+class ProducerRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of one producer and partition as it is saved. Fields that only a later version knows are refused: they may
+    change what the others mean.
 
     `last_published` and `bookmark` are of what was confirmed. `writer` and `revision` tell who wrote it: an answer of
-    the store that was lost is recognised by them.
+    the store that was lost is recognised by them. `hub_created_at` tells the hub from a later one of the same name; None
+    in states of earlier versions, and where the service does not say it.
     """
 
     producer_group_id: int
@@ -106,6 +108,7 @@ class ProducerRecord(Struct, frozen=True):
     pending: PendingSet | None
     writer: str
     revision: int
+    hub_created_at: str | None = None
 
 
 class SavedState(Struct, frozen=True):

@@ -97,6 +97,7 @@ class FakeService:
 
     def __init__(self, partitions=2):
         self.offered = True
+        self.created_at = "2026-01-01T00:00:00.000+00:00"
         self.stored = {str(number): [] for number in range(partitions)}
         ids = itertools.count(1)
         self.producers = {name: Producers(ids) for name in self.stored}
@@ -128,6 +129,9 @@ class FakeLinks:
 
     async def partition_ids(self):
         return list(self.service.stored)
+
+    async def created_at(self):
+        return self.service.created_at
 
     async def open(self, partition_id, claims, *, timeout):
         service = self.service

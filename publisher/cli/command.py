@@ -30,6 +30,13 @@ File = Annotated[
     typer.Option("--file", "-f", help="Each line is sent, each row of a .csv as JSON; - is standard input."),
 ]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a batch.")]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        help="Between the fields of a .csv: one character, or tab; else found out by its first row."
+    ),
+]
+Encoding = Annotated[str | None, typer.Option(help="Of a .csv, such as cp1252; else UTF-8.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Root = Annotated[Path, "Folder of .env and local.settings.json; the environment wins over both."]
 

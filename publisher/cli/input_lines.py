@@ -9,11 +9,16 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from publisher.cli.csv_rows import read_rows
+from publisher.cli.csv_rows import CsvFormat, read_rows
+from publisher.cli.given_options import GivenOptions, describe_differences
+from publisher.cli.text.bounded_lines import LARGEST_EVENT, read_bounded, without_inner_mark, without_mark
+from publisher.cli.text.event_fields import read_object, text_of
 from publisher.errors import InvalidProducerStateError, PublishSettingsError
+from publisher.event_hubs.core.failures import ANEW
 
 _AT_ONCE = 1024 * 1024  # bytes that are read at once of what was published before
 _LINE_ENDS = b"\r\n"
+ANOTHER_STATE = f"start with another --state file: {ANEW}"
 _GROWN = "the last of them has grown since"
 
 
@@ -29,10 +34,12 @@ class InputLine(Struct, frozen=True):
     digest: str | None = None
 
 
-class Bookmark(Struct, frozen=True):
+class Bookmark(Struct, frozen=True, forbid_unknown_fields=True):
     """How far the input of one partition was published, and by what it is dealt out to partitions. `count` and
     `digest` are those of an InputLine; versions before this one did not save a digest. Up to the line `floored` keys
-    belong to the partitions that those versions took, so that none of their lines changes its place.
+    belong to the partitions that those versions took, so that none of their lines changes its place. `given` are the options
+    that decide what becomes of a line; None in bookmarks of earlier versions. `partitions` is how many the lines are dealt
+    out to: those that the hub had when the input was begun.
     """
 
     offset: int
@@ -42,32 +49,56 @@ class Bookmark(Struct, frozen=True):
     key: str | None
     digest: str | None = None
     floored: int = 0
+    given: GivenOptions | None = None
 
 
 def write_bookmark(bookmark: Bookmark) -> str:
     return msgspec.json.encode(bookmark).decode()
 
 
-def read_bookmark(text: str | None, partitions: int, key: str | None) -> Bookmark:
+def read_bookmark(
+    text: str | None, partitions: int, key: str | None, given: GivenOptions | None = None
+) -> Bookmark:
     """A saved bookmark, or the beginning of the input.
 
-    Raises InvalidProducerStateError if the input is dealt out otherwise now: lines would be skipped, or be doubled.
+    Raises InvalidProducerStateError if the input is dealt out otherwise now, or its lines become other events: lines would
+    be skipped, be doubled, or be of two kinds. Partitions that were added since change nothing.
     """
     if text is None:
-        return Bookmark(0, 0, 0, partitions, key)
+        return Bookmark(0, 0, 0, partitions, key, given=given)
     try:
         found = msgspec.json.decode(text, type=Bookmark)
     except msgspec.MsgspecError as error:
         raise InvalidProducerStateError(
-            f"the saved state has a bookmark that this command did not write: {text!r} ({error})"
+            f"the saved state has a bookmark that this version of the command did not write: {text!r} ({error}); go on with "
+            f"the version that wrote it, or {ANOTHER_STATE}"
         ) from None
-    for name, was, now in (("partitions", found.partitions, partitions), ("partition key", found.key, key)):
-        if was != now:
-            raise InvalidProducerStateError(
-                f"the saved state is of an input dealt out by {name} {was}, now it is {now}: a line would go to "
-                "another partition; finish with what it was, or start with another state file"
-            )
+    if found.key != key:
+        raise InvalidProducerStateError(
+            f"the saved state is of an input dealt out by partition key {found.key}, now it is {key}: a line would go to "
+            f"another partition; give what it was, or {ANOTHER_STATE}"
+        )
+    if found.partitions > partitions:
+        raise InvalidProducerStateError(
+            f"the saved state is of a hub of {found.partitions} partitions, this one has {partitions}: it is another hub; "
+            f"{ANOTHER_STATE}"
+        )
+    if found.given is not None and (differences := describe_differences(found.given, given or {})):
+        raise InvalidProducerStateError(
+            f"the saved state is of a run that was told otherwise: {'; '.join(differences)}. Give what it was, or "
+            f"{ANOTHER_STATE}"
+        )
     return found
+
+
+def dealt_out_to(places: Sequence[Bookmark], partitions: int) -> int:
+    """How many partitions the lines are dealt out to. Raises InvalidProducerStateError where the bookmarks differ."""
+    counts = {place.partitions for place in places if place.offset} or {partitions}
+    if len(counts) > 1:
+        raise InvalidProducerStateError(
+            f"the saved state has partitions of inputs dealt out to {sorted(counts)} partitions; {ANOTHER_STATE}"
+        )
+    return counts.pop()
 
 
 def floored_up_to(places: Sequence[Bookmark]) -> int:
@@ -80,11 +111,13 @@ def floored_up_to(places: Sequence[Bookmark]) -> int:
 class PublishedInput:
     """An input as it is read, and the digest of all of it up to where it stands; None unless it `remembers`.
 
-    `name` is for errors.
+    `name` is for errors. A line of more than `most` bytes is refused before more of it is read.
     """
 
-    def __init__(self, file: BinaryIO, name: str, *, remembers: bool) -> None:
+    def __init__(self, file: BinaryIO, name: str, *, remembers: bool, most: int = LARGEST_EVENT) -> None:
         self.name = name
+        self.most = most
+        self._line = 0
         self.offset = 0
         self._file = file
         self._remembers = remembers
@@ -111,8 +144,9 @@ class PublishedInput:
         digest is taken to be of this input if a line ends there. Raises InvalidProducerStateError.
         """
         self._begun = start
-        places = sorted({start, *others}, key=lambda place: place.offset)
+        places = sorted([start, *others], key=lambda place: place.offset)
         self._furthest = places[-1]
+        self._line = start.line
         if self._file.seekable():
             for place in places:
                 self._advance(place)
@@ -126,9 +160,10 @@ class PublishedInput:
         self._file.seek(offset - 1 if offset else 0)
         self._last = self._file.read(1) if offset else b"\n"
         self._hash, self.offset = self._known[offset].copy(), offset
+        self._line = self._begun.line - self.is_amid_a_line if offset else 0
 
     def __iter__(self) -> Iterator[bytes]:
-        for line in self._file:
+        for line in read_bounded(self._file, self.name, self.most, line=self._line):
             if self.is_amid_a_line and line.strip(_LINE_ENDS):
                 if self.offset == self._begun.offset:
                     self._differs(self._begun, _GROWN)
@@ -178,7 +213,8 @@ class PublishedInput:
         story = why or f"the first {place.offset:,} bytes are others, or there are fewer"
         raise InvalidProducerStateError(
             f"{self.name} is not the input that the saved state is of: {self._furthest.count:,} lines of that were "
-            f"published, up to line {self._furthest.line:,}; {story}. Publish that input again, or this one with another --state file"
+            f"published, up to line {self._furthest.line:,}; {story}. Publish that input again, or this one with another --state "
+            "file, which publishes all lines of it"
         )
 
 
@@ -188,16 +224,20 @@ def read_lines(source: PublishedInput, start: Bookmark) -> Iterator[InputLine]:
     number -= source.is_amid_a_line  # what comes first is the rest of a line that is counted
     for line in source:
         number += 1
-        body = line.rstrip(_LINE_ENDS)
+        is_first = source.offset == len(line)
+        text = without_mark(line, source.name) if is_first else without_inner_mark(line)
+        body = text.rstrip(_LINE_ENDS)
         if body.strip():
             count += 1
             yield InputLine(body, number, source.offset, count, source.digest)
 
 
-def read_csv(source: PublishedInput, start: Bookmark) -> Iterator[InputLine]:
+def read_csv(
+    source: PublishedInput, start: Bookmark, format_: CsvFormat | None = None
+) -> Iterator[InputLine]:
     """The rows of a CSV file from the bookmark on, as JSON. The number of a row is that of its last line."""
     line = start.line - source.is_amid_a_line  # as above
-    rows = read_rows(source, source.name, offset=start.offset, line=line)
+    rows = read_rows(source, source.name, offset=start.offset, line=line, format_=format_, most=source.most)
     for count, row in enumerate(rows, start.count + 1):
         yield InputLine(row.body, row.line, row.end, count, source.digest)
 
@@ -207,18 +247,5 @@ def key_of(line: InputLine, field: str) -> str:
 
     Raises PublishSettingsError naming the line.
     """
-    try:
-        document = msgspec.json.decode(line.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise PublishSettingsError(f"line {line.number} is no JSON ({error}): {_beginning(line)}") from None
-    value = document.get(field) if isinstance(document, dict) else None
-    if value is None or isinstance(value, dict | list):
-        raise PublishSettingsError(
-            f"line {line.number} has no text or number in '{field}', the partition key: {_beginning(line)}"
-        )
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _beginning(line: InputLine) -> str:
-    text = line.body.decode(errors="replace")
-    return text if len(text) <= 80 else f"{text[:80]}..."
+    document = read_object(line.body, line.number)
+    return text_of(line.body, document, field, line.number, "the partition key")

@@ -12,6 +12,7 @@ from itertools import chain, islice
 import msgspec
 
 from publisher.cli.resume_file import Batch, Resume, lines_done, ranges_of
+from publisher.cli.text.bounded_lines import without_inner_mark, without_mark
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Indices, Outgoing
@@ -68,7 +69,8 @@ class LineMessages:
             self.read += 1
             self.bytes_read += len(line)
             self._digest.update(line)
-            body = line.rstrip(b"\r\n")
+            text = without_mark(line, self.name) if self.read == 1 else without_inner_mark(line)
+            body = text.rstrip(b"\r\n")
             if not body.strip():
                 if self._numbers is None:  # until the first blank line, message and line differ by one
                     self._numbers = list(range(1, self.read))

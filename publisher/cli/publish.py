@@ -16,10 +16,15 @@ from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import event_hubs_endpoint, tls_context
 from publisher.cli import command
 from publisher.cli.command import console
-from publisher.errors import PublishSettingsError
+from publisher.cli.csv_rows import CsvFormat
+from publisher.cli.given_options import GivenOptions, only_given
+from publisher.cli.input_lines import ANOTHER_STATE
+from publisher.cli.text.event_fields import EventFields
+from publisher.errors import InvalidProducerStateError, PublishSettingsError
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.states.file import FileStateStore
-from publisher.model import RetryPolicy
+from publisher.event_hubs.states.layout import is_of_same_producer, name_of
+from publisher.model import RetryPolicy, StateKey, canonical_host
 from publisher.sdk_insides import wants_insides
 
 if TYPE_CHECKING:
@@ -42,9 +47,27 @@ class Options:
     partition_key: Annotated[
         str | None, "Field of the JSON lines or CSV rows that decides on the partition; else in turn."
     ] = None
+    property: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE: application property of all events; may be repeated."),
+    ] = None
+    property_field: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]FIELD of the JSON lines or CSV rows: application property; may be repeated."
+        ),
+    ] = None
+    id_field: Annotated[str | None, "Field of the JSON lines or CSV rows that is the message id."] = None
+    content_type: Annotated[str | None, "Content type of all events, such as application/json."] = None
+    delimiter: command.Delimiter = None
+    encoding: command.Encoding = None
     partition: Annotated[str | None, "Send all lines to this partition."] = None
     idempotent: Annotated[bool, "No line is stored twice, whatever gets lost on the way."] = False
     state: Annotated[Path | None, "File of the saved state: after a crash, start again with the same."] = None
+    resend_unknown: Annotated[
+        bool,
+        "Send again what may be stored, where the service has forgotten this producer and cannot tell.",
+    ] = False
     name: Annotated[str, "Name of this producer in the saved state."] = "tidemark-publish"
     rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many lines per second.")] = None
     max_wait: Annotated[float, typer.Option(min=0.0, help="Seconds that a line waits for others.")] = 0.2
@@ -95,6 +118,11 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         )
     if options.state is not None and not options.idempotent:
         raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
+    is_csv = command.is_csv(options.file)
+    format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv)
+    fields = EventFields.of_options(
+        options.property or [], options.property_field or [], options.id_field, options.content_type
+    )
     limits = BufferLimits(max_wait=options.max_wait, max_events=options.max_events)
     lines = LineOptions(
         options.partition_key,
@@ -102,13 +130,51 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         options.rate,
         saves=options.state is not None,
         name="standard input" if str(options.file) == "-" else str(options.file),
-        csv=command.is_csv(options.file),
+        csv=format_ if is_csv else None,
+        fields=fields,
+        given=_given(options),
     )
     command.cancelled_by_signals()
     with command.opened(options.file) as source, _bar(source, quiet=options.quiet) as on_progress:
         producer = _producer(options, settings)
+        if options.state is not None:
+            await _check_place(options.state, producer, options.name)
         run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
         return await run.carry_out()
+
+
+def _given(options: Options) -> GivenOptions:
+    """What decides where a line goes and what becomes of it."""
+    return only_given(
+        {
+            "--partition-key": options.partition_key,
+            "--partition": options.partition,
+            "--property": ", ".join(sorted(options.property or [])) or None,
+            "--property-field": ", ".join(sorted(options.property_field or [])) or None,
+            "--id-field": options.id_field,
+            "--content-type": options.content_type,
+            "--delimiter": options.delimiter,
+            "--encoding": options.encoding,
+        }
+    )
+
+
+async def _check_place(state: Path, producer: IdempotentProducer, name: str) -> None:
+    """A file that has states of this name for another hub or namespace, and none for this one, is of a run that went there.
+
+    Raises InvalidProducerStateError: all lines would go here, and the rest never there.
+    """
+    namespace = canonical_host(producer.fully_qualified_namespace)
+    here = name_of(StateKey(namespace, producer.eventhub_name, name, ""))
+    names = [one.split("/", 1) for one in await FileStateStore(state).names()]
+    spelled = [f"{canonical_host(host)}/{rest}" for host, rest in names]
+    there = [one for one in spelled if is_of_same_producer(one, here)]
+    if there and not any(one.startswith(here) for one in there):
+        hubs = " and ".join(sorted({"/".join(one.split("/")[:2]) for one in there}))
+        raise InvalidProducerStateError(
+            f"{state} is of what was published to {hubs}, not to {'/'.join(here.split('/')[:2])}: give --hub and --connection as "
+            f"they were, or {ANOTHER_STATE}"
+        )
 
 
 def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
@@ -120,6 +186,7 @@ def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProduc
         enable_idempotent_partitions=options.idempotent,
         state_store=None if options.state is None else FileStateStore(options.state),
         producer_name=options.name,
+        resend_unknown=options.resend_unknown,
         retry=RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
         sdk_insides=wants_insides(settings),
         ssl_context=tls_context(settings),
@@ -142,6 +209,12 @@ def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]
                     "[yellow]not checked:[/] the saved state is of an earlier version, which did not write down of which "
                     f"input {_lines(counts.unchecked)} were published; this is taken to be the same one, and checked from "
                     "now on",
+                    soft_wrap=True,
+                )
+            if last is None and counts.partitions < counts.partitions_now:
+                console.print(
+                    f"the hub has {counts.partitions_now} partitions now; this input goes on to the {counts.partitions} that it "
+                    "was begun with",
                     soft_wrap=True,
                 )
             last = counts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from itertools import islice
 from typing import BinaryIO
@@ -13,8 +13,11 @@ from msgspec import Struct
 
 from consumer.core.rate_limiter import RateLimiter
 from publisher.cli import input_lines
+from publisher.cli.csv_rows import CsvFormat
+from publisher.cli.given_options import GivenOptions
 from publisher.cli.input_lines import Bookmark, InputLine, read_bookmark
-from publisher.errors import Outcome, PublishError, PublishSettingsError
+from publisher.cli.text.event_fields import EventFields
+from publisher.errors import MessageTooLargeError, Outcome, PublishError, PublishSettingsError
 from publisher.event_hubs.batch import Published, Unpublished
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.buffered_producer import BufferedProducer
@@ -23,11 +26,13 @@ from publisher.event_hubs.producer import IdempotentProducer
 from publisher.model import SavedState
 
 _AT_ONCE = 500  # lines that are read in one turn of a thread
+_BYTES_AT_ONCE = 4 * 1024 * 1024  # and bytes, so that long lines do not add up
 
 
 class LineOptions(Struct, frozen=True):
     """`key`: the field of the partition key; `partition`: all lines go there; None: in turn. `rate` in lines per
-    second. `saves`: the producer has a state store. `name` of the input; `csv`: its rows are the lines.
+    second. `saves`: the producer has a state store. `name` of the input; `csv`: its rows are the lines, in this format.
+    `fields` go with each event. `given` are the options that the saved state is compared with.
     """
 
     key: str | None = None
@@ -35,12 +40,15 @@ class LineOptions(Struct, frozen=True):
     rate: float | None = None
     saves: bool = False
     name: str = "the input"
-    csv: bool = False
+    csv: CsvFormat | None = None
+    fields: EventFields = EventFields()
+    given: GivenOptions | None = None
 
 
 class Progress(Struct):
     """What has become of the lines so far, and how many were published `before`; `offset` in bytes. `unknown`: sent
-    without an answer. `unchecked`: published before, by a state that does not say of which input.
+    without an answer. `unchecked`: published before, by a state that does not say of which input. `partitions` that lines
+    are dealt out to, of `partitions_now`.
     """
 
     before: int = 0
@@ -48,6 +56,8 @@ class Progress(Struct):
     offset: int = 0
     unknown: int = 0
     unchecked: int = 0
+    partitions: int = 0
+    partitions_now: int = 0
 
 
 @dataclass(eq=False)
@@ -87,9 +97,8 @@ class PublishingRun:
         """
         try:
             start = await self._begin()
-            read = input_lines.read_csv if self._options.csv else input_lines.read_lines
-            lines = read(self._source, start)
-            while some := await asyncio.to_thread(lambda: list(islice(lines, _AT_ONCE))):
+            lines = self._read(start)
+            while some := await asyncio.to_thread(_take_some, lines):
                 await self._enqueue(some)
         except PublishError as error:
             self._failure = self._failure or error
@@ -100,6 +109,11 @@ class PublishingRun:
         if self._failure is not None:
             raise self._failure
         return self._progress
+
+    def _read(self, start: Bookmark) -> Iterator[InputLine]:
+        if self._options.csv is None:
+            return input_lines.read_lines(self._source, start)
+        return input_lines.read_csv(self._source, start, self._options.csv)
 
     async def _begin(self) -> Bookmark:
         """Where the first line is that some partition does not have."""
@@ -122,16 +136,31 @@ class PublishingRun:
             raise PublishSettingsError(
                 f"--partition is {chosen}, accepted: {', '.join(self._ids)}, the partitions of {self._producer.eventhub_name}"
             )
-        ids = self._ids if chosen is None else [chosen]
-        places = []
-        for id_ in ids:
-            state = await self._buffered.resume(id_) if self._options.saves else SavedState(None, None)
-            self._starts[id_] = read_bookmark(state.bookmark, len(self._ids), self._key)
-            places.append(self._starts[id_])
-            if state.pending is not None:
-                places.append(read_bookmark(state.pending.bookmark, len(self._ids), self._key))
-                self._pending[id_] = places[-1].line, state.pending.bookmark
+        # Of all partitions: a run that published to another one was told otherwise.
+        states = {id_: await self._state(id_) for id_ in self._ids}
+        bookmarks = {id_: self._bookmark_of(state.bookmark) for id_, state in states.items()}
+        pending = {
+            id_: (self._bookmark_of(state.pending.bookmark), state.pending.bookmark)
+            for id_, state in states.items()
+            if state.pending is not None
+        }
+        self._pending = {id_: (place.line, text) for id_, (place, text) in pending.items()}
+        places = [*bookmarks.values(), *(place for place, _ in pending.values())]
+        self._progress.partitions_now = len(self._ids)
+        self._ids = self._ids[: input_lines.dealt_out_to(places, len(self._ids))]
+        self._progress.partitions = len(self._ids)
+        self._starts = {id_: bookmarks[id_] for id_ in (self._ids if chosen is None else [chosen])}
         return places
+
+    async def _state(self, id_: str) -> SavedState:
+        if not self._options.saves:
+            return SavedState(None, None)
+        if self._options.partition not in {None, id_}:
+            return await self._producer.saved_state(id_)
+        return await self._buffered.resume(id_)
+
+    def _bookmark_of(self, text: str | None) -> Bookmark:
+        return read_bookmark(text, len(self._ids), self._key, self._options.given)
 
     @property
     def _key(self) -> str | None:
@@ -149,10 +178,24 @@ class PublishingRun:
                 self._progress.before += 1
                 continue
             await self._pace()
-            await self._buffered.enqueue(
-                EventData(line.body), partition_id=id_, bookmark=self._bookmark(id_, line)
-            )
+            event = self._event(line)
+            try:
+                await self._buffered.enqueue(event, partition_id=id_, bookmark=self._bookmark(id_, line))
+            except MessageTooLargeError as error:
+                raise MessageTooLargeError(f"line {line.number} is too large: {error}") from None
         self.on_progress(self._progress)
+
+    def _event(self, line: InputLine) -> EventData:
+        event = EventData(line.body)
+        fields = self._options.fields
+        properties, message_id = fields.read(line.body, line.number)
+        if properties:
+            event.properties = properties
+        if message_id is not None:
+            event.message_id = message_id
+        if fields.content_type is not None:
+            event.content_type = fields.content_type
+        return event
 
     def _bookmark(self, id_: str, line: InputLine) -> str:
         """At the end of a pending set the words that it was saved with, as those of an earlier version differ: the
@@ -162,7 +205,16 @@ class PublishingRun:
         if saved is not None and line.number == last:
             return saved
         return input_lines.write_bookmark(
-            Bookmark(line.end, line.number, line.count, len(self._ids), self._key, line.digest, self._floored)
+            Bookmark(
+                line.end,
+                line.number,
+                line.count,
+                len(self._ids),
+                self._key,
+                line.digest,
+                self._floored,
+                self._options.given,
+            )
         )
 
     def _partition(self, line: InputLine) -> str:
@@ -185,3 +237,15 @@ class PublishingRun:
     def _unpublished(self, told: Unpublished) -> None:
         self._failure = self._failure or told.failures[0].error
         self._progress.unknown += sum(one.error.outcome is Outcome.UNKNOWN for one in told.failures)
+
+
+def _take_some(lines: Iterator[InputLine]) -> list[InputLine]:
+    """The next ones, as many as are read at once. Blocks."""
+    some: list[InputLine] = []
+    size = 0
+    for line in islice(lines, _AT_ONCE):
+        some.append(line)
+        size += len(line.body)
+        if size >= _BYTES_AT_ONCE:
+            break
+    return some

@@ -21,12 +21,13 @@ from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import Endpoint, blob_container, service_bus_endpoint, tls_context
 from publisher.cli import command
 from publisher.cli.command import console, is_csv
-from publisher.cli.csv_rows import read_as_json_lines
+from publisher.cli.csv_rows import CsvFormat, read_as_json_lines
 from publisher.cli.given_options import only_given
 from publisher.cli.line_messages import LineMessages
 from publisher.cli.resume_file import Format, LineOptions, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.cli.sending_run import SendingRun, Summary
+from publisher.cli.text.bounded_lines import LARGEST_MESSAGE, read_bounded
 from publisher.errors import PublishSettingsError
 from publisher.model import canonical_host
 from publisher.sdk_insides import wants_insides
@@ -52,6 +53,8 @@ class Options:
     format: Annotated[Format, "jsonl: a JSON document in every line; a .csv is always that."] = "lines"
     session_field: Annotated[str | None, "Field of the JSON lines that is the session id."] = None
     id_field: Annotated[str | None, "Field of the JSON lines that is the message id."] = None
+    delimiter: command.Delimiter = None
+    encoding: command.Encoding = None
     session_id: Annotated[str | None, "Session id of all messages that have none."] = None
     schedule_at: Annotated[str | None, "When the messages are to appear: ISO 8601, UTC if no zone."] = None
     claim_check: Annotated[str | None, "Container for bodies that the entity is too small for."] = None
@@ -87,13 +90,14 @@ def send(options: Options) -> None:
 
 async def _send(options: Options) -> Summary:
     schedule_at = _time(options.schedule_at)
+    format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
     settings = settings_of(options.root)
     endpoint = service_bus_endpoint(settings, options.connection)
     container = None if options.claim_check is None else _container(options, settings)
     begun = _begun(options, endpoint, container, schedule_at)
     with command.opened(options.file) as source, _journal(options, begun) as journal:
         lines = LineMessages(
-            read_as_json_lines(source, str(options.file)) if is_csv(options.file) else source,
+            _lines_of(source, options, format_),
             journal.ledger.summary(),
             name=str(options.file),
             resend_unknown=options.resend_unknown,
@@ -110,6 +114,14 @@ async def _send(options: Options) -> Summary:
                 journal.remove()
 
 
+def _lines_of(source: BinaryIO, options: Options, format_: CsvFormat) -> Iterator[bytes]:
+    """Blobs may take what the entity does not."""
+    name = "standard input" if str(options.file) == "-" else str(options.file)
+    if is_csv(options.file):
+        return read_as_json_lines(source, name, format_)
+    return read_bounded(source, name, None if options.claim_check is not None else LARGEST_MESSAGE)
+
+
 def _begun(
     options: Options, endpoint: Endpoint, container: ContainerClient | None, schedule_at: datetime | None
 ) -> Resume:
@@ -121,6 +133,8 @@ def _begun(
         {
             "namespace": canonical_host(endpoint.address),
             "--session-id": options.session_id,
+            "--delimiter": options.delimiter,
+            "--encoding": options.encoding,
             "--schedule-at": None if schedule_at is None else schedule_at.astimezone(UTC).isoformat(),
             "--claim-check": options.claim_check and f"{options.claim_check} of {_account_of(container)}",
         }

@@ -27,7 +27,9 @@ from publisher.model import PartitionPublishingOptions
 class ProducerOptions(Struct, frozen=True):
     """`partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
     producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
-    Without `sdk_insides` no private names of the SDK are used, and there is no idempotence. Raises PublishSettingsError.
+    Without `sdk_insides` no private names of the SDK are used, and there is no idempotence. With `resend_unknown` a set that
+    is pending in the saved state is sent again, at the risk of doubling it, where the service has forgotten the producer
+    and cannot tell whether the set is stored. Raises PublishSettingsError.
     """
 
     enable_idempotent_partitions: bool = True
@@ -36,6 +38,7 @@ class ProducerOptions(Struct, frozen=True):
     producer_name: str = "default"
     retry: model.RetryPolicy | None = None
     sdk_insides: bool = True
+    resend_unknown: bool = False
 
     def __post_init__(self) -> None:
         if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
@@ -98,6 +101,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         self._retry = options.retry or model.RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
+        self._hub_created_at: str | None = None
         self._is_closed = False
         return self
 
@@ -239,6 +243,14 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
 
     # --- inside
 
+    async def _created_at(self, again: bool) -> str | None:  # noqa: FBT001 - of a protocol of one argument
+        if again or self._hub_created_at is None:
+            self._hub_created_at = await self._links.created_at()
+        return self._hub_created_at
+
+    def _state_key(self, partition_id: str, namespace: str) -> model.StateKey:
+        return model.StateKey(namespace, self._links.hub, self._options.producer_name, partition_id)
+
     def _partition(self, partition_id: str) -> PartitionShell:
         self._require_open()
         if partition_id not in self._partitions:
@@ -248,12 +260,16 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
                 self._retry,
                 idempotent=self.is_idempotent,
                 writer=self._writer,
-            )
-            key = model.StateKey(
-                self._links.namespace, self._links.hub, self._options.producer_name, partition_id
+                resend_unknown=self._options.resend_unknown,
             )
             self._partitions[partition_id] = PartitionShell(
-                publisher, self._links, self._retry, self._options.state_store, key
+                publisher,
+                self._links,
+                self._retry,
+                self._options.state_store,
+                self._state_key(partition_id, model.canonical_host(self._links.namespace)),
+                self._state_key(partition_id, self._links.namespace),
+                self._created_at,
             )
         return self._partitions[partition_id]
 

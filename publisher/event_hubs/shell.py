@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -38,13 +38,18 @@ _OF_STORE: dict[type[Exception], FailureKind] = {
 
 @dataclass(eq=False)
 class PartitionShell:
-    """See the module. `_store` None: nothing is loaded or saved."""
+    """See the module. `_store` None: nothing is loaded or saved. `_spelled` is the key with the namespace as
+    the connection spells it, under which earlier versions saved. `_created_at` asks when the hub was created, True: the
+    service, now.
+    """
 
     publisher: PartitionPublisher
     _links: Links
     _retry: RetryPolicy
     _store: ProducerStateStore | None
     _key: StateKey
+    _spelled: StateKey
+    _created_at: Callable[[bool], Awaitable[str | None]]
     _link: Link | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -180,6 +185,9 @@ class PartitionShell:
                     return await self._transfer(step, deadline, events)
                 case steps.Load():
                     return await self._use_store(step, deadline)
+                case steps.Identify(again):
+                    async with asyncio.timeout(self._within(self._retry.open_timeout, deadline)):
+                        return await self._created_at(again)
                 case steps.Save():
                     return await settled(self._use_store(step, deadline))
                 case steps.Open():
@@ -217,11 +225,18 @@ class PartitionShell:
         until = self._now() + self._within(STORE_TIMEOUT, deadline)
         try:
             if isinstance(step, steps.Load):
-                return await store.load(self._key, deadline=until) or (None, None)
+                return await self._load(store, until)
             return await store.save(self._key, step.record, step.token, deadline=until)
         except tuple(_OF_STORE) as error:
             kind = next(kind for type_, kind in _OF_STORE.items() if isinstance(error, type_))
             return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
+
+    async def _load(self, store: ProducerStateStore, until: float) -> Any:
+        found = await store.load(self._key, deadline=until)
+        if found is None and self._spelled != self._key:
+            old = await store.load(self._spelled, deadline=until)
+            return (None, None) if old is None else (old[0], None)  # the next save moves it
+        return found or (None, None)
 
     def _within(self, most: float, deadline: float | None) -> float:
         return most if deadline is None else max(0.001, min(most, deadline - self._now()))

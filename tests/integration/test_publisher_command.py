@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from azure.eventhub._pyamqp._decode import decode_payload
 from azure.eventhub.aio import _client_base_async as client_base
 from typer.testing import CliRunner
 
@@ -340,3 +341,55 @@ async def test_told_to_stop_it_ends_in_order_and_goes_on_later(tmp_path):
             assert (server.event_count(HUB) < 2_000) is not again
 
         assert [read(one.message)[0] for one in server.events(HUB, "0")] == lines
+
+
+def test_properties_and_ids_are_set_and_a_start_with_others_is_refused(server, tmp_path):
+    file, state = tmp_path / "planes.csv", tmp_path / "state.json"
+    file.write_text("plane;minutes\nN1;5\n")
+    options = ("--file", file, "--idempotent", "--state", state, "--content-type", "application/json")
+    more = ("--property", "source=archive", "--property-field", "delay=minutes", "--id-field", "plane")
+
+    assert publish(server, tmp_path, *options, *more) == (0, "1 line published")
+    (stored,) = [one for id_ in IDS for one in server.call(lambda id_=id_: server.server.events(HUB, id_))]
+    message = decode_payload(memoryview(bytes(stored.message)))
+    assert message.application_properties == {b"source": b"archive", b"delay": b"5"}
+    assert (message.properties.message_id, message.properties.content_type) == (b"N1", b"application/json")
+    status, said = publish(server, tmp_path, *options, *more[2:])
+    assert (status, "--property was source=archive, now it is not given" in said) == (3, True)
+
+
+@pytest.mark.parametrize("partition", [(), ("--partition", "0")], ids=["in turn", "one partition"])
+def test_the_next_start_in_a_world_that_changed(server, tmp_path, partition):
+    """P2 and K2: what the service forgot costs nothing, what is another world is refused, and its way on comes true."""
+    file, state = tmp_path / "events.jsonl", tmp_path / "state.json"
+    lines = lines_of(8)
+
+    def start(last, *more):
+        file.write_text("".join(f"{line}\n" for line in lines[:last]))
+        return publish(server, tmp_path, "--file", file, "--idempotent", "--state", state, *partition, *more)
+
+    def arrived():
+        return sorted(body for id_ in IDS for body in bodies(server, id_))
+
+    assert start(4) == (0, "4 lines published")
+    for id_ in IDS:
+        server.call(lambda id_=id_: server.server.publishers(HUB, id_).forget())
+    assert start(6) == (0, "2 lines published; 4 lines before, by earlier runs")
+    assert arrived() == sorted(lines[:6])
+
+    server.call(lambda: server.server.create_hub("other", 2))
+    status, said = start(8, "--hub", "other")
+    assert (status, "is of what was published to localhost" in said) == (3, True), said
+    status, said = start(8, *(() if partition else ("--partition", "1")))
+    assert (status, len(arrived())) == ((0, 8) if partition else (3, 6)), said
+    if partition:
+        status, said = start(8, "--partition", "1")
+        assert (status, "dealt out by partition key partition 0" in said) == (3, True), said
+
+    server.call(lambda: server.server.delete_hub(HUB))
+    server.call(lambda: server.server.create_hub(HUB, 2))
+    status, said = start(8)
+    assert (status, "the hub was made anew" in said, arrived()) == (3, True, []), said
+    assert "another --state file" in said
+    assert start(8, "--state", tmp_path / "another.json") == (0, "8 lines published")
+    assert arrived() == sorted(lines)

@@ -17,7 +17,17 @@ from publisher.errors import (
 )
 from publisher.event_hubs.core.event_sets import following, last_of, numbers_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import Done, Failed, FailureKind, Load, Open, Pause, Save, Transfer
+from publisher.event_hubs.core.steps import (
+    Done,
+    Failed,
+    FailureKind,
+    Identify,
+    Load,
+    Open,
+    Pause,
+    Save,
+    Transfer,
+)
 from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
 
 NUMBERS = 2**31
@@ -31,6 +41,7 @@ class Service:
     """One partition. It remembers only the last set of each producer, and answers an attach with a number that lags."""
 
     def __init__(self):
+        self.created_at = "one day"
         self.log = []
         self.producers = {}
         self.late = deque()
@@ -125,6 +136,8 @@ class Shell:
                 return said or self.failed(FailureKind.DISCONNECTED)
             case Load():
                 return self.failed(FailureKind.NOT_STORED) if fault == "before" else self.store.load()
+            case Identify():
+                return self.failed(FailureKind.NOT_STORED) if fault == "before" else self.service.created_at
             case Save():
                 return self.save(step, fault)
             case Transfer():
@@ -322,6 +335,8 @@ def calm(shell, step, set_):
             return shell.service.attach(step.claims)
         case Load():
             return shell.store.load()
+        case Identify():
+            return shell.service.created_at
         case Save():
             return shell.save(step, "")
         case Transfer():

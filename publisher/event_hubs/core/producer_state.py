@@ -10,6 +10,8 @@ The rules, from the design proposal for idempotent publishing and from what its 
   because under the old one the service may take it for the set before it, and drop it.
 - The service's state is taken over when a partition is opened for the first time. Afterwards the number is ours: what
   the service says may lag behind an answer that got lost.
+- Where the service has forgotten a producer's id, what is sent next gets a new one, unless a set is in doubt or the hub is
+  another one: then it is refused, with the way on.
 - With a state store the set that is about to be sent is saved first, together with what was confirmed: one write per
   set, and none after it. After a crash the last set has its numbers still.
 """
@@ -24,16 +26,19 @@ from typing import NoReturn
 
 from publisher import errors, model
 from publisher.errors import PublishError
-from publisher.event_hubs.core import steps
+from publisher.event_hubs.core import failures, steps
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following
-from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL
+from publisher.event_hubs.core.failures import FATAL, TERMINAL
 from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import Claims, PendingSet
 
 
 @dataclass(eq=False)
 class PartitionPublisher:
-    """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved."""
+    """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved. With
+    `resend_unknown` a set that is pending in the saved state is sent again under a new identity where the service cannot
+    tell any more whether it is stored.
+    """
 
     partition_id: str
     _options: model.PartitionPublishingOptions
@@ -41,6 +46,7 @@ class PartitionPublisher:
     _: KW_ONLY
     idempotent: bool = True
     writer: str | None = None
+    resend_unknown: bool = False
 
     def __post_init__(self) -> None:
         self._known = Claims()  # what is agreed with the service; its number is the last one published
@@ -55,6 +61,8 @@ class PartitionPublisher:
         self._revision = 0
         self._began = False  # whether the number of the options is out of date
         self._first: int | None = None  # of the set published last
+        self._hub: str | None = None  # when it was created
+        self._is_same_hub = True  # False: the saved state does not say of which hub it is
 
     # --- what is known
 
@@ -99,11 +107,11 @@ class PartitionPublisher:
         if self._unresolved is None:
             return
         if self._options.producer_group_id is not None:
-            raise errors.InvalidProducerStateError(
-                f"partition {self.partition_id}: it is unknown whether the events {self._unresolved.pending.first} to "
-                f"{self._unresolved.last} were stored, and producer_group_id {self._options.producer_group_id} of the "
-                "options allows no new identity: send the same batch again, or create the producer anew"
-            )
+            story = failures.of_fixed_identity(self._options.producer_group_id, self._unresolved.pending)
+            raise errors.InvalidProducerStateError(f"partition {self.partition_id}: {story}")
+        self._forget_identity()
+
+    def _forget_identity(self) -> None:
         self._unresolved = None
         self._known = Claims()
         self._began = True
@@ -199,13 +207,9 @@ class PartitionPublisher:
 
     def _leave_behind(self, set_: NumberedSet) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
-        saved = set_.pending
-        if set_.sources is None:
-            raise errors.InvalidProducerStateError(
-                f"partition {self.partition_id}: the saved state has a set of {saved.count} events from {saved.first} on "
-                f"that may or may not be stored, after bookmark {self._bookmark!r} up to {saved.bookmark!r}; send "
-                "exactly these events first, or give them up with abandon_pending()"
-            )
+        if set_.sources is None and not self.resend_unknown:
+            story = failures.of_other_events(set_.pending, self._bookmark)
+            raise errors.InvalidProducerStateError(f"partition {self.partition_id}: {story}")
         self.abandon_pending()
 
     # --- the link
@@ -216,11 +220,36 @@ class PartitionPublisher:
         claims = self._claims() if self.idempotent else None
         answer = yield steps.Open(claims)
         if isinstance(answer, Failed):
-            return answer
+            is_forgotten = answer.kind is FailureKind.FORGOTTEN
+            return (yield from self._begin_anew(answer)) if is_forgotten else answer
         if claims is not None:
             self._adopt(claims, answer)
-        self._is_open = True
+        self._is_open = self._is_same_hub = True
         return None
+
+    def _begin_anew(self, failed: Failed) -> Steps[Failed | None]:
+        """The service does not know the id: take a new one, if that doubles and loses nothing."""
+        id_ = self._known.producer_group_id
+        if self._options.producer_group_id is not None:
+            story = failures.of_forgotten_option(id_, failed.story)
+            self._end(errors.InvalidProducerStateError, story, advice="")
+        if self.writer is not None:
+            answer = yield steps.Identify(again=True)
+            if isinstance(answer, Failed):
+                return answer
+            self._require_hub(answer)
+        is_certain = self._unresolved is None and self._is_same_hub
+        if not is_certain and not (self.resend_unknown and self._is_from_before):
+            story = failures.of_forgotten(id_, failed.story, self._pending)
+            self._end(errors.InvalidProducerStateError, story, advice="")
+        self._is_same_hub = True
+        self._forget_identity()
+        return (yield from self._open())
+
+    @property
+    def _is_from_before(self) -> bool:
+        """Whether what is in doubt is of the saved state: what this process sent is its application's to send again."""
+        return self._unresolved is None or self._unresolved.sources is None
 
     def _claims(self) -> Claims:
         if self._known.producer_group_id is not None:
@@ -231,23 +260,8 @@ class PartitionPublisher:
 
     def _adopt(self, claimed: Claims, said: Claims) -> None:
         """Take over what the service says; check what it has to leave as it was."""
-        missing = [name for name, value in zip(Claims._fields, said, strict=True) if value is None]
-        if len(missing) == len(said):
-            self._end(
-                errors.UnsupportedPublishingError,
-                "the service does not offer idempotent publishing (com.microsoft:idempotent-producer): "
-                "it needs the standard tier or higher; or create the producer with enable_idempotent_partitions=False",
-            )
-        if missing:
-            self._end(
-                errors.InvalidProducerStateError, f"the service opened the link without {', '.join(missing)}"
-            )
-        for name, mine, theirs in zip(Claims._fields[:2], claimed, said, strict=False):
-            if mine is not None and mine != theirs:
-                self._end(
-                    errors.InvalidProducerStateError,
-                    f"{name} is {mine} here, but the service answers {theirs}",
-                )
+        if refused := failures.of_claims(claimed, said):
+            self._end(*refused)
         last = claimed.last_sequence_number if claimed is self._known else None
         self._known = said if last is None else said._replace(last_sequence_number=last)
 
@@ -274,24 +288,39 @@ class PartitionPublisher:
         answer = yield steps.Load()
         if isinstance(answer, Failed):
             return answer
+        created_at = yield steps.Identify()
+        if isinstance(created_at, Failed):
+            return created_at
         record, self._token = answer
+        self._hub = created_at
         self._loaded = True
         if record is not None:
-            self._restore(record)
+            self._restore(record, created_at)
         return None
 
-    def _restore(self, record: model.ProducerRecord) -> None:
+    def _require_hub(self, created_at: str | None) -> None:
+        """What is not known decides nothing."""
+        if self._hub is None or created_at is None:
+            self._is_same_hub = False
+        elif self._hub != created_at:
+            story = failures.of_another_hub(self._hub, created_at)
+            self._end(errors.InvalidProducerStateError, story, advice="")
+
+    def _restore(self, record: model.ProducerRecord, created_at: str | None) -> None:
         options = self._options
         if options.producer_group_id not in {None, record.producer_group_id}:
             raise errors.PublishSettingsError(
                 f"partition {self.partition_id}: producer_group_id is {options.producer_group_id}, but the saved state "
-                f"is of {record.producer_group_id}; leave the option out, or delete the saved state"
+                f"is of {record.producer_group_id}; leave the option out"
             )
         if options.owner_level is not None and options.owner_level < record.owner_level:
             self._end(
                 errors.ProducerDisconnectedError,
                 f"its state was claimed with owner level {record.owner_level}, this producer has {options.owner_level}",
             )
+        self._is_same_hub = record.hub_created_at is not None
+        self._hub = record.hub_created_at or self._hub
+        self._require_hub(created_at)
         self._known = Claims(record.producer_group_id, record.owner_level, record.last_published)
         self._bookmark, self._revision, self._began = record.bookmark, record.revision, True
         self._unresolved = None if record.pending is None else NumberedSet(record.pending)
@@ -306,7 +335,7 @@ class PartitionPublisher:
             return None  # nothing to save yet
         self._revision += 1
         record = model.ProducerRecord(
-            group, level, last, self._bookmark, pending, self.writer, self._revision
+            group, level, last, self._bookmark, pending, self.writer, self._revision, self._hub
         )
         answer = yield steps.Save(record, self._token)
         if isinstance(answer, Failed):
@@ -325,7 +354,7 @@ class PartitionPublisher:
             return answer
         found, token = answer
         if found is None and self._token is not None:
-            self._end(errors.InvalidProducerStateError, "its saved state has been deleted")
+            self._end(errors.InvalidProducerStateError, failures.DELETED, advice="")
         if found is not None and token != self._token and found.writer != self.writer:
             self._end(
                 errors.ProducerDisconnectedError,
@@ -336,9 +365,10 @@ class PartitionPublisher:
 
     # --- ends
 
-    def _end(self, error: type[PublishError], story: str) -> NoReturn:
-        """No more events go to this partition."""
-        message = f"partition {self.partition_id}: {story}{ADVICE.get(error, '')}"
+    def _end(self, error: type[PublishError], story: str, *, advice: str | None = None) -> NoReturn:
+        """No more events go to this partition. `advice` in place of that of the error."""
+        said = failures.advice_on(error, has_state=self.writer is not None) if advice is None else advice
+        message = f"partition {self.partition_id}: {story}{said}"
         self._ended = (error, message)
         raise error(message, outcome=self._outcome)
 

@@ -17,6 +17,14 @@ class Load(Struct, frozen=True):
     """Read the saved state. Gives the record and its token, both None if there is none."""
 
 
+class Identify(Struct, frozen=True):
+    """Ask when the hub was created; `again`: ask the service now, whatever is known. Gives a text that is compared for
+    equality, None where the service does not say.
+    """
+
+    again: bool = False
+
+
 class Save(Struct, frozen=True):
     """Write the state, if it is still as it was when `token` was given out (None: if there is none yet). Gives the new token."""
 
@@ -59,6 +67,8 @@ class FailureKind(enum.Enum):
     CONFLICT = "conflict"
     """The saved state is not as it was read."""
     INVALID = "invalid"
+    FORGOTTEN = "forgotten"
+    """The service does not know the producer's id."""
     UNSUPPORTED = "unsupported"
     TOO_LARGE = "too large"
     REFUSED = "refused"
@@ -75,7 +85,7 @@ class Failed(Struct, frozen=True):
     cancelled: bool = False
 
 
-Step = Load | Save | Open | Transfer | Pause
+Step = Load | Identify | Save | Open | Transfer | Pause
 
 _Result = TypeVar("_Result")
 Steps = Generator[Step, Any, _Result]

@@ -66,6 +66,11 @@ class Links(Protocol):
     async def partition_ids(self) -> list[str]:
         """Raises LinkError."""
 
+    async def created_at(self) -> str | None:
+        """When the hub was created, to the millisecond: it tells the hub from a later one of the same name. None where
+        this client may not ask. Raises LinkError.
+        """
+
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
         """A link with these claims, None for one without idempotence. Raises LinkError."""
 

@@ -31,6 +31,7 @@ from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports.links import EncodedEvent, InsidesError, LinkError
 from publisher.event_hubs.sdk.event_encoding import STAMP_KEYS, measured_event, stamped_events
+from publisher.event_hubs.sdk.hub_identity import created_at_of
 from publisher.model import Claims, Stamp
 from publisher.sdk_insides import CHANGED
 
@@ -67,6 +68,9 @@ class SdkLinks:
         except Exception as error:  # noqa: BLE001 - told apart below
             cause = error.__context__ if isinstance(error, EventHubError) else None
             _refuse(cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}")
+
+    async def created_at(self) -> str | None:
+        return await created_at_of(self._client)
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> SdkLink:
         link = None

@@ -20,6 +20,7 @@ from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import links as ports
 from publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links
+from publisher.event_hubs.sdk.hub_identity import created_at_of
 from publisher.model import Claims, Stamp
 from publisher.sdk_insides import CHANGED, why_not
 
@@ -74,6 +75,9 @@ class FallbackLinks:
 
     async def partition_ids(self) -> list[str]:
         return await self.chosen.partition_ids()
+
+    async def created_at(self) -> str | None:
+        return await self.chosen.created_at()
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:
         if self.chosen is self._private:
@@ -132,6 +136,9 @@ class PublicLinks:
             return await self._client.get_partition_ids()
         except Exception as error:
             raise _not_opened(error, f"asking for the partitions of {self.hub}") from error
+
+    async def created_at(self) -> str | None:
+        return await created_at_of(self._client)
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:  # noqa: ARG002 - the SDK has its own
         if claims is not None:

@@ -37,13 +37,17 @@ class FileStateStore:
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         return (await self._in_thread(self._read, deadline)).get(name_of(key))
 
+    async def names(self) -> list[str]:
+        """Of all states in the file, as `name_of` gives them. Raises InvalidProducerStateError, UnavailableError."""
+        return list(await self._in_thread(self._read, None))
+
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         return await self._in_thread(lambda: self._replace(name_of(key), record, token), deadline)
 
     async def aclose(self) -> None:
         """Nothing is open between two calls."""
 
-    async def _in_thread(self, work: Callable[[], _T], deadline: float) -> _T:
+    async def _in_thread(self, work: Callable[[], _T], deadline: float | None) -> _T:
         try:
             async with asyncio.timeout_at(deadline), self._turn:
                 return await asyncio.to_thread(work)
@@ -69,7 +73,8 @@ class FileStateStore:
             return {}
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidProducerStateError(
-                f"{self._path} holds no states of producers: {error}; remove it to start without"
+                f"{self._path} holds no states of producers: {error}; remove it to start without, which publishes "
+                "again what was published before; a later version's file is for that version"
             ) from None
 
     def _write(self, states: _States) -> None:

@@ -18,8 +18,14 @@ def decode(text: bytes | str, where: str) -> ProducerRecord:
         return msgspec.json.decode(text, type=ProducerRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidProducerStateError(
-            f"{where} is no saved state of a producer: {error}; delete it to start without one"
+            f"{where} is no saved state of a producer: {error}; delete it to start without one, which publishes again what was "
+            "published before; a later version's state is for that version"
         ) from None
+
+
+def is_of_same_producer(name: str, other: str) -> bool:
+    """Whether two names are of one producer name, whatever the namespace, hub and partition."""
+    return name.split("/")[2:-1] == other.split("/")[2:-1]
 
 
 def name_of(key: StateKey) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from publisher.event_hubs.ports.state_store import StateConflictError
+from publisher.event_hubs.states.layout import name_of
 from publisher.model import ProducerRecord, StateKey
 
 
@@ -12,18 +13,19 @@ class MemoryStateStore:
     """A ProducerStateStore that forgets everything with its process."""
 
     def __init__(self) -> None:
-        self._states: dict[StateKey, tuple[ProducerRecord, str]] = {}
+        self._states: dict[str, tuple[ProducerRecord, str]] = {}
         self._tokens = count(1)
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:  # noqa: ARG002 - never waits
-        return self._states.get(key)
+        return self._states.get(name_of(key))
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:  # noqa: ARG002 - never waits
-        found = self._states.get(key)
+        name = name_of(key)
+        found = self._states.get(name)
         if (None if found is None else found[1]) != token:
             raise StateConflictError(f"the saved state of {key} has changed")
         renewed = str(next(self._tokens))
-        self._states[key] = (record, renewed)
+        self._states[name] = (record, renewed)
         return renewed
 
     async def aclose(self) -> None:

@@ -14,6 +14,8 @@ from publisher.cli.input_lines import (
     read_lines,
     write_bookmark,
 )
+from publisher.cli.text.bounded_lines import read_bounded
+from publisher.cli.text.event_fields import EventFields
 from publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 
@@ -82,7 +84,8 @@ def test_nothing_is_given_of_another_input_and_the_way_out_is_told(kind):
 
     assert str(refused.value) == (
         "events.jsonl is not the input that the saved state is of: 2 lines of that were published, up to line 2; the "
-        "first 8 bytes are others, or there are fewer. Publish that input again, or this one with another --state file"
+        "first 8 bytes are others, or there are fewer. Publish that input again, or this one with another --state file, which publishes all "
+        "lines of it"
     )
 
 
@@ -131,9 +134,9 @@ def test_without_a_state_nothing_is_hashed():
 class Growing(BytesIO):
     """Somebody goes on writing when the end was read."""
 
-    def __next__(self):
-        line = super().__next__()
-        if not line.endswith(b"\n"):
+    def readline(self, *most):
+        line = super().readline(*most)
+        if line and not line.endswith(b"\n"):
             at = self.tell()
             self.write(b"tial\n")
             self.seek(at)
@@ -152,3 +155,123 @@ def test_a_line_that_is_read_while_it_is_written_is_told_as_what_it_is(remembers
         PublishSettingsError, match=r"events\.jsonl: its last line was read before it was written"
     ):
         next(lines)
+
+
+class Endless(BytesIO):
+    """Zeros without a line end, as many as are asked for; a hundred megabytes of them are too many."""
+
+    given = 0
+
+    def readline(self, most=-1, /):
+        assert 0 < most < 50_000_000, "without a bound"
+        self.given += most
+        assert self.given < 100_000_000
+        return b"0" * most
+
+
+def test_a_line_without_an_end_is_refused_by_its_number_before_more_than_an_event_is_read():
+    """P3: 400 MB were read whole before they were too large."""
+    source = PublishedInput(Endless(), "events.jsonl", remembers=True)
+    source.begin(Bookmark(0, 0, 0, 2, None))
+
+    with pytest.raises(
+        PublishSettingsError, match=r"events\.jsonl, line 1: it is too large: more than 20,971,520"
+    ):
+        next(read_lines(source, BEGINNING))
+    with pytest.raises(PublishSettingsError, match=r"x, line 8: it is too large: more than 3 bytes"):
+        list(read_bounded(BytesIO(b"123\r\n1234\n"), "x", 3, line=6))
+
+
+@pytest.mark.parametrize(
+    ("text", "bodies"),
+    [
+        (b'\xef\xbb\xbf{"a":1}\n', [b'{"a":1}']),
+        (b"\xef\xbb\xbf\xef\xbb\xbfa\nb\n", [b"a", b"b"]),
+        (b'{"a":1}\n\xef\xbb\xbf{"a":2}\n', [b'{"a":1}', b'{"a":2}']),
+        (b"a\n\xef\xbb\xbfb\n", [b"a", b"\xef\xbb\xbfb"]),
+        (b"\xef\xbb\xbf\n", []),
+        (b"\xfc\xff\n", [b"\xfc\xff"]),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_line_nor_of_json(text, bodies):
+    lines = all_lines(text)
+    assert [line.body for line in lines] == bodies
+    for place, line in enumerate(lines):  # and the input is the same afterwards
+        start = bookmark(line)
+        assert list(read_lines(opened(text, start), start)) == lines[place + 1 :]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])
+def test_lines_in_another_unicode_are_refused_with_how_to_convert_them(encoding):
+    text = ("\ufeff" if encoding == "utf-16-be" else "") + '{"a": 1}\n'
+    with pytest.raises(
+        PublishSettingsError, match=r"by its first bytes, accepted: UTF-8; convert it.*iconv -f"
+    ):
+        all_lines(text.encode(encoding))
+
+
+def test_a_bookmark_is_of_the_options_and_the_partitions_that_it_was_written_with():
+    told = {"--partition-key": "k", "--property": "a=1"}
+    text = write_bookmark(Bookmark(4, 1, 1, 2, "k", "d", given=told))
+
+    assert read_bookmark(text, 4, "k", told).partitions == 2  # partitions that were added change nothing
+    for partitions, key, now, words in (
+        (1, "k", told, "of a hub of 2 partitions, this one has 1"),
+        (2, None, told, "dealt out by partition key k, now it is None"),
+        (2, "k", {**told, "--property": "a=2"}, "--property was a=1, now it is a=2. Give what it was, or"),
+        (2, "k", {"--partition-key": "k"}, "--property was a=1, now it is not given"),
+    ):
+        with pytest.raises(InvalidProducerStateError) as refused:
+            read_bookmark(text, partitions, key, now)
+        assert words in str(refused.value)
+        assert "another --state file: all of the input is published, also what was" in str(refused.value)
+    with pytest.raises(InvalidProducerStateError, match="go on with the version that wrote it"):
+        read_bookmark(text.replace('"floored"', '"of a later version"'), 2, "k", told)
+    assert (
+        read_bookmark('{"offset":4,"line":1,"count":1,"partitions":2,"key":"k"}', 2, "k", told).given is None
+    )
+
+
+FIELDS = EventFields.of_options(["source=file"], ["plane", "delay=minutes"], "id", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "properties", "message_id"),
+    [
+        (b'{"id":7,"plane":"N1","minutes":1.5}', {"source": "file", "plane": "N1", "delay": 1.5}, "7"),
+        (b'{"id":"x","plane":true,"minutes":null}', {"source": "file", "plane": True}, "x"),
+        (b'{"id":"x"}', {"source": "file"}, "x"),
+    ],
+)
+def test_fields_of_a_line_are_application_properties_and_its_message_id(body, properties, message_id):
+    assert FIELDS.read(body, 3) == (properties, message_id)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"no json", "line 3 is no JSON"),
+        (b'{"id":1,"plane":["N1"]}', "line 3 has [\"N1\"] in 'plane', an application property; accepted"),
+        (b'{"id":1,"plane":%d}' % 2**63, "up to 64 bits"),
+        (b'{"plane":"N1"}', 'line 3 has no text or number in \'id\', the message id: {"plane":"N1"}'),
+    ],
+)
+def test_a_field_that_is_no_single_value_is_refused_by_its_line(body, words):
+    with pytest.raises(PublishSettingsError) as refused:
+        FIELDS.read(body, 3)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "fields", "words"),
+    [
+        (["a"], [], "--property is 'a', accepted: NAME=VALUE"),
+        (["=a"], [], "--property is '=a'"),
+        (["a=1", "a=2"], [], "each name once"),
+        (["a=1"], ["a"], "--property and --property-field both give a"),
+    ],
+)
+def test_properties_that_cannot_be_read_are_refused(properties, fields, words):
+    with pytest.raises(PublishSettingsError) as refused:
+        EventFields.of_options(properties, fields, None, None)
+    assert words in str(refused.value)

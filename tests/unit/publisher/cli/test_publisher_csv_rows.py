@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.cli.csv_rows import read_as_json_lines, read_rows
+from publisher.cli.csv_rows import CsvFormat, read_as_json_lines, read_rows
 from publisher.errors import PublishSettingsError
 
 TEXTS = st.text(st.sampled_from('aö,"\n \r;'), max_size=4)
@@ -49,11 +49,73 @@ def test_without_rows_there_is_nothing(text):
         ("a,\n1,2\n", "f.csv, line 1: the first row has the names"),
         ('a,b\n1,"2\n', "f.csv, line 2: it is no CSV: unexpected end of data"),
         ('a,b\n1,2\n"1"x,2\n', "f.csv, line 3: it is no CSV"),
+        ('a,b\n1,"2\\"x"\n', "f.csv, line 2: it is no CSV"),
+        ("a,b;c\n1,2\n", "line 1: the first row has ',' and ';', so that it is not clear what separates"),
+        ("'a','b'\n'1','2'\n", "line 1: the names are in single quotes, accepted: double quotes, or none"),
+        (
+            'a,b\n1,"' + "x\n" * 600,
+            "a row has more than 1,000 bytes, which is more than the service takes; is a quote",
+        ),
+        ("a,b\n1,x\0y\n", "f.csv, line 2: it has NUL characters"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_line(text, story):
     with pytest.raises(PublishSettingsError) as refused:
-        rows(text)
+        rows(text, most=1000)
+
+    assert story in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("id;n\r\na;1\r\n", {}),
+        ("id\tn\na\t1\n", {}),
+        ("id|n\na|1\n", {}),
+        ("sep=;\nid;n\na;1\n", {}),
+        ('"id, of it;";n\n"a";1\n', {"name": "id, of it;"}),
+        ("id,x;n\na;1\n", {"delimiter": ";", "name": "id,x"}),
+        ("id\tn\na\t1\n", {"delimiter": "tab"}),
+        ("\ufeff\ufeffid;n\na;1\n", {}),
+    ],
+)
+def test_what_separates_the_fields_is_found_out_by_the_first_row_or_said(text, given):
+    """P3: a file with semicolons became {"id;n": "a;1"}."""
+    format_ = CsvFormat.of_options(given.get("delimiter"), None, is_csv=True)
+
+    assert [found for found, _ in rows(text, format_=format_)] == [{given.get("name", "id"): "a", "n": "1"}]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "latin-1", "cp1250", "gb18030"])
+def test_a_file_of_another_encoding_is_read_by_its_name(encoding):
+    text = "name;städte\nä;ü€\n" if encoding != "latin-1" else "name;städte\nä;ü\n"
+    format_ = CsvFormat.of_options(None, encoding, is_csv=True)
+    (row,) = read_rows(io.BytesIO(text.encode(encoding)), "f.csv", format_=format_)
+
+    assert json.loads(row.body) == {"name": "ä", "städte": text.split(";")[2].strip()}
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "story"),
+    [
+        ("a;b\n".encode("utf-16"), {}, "f.csv is UTF-16LE by its first bytes, accepted: UTF-8; convert it"),
+        (
+            b"\xef\xbb\xbfa\n",
+            {"encoding": "cp1252"},
+            "f.csv is UTF-8 by its first bytes, --encoding is cp1252",
+        ),
+        (b"", {"encoding": "utf-16"}, "--encoding is 'utf-16', accepted: utf-8, cp1252"),
+        (b"", {"encoding": "nothing"}, "--encoding is 'nothing', accepted"),
+        (b"", {"delimiter": ";;"}, "--delimiter is ';;', accepted: one character, or tab"),
+        (b"", {"delimiter": ";", "is_csv": False}, "--delimiter is of a .csv"),
+    ],
+)
+def test_a_format_that_cannot_be_is_refused_with_what_is_accepted(data, given, story):
+    with pytest.raises(PublishSettingsError) as refused:
+        format_ = CsvFormat.of_options(
+            given.get("delimiter"), given.get("encoding"), is_csv=given.get("is_csv", True)
+        )
+        list(read_rows(io.BytesIO(data), "f.csv", format_=format_))
 
     assert story in str(refused.value)
 

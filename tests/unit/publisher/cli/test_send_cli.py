@@ -54,6 +54,12 @@ def test_a_line_becomes_a_message_with_an_id_by_its_number():
     assert messages == [PlainMessage(b"one", "run-0000000001"), PlainMessage(b"two", "run-0000000004")]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_message():
+    (message,) = lines_of(b'\xef\xbb\xbf{"id": 7, "customer": "c"}\n', JSONL)
+
+    assert message.body == b'{"id": 7, "customer": "c"}'
+
+
 def test_a_json_line_gives_session_and_message_id():
     (message,) = lines_of(b'{"id": 7, "customer": "c"}\n', JSONL)
 
