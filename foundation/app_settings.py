@@ -119,14 +119,28 @@ STORAGE = "AzureWebJobsStorage"
 """Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
 
 
-def root_folder() -> Path:
-    """The folder of the app: where this package lies beside host.json, as in Azure and in a clone; for an installed
-    package the nearest folder, from the current one upwards, that has a tidemark.toml; else the current one.
+def app_folder() -> Path:
+    """The folder of the app that runs here: where this package lies beside host.json, as in Azure; else as `command_folder`."""
+    beside = Path(__file__).resolve().parents[1]
+    return beside if (beside / "host.json").is_file() else command_folder()
+
+
+def command_folder() -> Path:
+    """The folder that a command is about: the nearest one, from the current folder upwards to the root of its repository, that
+    has a tidemark.toml, or else a host.json or local.settings.json; the current one where none has. Never the clone that the
+    command itself lies in, for that has other people's settings.
     """
-    beside, here = Path(__file__).resolve().parents[1], Path.cwd()
-    if (beside / "host.json").is_file():
-        return beside
-    return next((each for each in (here, *here.parents) if (each / "tidemark.toml").is_file()), here)
+    here = Path.cwd()
+    folders = [here, *here.parents]
+    top = next((index for index, each in enumerate(folders) if (each / ".git").exists()), len(folders))
+    for names in (("tidemark.toml",), ("host.json", "local.settings.json")):
+        for folder in folders[: top + 1]:
+            if any((folder / name).is_file() for name in names):
+                return folder
+    return here
 
 
-ROOT = root_folder()
+ROOT = app_folder()
+"""Of the functions; commands take COMMAND_ROOT."""
+
+COMMAND_ROOT = command_folder()

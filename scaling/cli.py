@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from foundation import app_settings
-from foundation.app_settings import ROOT
+from foundation.app_settings import COMMAND_ROOT
 from foundation.durations import parse_duration
 from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from foundation.http.deployed_options import Account, App
@@ -133,7 +133,7 @@ def _fail(message: str) -> NoReturn:
 @app.command()
 def status(
     calls: Calls = False,  # noqa: FBT002 - a command-line flag
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
@@ -190,7 +190,7 @@ def log(
     since: Annotated[str, typer.Option(help="How far back: 30m, 2h, 7d.")] = "1h",
     limit: Annotated[int, typer.Option(min=1, help="Newest entries to show.")] = 50,
     changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,  # noqa: FBT002 - a flag
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
@@ -239,7 +239,7 @@ def shadow(
         ),
     ] = None,
     by: By = "",
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
@@ -284,7 +284,7 @@ app.add_typer(orders_app(_give))
 
 @app.command("lint")
 def lint_command(
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
@@ -307,7 +307,10 @@ def lint_command(
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
             console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
         targets = count_text(len(config.policies), "target")
-        console.print(f"{targets} checked, {count_text(len(findings), 'finding')}")
+        file = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+        console.print(
+            escape(f"{file}: {targets} checked, {count_text(len(findings), 'finding')}"), soft_wrap=True
+        )
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
 
@@ -340,7 +343,7 @@ def _promotions(root: Path) -> list[Finding]:
 @app.command("replay")
 def replay_command(
     decision: Annotated[str, typer.Argument(help="A decision id, as in the log's brackets.")],
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from foundation.app_settings import COMMAND_ROOT, settings_of
 from spark_jobs.errors import GATE_CLOSED, GateClosedError, JobError, job_errors
 
 SUMMARIES: dict[str, str] = {
@@ -52,6 +53,7 @@ Quarantine = Annotated[
 Root = Annotated[
     Path, Option("--root", help="Folder of .env and local.settings.json; the environment wins over both.")
 ]
+ROOT_FOLDER = COMMAND_ROOT
 Since = Annotated[str | None, Option("--from", help="Only from this time on, ISO 8601, UTC.")]
 Until = Annotated[str | None, Option("--to", help="Only before this time, ISO 8601, UTC.")]
 CaptureLag = Annotated[
@@ -67,8 +69,6 @@ Allow = Annotated[
 
 def app_settings(root: Path) -> dict[str, str]:
     """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
-    from foundation.app_settings import settings_of  # noqa: PLC0415 - a library of those jobs that need it
-
     with job_errors():
         return settings_of(root)
 

@@ -21,7 +21,7 @@ from consumer.leasing.balance import partition_order
 from consumer.leasing.start_position import Start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
-from foundation.app_settings import ROOT
+from foundation.app_settings import COMMAND_ROOT
 from foundation.errors import TidemarkError, UnavailableError
 from foundation.wording import count_text, duration_text
 
@@ -63,7 +63,7 @@ class CheckpointCommands:
     def __init__(self, open_parts: OpenParts) -> None:
         self._open = open_parts
 
-    def show(self, root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
+    def show(self, root: Root = COMMAND_ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
         """Every partition: low-water mark, what is settled beyond it, owner, age, lag."""
 
         async def work() -> list[Row]:
@@ -78,7 +78,7 @@ class CheckpointCommands:
         else:
             _print(rows, time.time())
 
-    def export(self, root: Root = ROOT) -> None:
+    def export(self, root: Root = COMMAND_ROOT) -> None:
         """All positions as JSON, for `set --from`."""
 
         async def work() -> Export:
@@ -108,7 +108,7 @@ class CheckpointCommands:
         ] = None,
         from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
         yes: Yes = False,  # noqa: FBT002 - a command-line flag
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
     ) -> None:
         """Sets positions, backwards too. A consumer at work loses the partition and goes on from there."""
         given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]

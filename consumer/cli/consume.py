@@ -20,7 +20,7 @@ from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import COMMAND_ROOT, settings_of
 from foundation.errors import TidemarkError
 from foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks
 from foundation.sanitize import without_secrets
@@ -50,7 +50,7 @@ def consume(
         typer.Option(
             "--root", help="Folder of .env and local.settings.json; the environment wins over both."
         ),
-    ] = ROOT,
+    ] = COMMAND_ROOT,
     worker: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Consumes an event hub until SIGTERM or Ctrl-C, then finishes what was begun and saves the checkpoints.

@@ -18,7 +18,7 @@ from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
 from consumer.stores.letter_document import to_document
-from foundation.app_settings import ROOT
+from foundation.app_settings import COMMAND_ROOT
 from foundation.durations import parse_duration
 from foundation.errors import TidemarkError
 from foundation.wording import time_text
@@ -89,7 +89,7 @@ class DeadLetterCommands:
         partition: Partition = None,
         reason: ReasonOption = None,
         limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         json_: Json = False,  # noqa: FBT002 - a command-line flag
     ) -> None:
         """In order of partition and sequence number, then how many there are of each reason."""
@@ -120,7 +120,7 @@ class DeadLetterCommands:
     def show(
         self,
         letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         json_: Json = False,  # noqa: FBT002 - a command-line flag
     ) -> None:
         """One letter with everything that is known of it, and its body."""
@@ -149,7 +149,7 @@ class DeadLetterCommands:
         reason: ReasonOption = None,
         all_: All = False,  # noqa: FBT002 - a command-line flag
         yes: Yes = False,  # noqa: FBT002 - a command-line flag
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
     ) -> None:
         """Maps and writes letters again, by today's settings; what is written is a letter no more.
 
@@ -181,7 +181,7 @@ class DeadLetterCommands:
         older_than: Annotated[str | None, typer.Option(help="Only what failed before: 12h, 30d.")] = None,
         all_: All = False,  # noqa: FBT002 - a command-line flag
         yes: Yes = False,  # noqa: FBT002 - a command-line flag
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
     ) -> None:
         """Deletes letters for good. The events themselves are in the hub until its retention ends."""
         selection = _selection(ids, partition, reason, older_than, all_=all_)

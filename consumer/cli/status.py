@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from foundation.app_settings import ROOT, STORAGE, settings_of
+from foundation.app_settings import COMMAND_ROOT, STORAGE, settings_of
 from foundation.http.callers import NOBODY, named
 from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line
@@ -76,7 +76,7 @@ def _run(
 
 def status(
     name: Annotated[str | None, typer.Argument(help="Only this consumer.")] = None,
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     app: App = None,
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
@@ -110,7 +110,7 @@ def rate(
     ] = None,
     lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,  # noqa: FBT002 - a flag
     by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
     app: App = None,
     account: Account = None,
 ) -> None:

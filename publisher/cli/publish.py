@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import COMMAND_ROOT, settings_of
 from foundation.azure.connections import event_hubs_endpoint, tls_context
 from publisher.cli import command
 from publisher.cli.command import console
@@ -74,7 +74,7 @@ class Options:
     max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else all that fit.")] = None
     timeout: command.Timeout = 60.0
     quiet: command.Quiet = False
-    root: command.Root = ROOT
+    root: command.Root = COMMAND_ROOT
 
 
 @command.taking(Options)

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import COMMAND_ROOT, settings_of
 from foundation.azure.connections import Endpoint, blob_container, service_bus_endpoint, tls_context
 from publisher.cli import command
 from publisher.cli.command import console, is_csv
@@ -69,7 +69,7 @@ class Options:
     timeout: command.Timeout = 60.0
     quiet: command.Quiet = False
     json: Annotated[bool, "Print the summary as JSON."] = False
-    root: command.Root = ROOT
+    root: command.Root = COMMAND_ROOT
 
 
 @command.taking(Options)

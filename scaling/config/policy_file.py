@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from foundation import toml
 from foundation.durations import parse_duration
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
+from scaling.config import toml
 from scaling.config.checks import Finding, no_circle, one_target_each
 from scaling.config.notify_table import Notify, read_notify
 from scaling.config.policy import Policy, PolicySpec

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Option
 
-from foundation.app_settings import ROOT, local_settings, settings_of, subscriptions_of
+from foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
 from foundation.errors import SettingsError
 from foundation.sanitize import one_line, without_secrets
 from foundation.wording import count_text
@@ -47,7 +47,7 @@ def discover_command(
             "--settings", help="A local.settings.json to which the app settings that are missing are added."
         ),
     ] = None,
-    root: Root = ROOT,
+    root: Root = COMMAND_ROOT,
 ) -> None:
     """Reads a subscription, or the local stack, and writes a first tidemark.toml for what it found: in dry-run, with comments."""
     try:

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.app_settings import ROOT, own_settings, settings_of
+from foundation.app_settings import COMMAND_ROOT, own_settings, settings_of
 from foundation.checkup import Checkup, Verdict, worst_first
 from foundation.errors import SettingsError
 from foundation.http.deployed_app import AppError, app_named
@@ -34,7 +34,9 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red
 @app.command("doctor")
 def doctor_command(
     target: Annotated[list[str] | None, typer.Option(help="Only this target; may be repeated.")] = None,
-    root: Annotated[Path, typer.Option(help="Folder of tidemark.toml, .env and local.settings.json.")] = ROOT,
+    root: Annotated[
+        Path, typer.Option(help="Folder of tidemark.toml, .env and local.settings.json.")
+    ] = COMMAND_ROOT,
     app_: App = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002 - a flag
 ) -> None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from typer import Option
 
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import COMMAND_ROOT, settings_of
 from foundation.errors import SettingsError
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
@@ -73,7 +73,9 @@ def pull_command(
         str, Option(help="Resource id of the App Service plan; without it, the plan that the target scales.")
     ] = "",
     instances: Annotated[bool, Option(help="Whether instances of the plan are counted.")] = True,  # noqa: FBT002 - a flag
-    root: Annotated[Path, Option(help="Folder of tidemark.toml, .env and local.settings.json.")] = ROOT,
+    root: Annotated[
+        Path, Option(help="Folder of tidemark.toml, .env and local.settings.json.")
+    ] = COMMAND_ROOT,
 ) -> None:
     """Arrivals of a queue, topic or event hub and instances of the plan, minute by minute, from Azure Monitor.
 

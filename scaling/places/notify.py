@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.app_settings import ROOT
+from foundation.app_settings import COMMAND_ROOT
 from foundation.http.deployed_options import App
 from foundation.sanitize import one_line
 from scaling.notices.trial import Answers
@@ -27,7 +27,7 @@ def notify_app(run: Run) -> typer.Typer:
     @notify.command("test")
     def test(
         webhook: Annotated[str | None, typer.Argument(help="Only this one; else all.")] = None,
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         app: App = None,
     ) -> None:
         """Sends a notice of kind `test` to the webhooks, from here, and shows their answers. Exit status 1 if one failed.

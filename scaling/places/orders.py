@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from foundation.app_settings import ROOT
+from foundation.app_settings import COMMAND_ROOT
 from foundation.http.deployed_options import Account, App
 from scaling.model import Direction
 from scaling.places.where import Root, Where
@@ -54,7 +54,7 @@ def _pause(give: Give) -> Callable[..., None]:
             str | None, typer.Option("--for", help="How long: 30m, 4h; else until resumed.")
         ] = None,
         by: By = "",
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         app: App = None,
         account: Account = None,
     ) -> None:
@@ -67,7 +67,7 @@ def _pause(give: Give) -> Callable[..., None]:
 
 def _resume(give: Give) -> Callable[..., None]:
     def resume(
-        target: Target, by: By = "", root: Root = ROOT, app: App = None, account: Account = None
+        target: Target, by: By = "", root: Root = COMMAND_ROOT, app: App = None, account: Account = None
     ) -> None:
         """Lifts every pause and override of a target, and takes over a capacity that somebody else set."""
         give(Where(root, app, account), target, "resume", {}, by)
@@ -83,7 +83,7 @@ def _override(give: Give) -> Callable[..., None]:
         ],
         for_: Annotated[str, typer.Option("--for", help="How long: 30m, 4h.")] = "1h",
         by: By = "",
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         app: App = None,
         account: Account = None,
     ) -> None:
@@ -98,7 +98,7 @@ def _dry_run(give: Give) -> Callable[..., None]:
         target: Target,
         switch: Annotated[Switch, typer.Argument(help="on: decide and log only; off; configured.")],
         by: By = "",
-        root: Root = ROOT,
+        root: Root = COMMAND_ROOT,
         app: App = None,
         account: Account = None,
     ) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foundation import toml
 from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
 from foundation.errors import SettingsError
@@ -20,6 +19,7 @@ from foundation.settings_reader import ConfigError, Problem, Shared, parse_param
 from scaling.calls.budgets import budgets_of
 from scaling.calls.gate import gate_of
 from scaling.calls.noting import Noting
+from scaling.config import toml
 from scaling.config.checks import Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import DEFAULT_RETENTION, Config, build_config, decoded, load_config

@@ -178,7 +178,7 @@ def command(
     price: local.Price = None,
     currency: local.Currency = "",
     config: local.Config = local.CONFIG,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,

@@ -268,7 +268,7 @@ def command(
     output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
     processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
     config: Config = CONFIG,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     allow: cli.Allow = None,
 ) -> None:
     """What today's policy, Azure Monitor autoscale, KEDA and service_level would have made of recorded load.

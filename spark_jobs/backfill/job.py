@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -59,7 +58,7 @@ def command(
         str | None,
         Option(help="Only the events that a table of the job reconciliation lists: <its output>/unsettled."),
     ] = None,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     again: Annotated[  # noqa: FBT002 - an option
         bool, Option("--again", help="Write once more what earlier runs of the same events have settled.")
     ] = False,

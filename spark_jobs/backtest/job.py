@@ -323,7 +323,7 @@ def command(
     config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,

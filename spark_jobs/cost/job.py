@@ -215,7 +215,7 @@ def command(
     used: local.Used = None,
     amount: local.Amount = None,
     hold: local.Hold = local.HOLD,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -282,7 +281,7 @@ def command(
     consumer_group: Annotated[
         str, Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     since: cli.Since = None,
     until: cli.Until = None,
     capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,

@@ -139,7 +139,7 @@ def command(
     time_zone: local.Zone = "UTC",
     share: local.Share = local.SHARE,
     config: advise.Config = advise.CONFIG,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,

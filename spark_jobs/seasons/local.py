@@ -77,7 +77,7 @@ def command(
     share: Share = SHARE,
     output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("seasons-output"),
     config: advise.Config = advise.CONFIG,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     allow: cli.Allow = None,
 ) -> None:
     """What a target needs by the hour of the week, as a `schedule` to paste, with its error on weeks that were held out.

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -361,7 +360,7 @@ def command(
     allow: cli.Allow = None,
     since: cli.Since = None,
     until: cli.Until = None,
-    root: cli.Root = Path(),
+    root: cli.Root = cli.ROOT_FOLDER,
     quarantine: cli.Quarantine = None,
     files_per_batch: Annotated[
         int | None, Option(min=1, help="With --checkpoint: files of a micro-batch at most.")

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation import settings_reader, toml
+from foundation import settings_reader
 from foundation.durations import duration, parse_duration, positive_duration
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared
+from scaling.config import toml
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns

@@ -1,8 +1,10 @@
 """Where settings come from, and that the committed file never stands in for something real."""
 
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -217,23 +219,56 @@ def test_a_path_in_a_file_is_found_wherever_the_command_is_given(root, tmp_path_
     assert settings_of(root, {})["TIDEMARK_CA_BUNDLE"] == "/etc/ssl/own.pem"
 
 
-def test_an_installed_package_works_on_the_folder_it_is_called_in(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("files", "folder"),
+    [
+        ((), "app/deeper"),
+        (("tidemark.toml",), ""),
+        (("tidemark.toml", "app/tidemark.toml"), "app"),
+        (("app/tidemark.toml", "app/deeper/host.json"), "app"),
+        (("app/local.settings.json",), "app"),
+        (("tidemark.toml", "app/.git"), "app/deeper"),
+        (("app/tidemark.toml", "app/.git"), "app"),
+    ],
+)
+def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository(
+    tmp_path, monkeypatch, files, folder
+):
     inner = tmp_path / "app" / "deeper"
     inner.mkdir(parents=True)
-    (tmp_path / "app" / "tidemark.toml").write_text("")
-    monkeypatch.setattr(app_settings, "__file__", str(tmp_path / "site-packages/foundation/app_settings.py"))
-
+    for name in files:
+        (tmp_path / name).write_text("")
     monkeypatch.chdir(inner)
-    assert app_settings.root_folder() == tmp_path / "app"
-    monkeypatch.chdir(tmp_path)
-    assert app_settings.root_folder() == tmp_path
+
+    assert app_settings.command_folder() == tmp_path / folder
 
 
-def test_a_clone_is_its_own_root_from_everywhere(tmp_path, monkeypatch):
+def test_the_functions_of_a_clone_have_its_settings_from_everywhere_and_a_command_never_has(
+    tmp_path, monkeypatch
+):
     (tmp_path / "tidemark.toml").write_text("")
     monkeypatch.chdir(tmp_path)
 
-    assert app_settings.root_folder() == ROOT
+    assert app_settings.app_folder() == ROOT
+    assert app_settings.command_folder() == tmp_path
+    monkeypatch.setattr(app_settings, "__file__", str(tmp_path / "site-packages/foundation/app_settings.py"))
+    assert app_settings.app_folder() == tmp_path
+
+
+def test_lint_in_a_folder_of_ones_own_checks_the_file_there_and_names_it(tmp_path):
+    (tmp_path / "tidemark.toml").write_text("[targets.mine]\nmaximum = 3\n")
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "tidemark", "lint"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"},
+    )
+
+    assert ended.returncode == 1
+    assert "tidemark.toml:1 targets.mine.rules" in ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,14 @@ def test_lint_passes_a_policy_without_errors(tmp_path):
     result = run(tmp_path, "lint", config=GOOD.replace("IN_BELOW", "100"))
 
     assert result.exit_code == 0
-    assert result.output.splitlines()[-1] == "1 target checked, 0 findings"
+    assert result.output.splitlines()[-1] == f"{tmp_path / 'tidemark.toml'}: 1 target checked, 0 findings"
 
 
 def test_one_finding_is_not_findings(tmp_path):
     slow = GOOD.replace("IN_BELOW", "100") + "[targets.plan-orders.out]\ncooldown = '3m'\n"
     result = run(tmp_path, "lint", config=slow.replace('queue = "orders"', 'queue = "orders"\nwindow = "5m"'))
 
-    assert result.output.splitlines()[-1] == "1 target checked, 1 finding"
+    assert result.output.splitlines()[-1] == f"{tmp_path / 'tidemark.toml'}: 1 target checked, 1 finding"
 
 
 def test_lint_shows_where_rules_flap_and_fails(tmp_path):
