@@ -13,6 +13,7 @@ from msgspec import Struct
 from scaling.notice import Telling
 from scaling.reason import Reason as Reason
 from scaling.spent import Spent
+from scaling.withdrawn import Withdrawn
 
 
 class Direction(StrEnum):
@@ -141,10 +142,8 @@ class Verdict(Struct, frozen=True):
 
 
 class ScaleAction(Struct, frozen=True):
-    """An absolute, idempotent order; the message on the actions queue.
-
-    `replaces` is where an earlier action led that an operator's override took the place of: found there, the
-    target was moved by us and by nobody else.
+    """An absolute, idempotent order; the message on the actions queue. `replaces` is where an earlier action may have led
+    that this one took the place of: found there, the target was moved by us and by nobody else.
     """
 
     action_id: str
@@ -203,6 +202,7 @@ class EffectOutcome(StrEnum):
     FOREIGN_HAND = "foreign_hand"  # somebody moved the target since the decision: nothing was changed
     EXPIRED = "expired"
     SUPERSEDED = "superseded"  # the action is not (or no longer) the pending one
+    WITHDRAWN = "withdrawn"  # asked again before anybody carried it out, the action was not wanted any more
     REFUSED = "refused"  # the platform or a safety check said no, for good
     FAILED = "failed"  # an error that the next delivery may not meet
 
@@ -266,13 +266,13 @@ class Refused(Struct, frozen=True):
 
 
 class Delivery(Struct, frozen=True):
-    """How far the pending action is on its way. It is sent again at `due_at`, unless its effect is there first.
-
-    A scaler is carrying it out until `carried_until`, if that is given and it does not say earlier what came of it.
+    """How far the pending action is on its way. It is sent again at `due_at`, unless its effect is there first. A scaler is
+    carrying it out until `carried_until`, if that is given and it does not say earlier what came of it; `tried`: one began.
     """
 
     due_at: float
     carried_until: float | None = None
+    tried: bool = False
 
 
 class TargetState(Struct, frozen=True):
@@ -282,9 +282,9 @@ class TargetState(Struct, frozen=True):
     recognised. `recommendations` are (time, proposed) pairs for stabilization, `effects` the newest effects, both ascending.
     `expected` is the capacity we believe in: last effect, or last adopted reading. `pending_level` is the plateau metric at
     the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
-    `delivery` where that is (None in rows of earlier releases). `refused` is the last refusal of the platform. `memories`
-    is what rules remember, by name; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people
-    are told.
+    `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
+    `refused` is the last refusal of the platform. `memories` is what rules remember, by name; `shadow` what
+    `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -306,6 +306,7 @@ class TargetState(Struct, frozen=True):
     shadow: bytes = b""
     spent: Spent | None = None
     telling: Telling | None = None
+    withdrawn: Withdrawn | None = None
 
 
 class Pause(Struct, frozen=True):

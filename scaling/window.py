@@ -12,6 +12,7 @@ also if each missing sample was the highest of its window, or the lowest (`assum
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import pairwise
 from math import isfinite
 from operator import sub
@@ -90,6 +91,9 @@ class Window(Struct, frozen=True):
 
 
 EMPTY = Window()
+
+NO_WINDOWS: Mapping[str, Window] = {}
+"""Of a target of which nothing was read yet."""
 
 
 def check_sample(sample: MetricSample, spec: WindowSpec, *, now: float) -> str | None:

@@ -4,11 +4,15 @@ about it. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from scaling.config.policy import EFFECTS_KEPT, Policy
+from scaling.decision.decide import no_longer_wanted
 from scaling.decision.orders import active_pause
+from scaling.decision.reconsider import action_text, asked_since, may_have_led_to, stays_pending, under_way
 from scaling.model import (
     MOVED,
     Capacity,
@@ -20,11 +24,14 @@ from scaling.model import (
     EffectRecord,
     ForeignHand,
     Reason,
+    Recommendation,
     Refused,
     ScaleAction,
     TargetState,
     effect_of,
 )
+from scaling.window import NO_WINDOWS, Window
+from scaling.withdrawn import Withdrawn
 
 # -- its effect
 
@@ -52,8 +59,37 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
     if mine:
         effect = as_ours(state, effect)
         level = state.pending_level
-        state = replace(state, pending=None, pending_level=None, pending_accepted=None, delivery=None)
+        if effect.outcome is EffectOutcome.WITHDRAWN:
+            return withdraw(state, effect.at)
+        state = _without_pending(state)
+    if state.withdrawn is not None and state.withdrawn.action_id == effect.action_id:
+        state = replace(state, withdrawn=None)
     return state if effect.reached is None else _with_effect(state, effect, effect.reached, level)
+
+
+def withdraw(state: TargetState, at: float) -> TargetState:
+    """The state without its pending action, which is remembered: a message of it, or its effect, may still turn up."""
+    gone = state.pending
+    if gone is None:
+        return state
+    way, may_lead_to = (gone.from_capacity, gone.to_capacity), may_have_led_to(state)
+    withdrawn = Withdrawn(gone.action_id, *way, gone.expires_at, at, may_lead_to)
+    return replace(_without_pending(state), withdrawn=withdrawn)
+
+
+def _without_pending(state: TargetState) -> TargetState:
+    return replace(state, pending=None, pending_level=None, pending_accepted=None, delivery=None)
+
+
+def withdrawal(state: TargetState, made: Recommendation) -> Effect | None:
+    """What became of the pending action by a decision, where that withdraws it; None where it does not."""
+    pending = state.pending
+    if pending is None or made.at >= pending.expires_at or stays_pending(state, made):
+        return None
+    why = f"not wanted any more: {made.reason.words}"
+    if made.acts:
+        why = f"{made.current} -> {made.desired} took its place: {made.reason.words}"
+    return effect_of(pending, EffectOutcome.WITHDRAWN, made.at, why)
 
 
 def as_ours(state: TargetState, effect: Effect) -> Effect:
@@ -99,15 +135,6 @@ def leads_to(state: TargetState, pending: ScaleAction, current: int) -> bool:
     return asked_since(state) is not None and _is_part(pending, current)
 
 
-def asked_since(state: TargetState) -> float | None:
-    """Since when the platform may have the pending action; None while no delivery of it has begun, or all that have
-    were handed back. A delivery that is at it, or died, has its end for that: what it did was done by then.
-    """
-    if state.pending_accepted is not None:
-        return state.pending_accepted
-    return None if state.delivery is None else state.delivery.carried_until
-
-
 def _is_part(pending: ScaleAction, current: int) -> bool:
     """True for a capacity on the way of an action."""
     low, high = sorted((pending.from_capacity, pending.to_capacity))
@@ -136,7 +163,7 @@ def being_carried_out(state: TargetState, *, now: float, until: float) -> Target
     accepted = state.pending_accepted
     if accepted is None and state.delivery is not None and state.delivery.carried_until is not None:
         accepted = now
-    return replace(state, delivery=Delivery(until, until), pending_accepted=accepted)
+    return replace(state, delivery=Delivery(until, until, tried=True), pending_accepted=accepted)
 
 
 def perhaps_accepted(state: TargetState, action_id: str, since: float) -> TargetState:
@@ -155,19 +182,8 @@ def handed_back(
     """
     if state.pending is None or state.pending.action_id != action_id:
         return state
-    return replace(state, delivery=Delivery(due_at, carried_until))
-
-
-def under_way(state: TargetState, now: float) -> bool:
-    """True while a scaler is at the pending action; the time of one that died runs out."""
-    return state.pending is not None and under_way_until(state, now, state.pending.action_id) is not None
-
-
-def under_way_until(state: TargetState, now: float, action_id: str) -> float | None:
-    """When the scaler that is at this action is over with it; None where the action is not pending, or none is at it."""
-    until = state.delivery.carried_until if state.delivery is not None else None
-    mine = state.pending is not None and state.pending.action_id == action_id
-    return until if mine and until is not None and now < until else None
+    tried = state.delivery is not None and state.delivery.tried
+    return replace(state, delivery=Delivery(due_at, carried_until, tried))
 
 
 def refusal(
@@ -206,20 +222,35 @@ class Review(Struct, frozen=True):
     findings: tuple[tuple[Reason, str], ...] = ()
 
 
+def with_withdrawal(found: Review, made: Recommendation) -> Review:
+    """What was found, with the effect of the pending action where the decision that follows withdraws it."""
+    gone = withdrawal(found.state, made)
+    return found if gone is None else replace(found, effect=gone)
+
+
 def pursue(
-    policy: Policy, state: TargetState, capacity: Capacity | None, *, now: float, controls: Controls
+    policy: Policy,
+    state: TargetState,
+    capacity: Capacity | None,
+    *,
+    now: float,
+    controls: Controls,
+    windows: Mapping[str, Window] = NO_WINDOWS,
 ) -> Review:
     """What has to be done about the pending action, if there is one, by a reading of the capacity.
 
     An effect that is there is recorded (and told as `effect`). An action without one is left alone while a scaler
-    or the platform is at it; it is cancelled when orders or bounds forbid it by now, sent again when it is due,
-    and given up when it expires (it burns no cooldown). The checks and every evaluation ask this, whichever
-    comes first: what they send is saved as sent before it leaves.
+    or the platform is at it; it is cancelled when orders or bounds forbid it by now, sent again when it is due
+    and still wanted, and given up when it expires (it burns no cooldown). The checks and every evaluation ask this,
+    whichever comes first: what they send is saved as sent before it leaves. Only an evaluation, or the delivery itself,
+    withdraws what is not wanted any more: the checks have no new metrics. Without `windows` all metrics are missing.
     """
     pending, spec = state.pending, policy.spec
-    if pending is None or capacity is None:
+    if capacity is None:
         return Review(state)
-    where = f"{pending.from_capacity} -> {pending.to_capacity} [{pending.action_id}]"
+    if pending is None:
+        return _turned_up(policy, state, capacity, now=now)
+    where = action_text(pending)
     if (effect := found_effect(state, pending, capacity)) is not None:
         text = f"effect of {where} found in place and recorded"
         if effect.outcome is EffectOutcome.LIMITED:
@@ -232,16 +263,43 @@ def pursue(
         effect = effect_of(pending, EffectOutcome.REFUSED, now, forbidden)
         return _told(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
     if now >= pending.expires_at:
-        given_up = replace(state, pending=None, pending_level=None, pending_accepted=None, delivery=None)
-        return _told(given_up, f"{where} expired without effect; the capacity is {capacity.current}")
+        return _told(
+            _without_pending(state), f"{where} expired without effect; the capacity is {capacity.current}"
+        )
     due_at = state.delivery.due_at if state.delivery is not None else pending.decided_at + spec.effect_timeout
     if now < due_at:
+        return Review(state)
+    seen = replace(state, capacity=capacity, capacity_error=None)
+    if no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
         return Review(state)
     asked = asked_since(state)
     known = state if asked is None else perhaps_accepted(state, pending.action_id, asked)
     sent = handed_back(known, pending.action_id, due_at=now + spec.effect_timeout)
     text = f"{where} has no effect after {now - pending.decided_at:.0f} s; emitted again"
     return _told(sent, text, emit=pending)
+
+
+def _turned_up(policy: Policy, state: TargetState, capacity: Capacity, *, now: float) -> Review:
+    """The effect of an action that the platform carried out though it was withdrawn."""
+    gone, reached = state.withdrawn, capacity.current
+    if gone is None or not may_be_ours(policy, state, capacity, now=now):
+        return Review(state)
+    outcome = EffectOutcome.APPLIED if reached == gone.to_capacity else EffectOutcome.LIMITED
+    way, text = (gone.from_capacity, gone.to_capacity), "found in place after it was withdrawn"
+    effect = Effect(gone.action_id, policy.target, outcome, *way, reached, capacity.at, text)
+    text = f"{way[0]} -> {way[1]} [{gone.action_id}] was withdrawn, and carried out all the same; recorded"
+    return _told(record_effect(state, effect), text, effect=effect)
+
+
+def may_be_ours(policy: Policy, state: TargetState, capacity: Capacity, *, now: float) -> bool:
+    """True for a capacity to which an action may have led that was withdrawn, a short time ago, after a scaler had begun it."""
+    withdrawn = state.withdrawn
+    if withdrawn is None or withdrawn.may_lead_to is None or capacity.pending or capacity.at <= withdrawn.at:
+        return False
+    if state.expected == capacity.current or now >= withdrawn.expires_at + policy.spec.effect_timeout:
+        return False
+    low, high = sorted((withdrawn.from_capacity, withdrawn.may_lead_to))
+    return capacity.current == withdrawn.may_lead_to or low < capacity.current < high
 
 
 def _told(

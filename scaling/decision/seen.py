@@ -32,3 +32,10 @@ def view_of(
         memories=state.memories,
         last_effect=state.effects[-1] if state.effects else None,
     )
+
+
+def plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
+    """The newest sample of the plateau's metric; None without a plateau or a sample."""
+    plateau = policy.spec.plateau
+    window = windows.get(plateau.metric) if plateau is not None else None
+    return window.values[-1] if window is not None and window.values else None

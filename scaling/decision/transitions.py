@@ -16,7 +16,17 @@ import msgspec
 from scaling.budget.allowance import allowance_of
 from scaling.budget.spending import spent_by
 from scaling.config.policy import Policy
-from scaling.decision.pending_action import Review, asked_since, found_effect, leads_to, pursue, record_effect
+from scaling.decision.pending_action import (
+    Review,
+    found_effect,
+    leads_to,
+    may_be_ours,
+    pursue,
+    record_effect,
+    withdraw,
+    withdrawal,
+)
+from scaling.decision.reconsider import stays_pending
 from scaling.decision.seen import view_of
 from scaling.model import (
     Capacity,
@@ -32,7 +42,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.combine import safe_learn
-from scaling.window import CLOCK_TOLERANCE, EMPTY, Window, WindowSpec, observe, samples_missing
+from scaling.window import CLOCK_TOLERANCE, EMPTY, NO_WINDOWS, Window, WindowSpec, observe, samples_missing
 
 REPORTS_REMEMBERED = 32
 """Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
@@ -204,6 +214,8 @@ def believe(
         return state  # read before our own last effect
     if state.pending is not None and leads_to(state, state.pending, capacity.current):
         return state  # our own action, its effect not recorded yet
+    if state.pending is None and may_be_ours(policy, state, capacity, now=now):
+        return state  # our own, though it was withdrawn; `pursue` records it
     foreign = state.foreign
     if foreign is None or foreign.seen != capacity.current:
         foreign = ForeignHand(capacity.current, state.expected, now)
@@ -226,20 +238,14 @@ def advance(
     `level` is the plateau metric now (None when unknown or unused). The action stays pending until its
     effect is recorded, so it can be emitted again, with the same id, should it be lost.
     """
-    now, pending = recommendation.at, state.pending
-    # An override is decided upon while an action is pending only where it wants another capacity: see `decide`.
-    superseded = pending is not None and recommendation.reason is Reason.OVERRIDDEN
+    now = recommendation.at
     action = _action(policy, recommendation) if recommendation.acts else None
-    if action is not None and pending is not None and superseded:
-        # Of several overrides in a row the first one's predecessor may be what was carried out after all.
-        never_left = pending.replaces is not None and asked_since(state) is None
-        led_to = pending.replaces if never_left else pending.to_capacity
-        action = msgspec.structs.replace(action, replaces=led_to)
-    given_up = pending is not None and now >= pending.expires_at
-    if superseded or (
-        given_up and recommendation.reason not in {Reason.ACTION_PENDING, Reason.CAPACITY_UNKNOWN}
-    ):
-        pending = None  # otherwise the platform may still be at it
+    if withdrawal(state, recommendation) is not None:
+        state = withdraw(state, now)
+    if action is not None and (withdrawn := state.withdrawn) is not None:
+        late = now >= withdrawn.expires_at + policy.spec.effect_timeout
+        action = msgspec.structs.replace(action, replaces=None if late else withdrawn.may_lead_to)
+    pending = state.pending if stays_pending(state, recommendation) else None
     delivery = Delivery(now + policy.spec.effect_timeout) if action else state.delivery if pending else None
     return (
         msgspec.structs.replace(
@@ -295,15 +301,22 @@ def _action(policy: Policy, r: Recommendation) -> ScaleAction:
 
 
 def review(
-    policy: Policy, state: TargetState, capacity: Capacity, *, now: float, controls: Controls
+    policy: Policy,
+    state: TargetState,
+    capacity: Capacity,
+    *,
+    now: float,
+    controls: Controls,
+    windows: Mapping[str, Window] = NO_WINDOWS,
 ) -> Review:
     """Compares what was requested with what was reached.
 
-    A capacity nobody here asked for is a foreign hand. For a pending action see `pursue`.
+    A capacity nobody here asked for is a foreign hand. For a pending action, and `windows`, see `pursue`.
     """
     capacity = as_advised(state, capacity)
-    if state.pending is not None:
-        return pursue(policy, state, capacity, now=now, controls=controls)
+    found = pursue(policy, state, capacity, now=now, controls=controls, windows=windows)
+    if state.pending is not None or found.findings:
+        return found
     before = state.foreign
     after = believe(
         policy,

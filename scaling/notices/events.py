@@ -109,14 +109,14 @@ def _moved(target: str, before: TargetState, after: TargetState) -> Iterator[Not
 
 
 def _not_carried_out(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
-    """An action that is gone without an effect: refused by the platform, or given up. Not one that made way for an
-    override, nor one that a foreign hand was faster than, which is told as such.
+    """An action that is gone without an effect: refused by the platform, or given up. Not one that was withdrawn because
+    nobody wanted it any more, nor one that a foreign hand was faster than, which is told as such.
     """
     action, instead = before.pending, after.pending
     refused = after.refused if after.refused != before.refused else None
-    if action is None or (
-        instead is not None and (instead.action_id == action.action_id or instead.replaces)
-    ):
+    if action is None or (instead is not None and instead.action_id == action.action_id):
+        return
+    if after.withdrawn is not None and after.withdrawn.action_id == action.action_id:
         return
     done = any(effect.action_id == action.action_id for effect in after.effects)
     overridden = after.last is not None and after.last.reason is Reason.OVERRIDDEN

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -36,7 +36,9 @@ from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.decision.orders import deciding
-from scaling.decision.pending_action import pursue, under_way
+from scaling.decision.pending_action import pursue, with_withdrawal
+from scaling.decision.reconsider import under_way
+from scaling.decision.seen import plateau_level
 from scaling.decision.transitions import absorb, advance, already_evaluated, not_lasting, review
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
@@ -224,15 +226,14 @@ class Autoscaler:
         rules = deciding(policy, controls)
         windows, state = absorb(rules, loaded.windows, before, report, now=now, controls=controls)
         readable = state.capacity if state.capacity_error is None else None
-        found = pursue(rules, state, readable, now=now, controls=controls)
+        found = pursue(rules, state, readable, now=now, controls=controls, windows=windows)
         state = found.state
         if (text := not_lasting(rules, before, state, now=now)) is not None:
             found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
         recommendation = decide(rules, windows, state, now=now, controls=controls, decision_id=identity)
-        after, action = advance(
-            rules, state, recommendation, report_at=report.at, level=_plateau_level(rules, windows)
-        )
+        level = plateau_level(rules, windows)
+        after, action = advance(rules, state, recommendation, report_at=report.at, level=level)
         if action is not None:
             action = msgspec.structs.replace(action, line=explain.line(recommendation))
             after = msgspec.structs.replace(after, pending=action)
@@ -247,6 +248,7 @@ class Autoscaler:
             encode_inputs(rules, windows, state, controls, now=now, decision_id=identity),
             shadow.said,
         )
+        found = with_withdrawal(found, recommendation)
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
         told = (*warnings, *_findings_of(noted), *shadow.warnings)
@@ -319,7 +321,8 @@ class Autoscaler:
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
         controls = shell.controls_of(loaded, now)
-        found = review(self.config.policies[target], loaded.state, capacity, now=now, controls=controls)
+        rules = deciding(self.config.policies[target], controls)
+        found = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
         entries = finding_entries("verify", target, now, found, capacity.current)
         if entries:
             await shell.append(self.ports, entries)
@@ -385,9 +388,3 @@ def _lateness(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
     rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
     found = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
     return tuple(each for each in found if each is not None)
-
-
-def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
-    plateau = policy.spec.plateau
-    window = windows.get(plateau.metric) if plateau is not None else None
-    return window.values[-1] if window is not None and window.values else None

@@ -18,8 +18,10 @@ from scaling.calls.gate import urgent
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import pending_action
+from scaling.decision.decide import no_longer_wanted
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.decision.orders import deciding
+from scaling.decision.reconsider import under_way_until
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
@@ -74,8 +76,10 @@ class Deliveries(Struct, frozen=True):
             now = self.clock()
             if any(known.action_id == action.action_id for known in loaded.state.effects):
                 return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
-            earlier = pending_action.under_way_until(loaded.state, now, action.action_id)
+            earlier = under_way_until(loaded.state, now, action.action_id)
             effect = pending_action.refusal(policy, loaded.state, controls_of(loaded, now), action, now=now)
+            if effect is None:
+                effect = _withdrawn(policy, loaded, action, now)
             if effect is None:
                 effect = await self._out_of_step(policy, loaded, action)
             if effect is not None and earlier is not None:  # or it would be given up under the other's hands
@@ -180,6 +184,14 @@ class Deliveries(Struct, frozen=True):
         raise ConflictError(
             f"scaler {effect.target}: state changed {ATTEMPTS} times while recording an effect"
         )
+
+
+def _withdrawn(policy: Policy, loaded: Snapshot, action: ScaleAction, now: float) -> Effect | None:
+    """The effect of an action that would not be decided any more; its message may be minutes late."""
+    controls = controls_of(loaded, now)
+    rules = deciding(policy, controls)
+    text = no_longer_wanted(rules, loaded.windows, loaded.state, now=now, controls=controls)
+    return None if text is None else effect_of(action, EffectOutcome.WITHDRAWN, now, text)
 
 
 def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:

@@ -1,5 +1,6 @@
 """The replay against production's own path, against an independent simulator, and with nothing skipped."""
 
+import asyncio
 import math
 
 import pytest
@@ -143,12 +144,25 @@ async def test_the_decisions_are_those_of_the_production_function_path(history, 
     )
 
     world = World(made, capacity=2)
-    due: list[float] = []
+    world.scaler.deadline = made.spec.action_ttl
+    carry_out = world.scaler.inner.apply
+    due: list[tuple[float, asyncio.Event, asyncio.Task]] = []
+
+    begun = asyncio.Semaphore(0)
+
+    async def slowly(action, *, now):
+        begun.release()
+        await due[-1][1].wait()
+        return await carry_out(action, now=now)
+
+    world.scaler.inner.apply = slowly
     for tick in range(load.ticks + 1):
         now = load.time(tick)
-        while due and due[0] <= now:
-            world.clock.now = due.pop(0)
-            await world.drain()
+        while due and due[0][0] <= now:
+            world.clock.now, arrived, delivery = due[0]
+            arrived.set()
+            await delivery
+            due.pop(0)
         world.clock.now = now
         if not load.reported[tick]:
             continue
@@ -156,11 +170,13 @@ async def test_the_decisions_are_those_of_the_production_function_path(history, 
         await world.tick()
         while world.metrics:
             outcome = await world.autoscaler().evaluate(world.metrics.pop(0))
-            # An action that is sent again meanwhile is on its way already.
-            new = [message for message in outcome.messages if message not in world.actions]
-            world.actions += new
-            due += [now + scaling_time for _ in new]
+            for message in outcome.messages:
+                delivery = asyncio.create_task(world.autoscaler().apply(message))
+                due.append((now + scaling_time, asyncio.Event(), delivery))
+                await begun.acquire()
 
+    for _, _, delivery in due:
+        delivery.cancel()
     entries = await world.entries("decision")
     assert [entry.recommendation for entry in entries] == run.decisions
     effects = [entry.effect for entry in await world.entries("effect")]

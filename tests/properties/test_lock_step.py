@@ -217,7 +217,8 @@ class Simulation:
     def verify(self, _: int) -> None:
         for target in self.targets.values():
             capacity = Capacity(target.platform, self.now)
-            found = review(target.policy, target.state, capacity, now=self.now, controls=NO_CONTROLS)
+            known = {"now": self.now, "controls": NO_CONTROLS, "windows": target.windows}
+            found = review(target.policy, target.state, capacity, **known)
             target.state = found.state
             if found.emit is not None:
                 self.queue.append(found.emit)

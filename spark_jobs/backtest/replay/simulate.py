@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.decision.decide import decide
-from scaling.decision.pending_action import record_effect
+from scaling.decision.pending_action import being_carried_out, record_effect
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (
@@ -293,6 +293,7 @@ class _Run:
             self.decisions.append(made)
         if action is not None:
             self.moving = (self.fleet.order(now, action.to_capacity), action)
+            self.state = being_carried_out(self.state, now=now, until=action.expires_at)
 
     def _plateau_level(self) -> float | None:
         plateau = self.policy.spec.plateau

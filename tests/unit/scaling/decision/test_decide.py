@@ -251,10 +251,35 @@ CASES = {
     ),
     "paused": ({"value": HIGH, "controls": paused()}, Reason.PAUSED, 3),
     "paused below the minimum": ({"current": 0, "controls": paused(Direction.OUT)}, Reason.PAUSED, 0),
-    "moved by hand": (
+    "moved by hand under a surge": (
         {"value": HIGH, "state": at(3, foreign=ForeignHand(7, 3, NOW - 60))},
+        Reason.SCALE_OUT,
+        8,
+    ),
+    "moved by hand": (
+        {"value": LOW, "state": at(3, foreign=ForeignHand(7, 3, NOW - 60))},
         Reason.FOREIGN_HAND,
-        3,
+        7,
+    ),
+    "moved by hand below the minimum": (
+        {"value": LOW, "minimum": 4, "state": at(8, foreign=ForeignHand(2, 8, NOW - 60))},
+        Reason.BELOW_MINIMUM,
+        4,
+    ),
+    "moved by hand above the maximum": (
+        {"value": LOW, "state": at(8, foreign=ForeignHand(15, 8, NOW - 60))},
+        Reason.ABOVE_MAXIMUM,
+        10,
+    ),
+    "moved by hand after an override": (
+        {"value": LOW, "state": at(5, foreign=ForeignHand(8, 5, NOW)), "controls": overridden(5)},
+        Reason.FOREIGN_HAND,
+        8,
+    ),
+    "overridden after it was moved by hand": (
+        {"value": LOW, "state": at(5, foreign=ForeignHand(8, 5, NOW - 60)), "controls": overridden(5)},
+        Reason.OVERRIDDEN,
+        5,
     ),
     "held by another controller": (
         {"value": HIGH, "state": at(3, capacity=Capacity(3, NOW, held_by="autoscale"))},
@@ -614,9 +639,10 @@ def test_the_wait_named_by_a_rate_limit_is_the_moment_that_frees_a_whole_unit() 
 
 
 def test_a_pending_action_tells_what_would_follow_without_it() -> None:
-    assert made(LOW, state=at(3, pending=PENDING)).flips == (
-        Flip("time", ">=", PENDING.expires_at, Reason.SCALE_IN),
-    )
+    over = PENDING.expires_at
+    begun = at(3, pending=PENDING, delivery=Delivery(over, over))
+
+    assert made(LOW, state=begun).flips == (Flip("time", ">=", over, Reason.SCALE_IN),)
 
 
 def test_an_override_tells_what_the_rules_would_do_after_it() -> None:

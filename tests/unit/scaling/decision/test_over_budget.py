@@ -11,6 +11,7 @@ from scaling.model import (
     NO_CONTROLS,
     Capacity,
     Controls,
+    Delivery,
     Direction,
     EffectRecord,
     Limit,
@@ -206,10 +207,11 @@ def test_where_a_day_needs_more_than_its_budget_the_shortage_comes_as_late_as_it
 def test_what_is_foretold_of_the_next_day_is_by_its_budget():
     now = MIDNIGHT + DAY - 60
     pending = ScaleAction("plan@1", "plan", 1, 2, now - 60, now + 540, Reason.SCALE_OUT)
-    held = made(9.0, hours=47.99, current=1, now=now, state={"pending": pending})
-    spent = made(
-        9.0, hours=47.99, current=1, state={"pending": structs.replace(pending, expires_at=NINE + 60)}
-    )
+    over, ended = pending.expires_at, structs.replace(pending, expires_at=NINE + 60)
+    begun = {"pending": pending, "delivery": Delivery(over, over)}
+    held = made(9.0, hours=47.99, current=1, now=now, state=begun)
+    begun = {"pending": ended, "delivery": Delivery(NINE + 60, NINE + 60)}
+    spent = made(9.0, hours=47.99, current=1, state=begun)
 
     assert [(flip.value, flip.outcome) for flip in held.flips] == [(now + 540, Reason.SCALE_OUT)]
     assert [(flip.value, flip.outcome) for flip in spent.flips] == [(NINE + 60, Reason.OVER_BUDGET)]

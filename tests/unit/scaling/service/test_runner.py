@@ -670,10 +670,10 @@ async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_t
 
 async def test_an_override_does_not_hurry_past_a_change_in_the_making() -> None:
     world, action = await pending()
-    await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
     carry_out = world.scaler.inner.apply
 
     async def meanwhile(action, *, now):
+        await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
         assert (await world.later()).messages == ()
         return await carry_out(action, now=now)
 
@@ -859,3 +859,64 @@ async def test_a_report_that_is_delivered_twice_is_spent_once_and_replays() -> N
     for entry in await world.entries(LogKind.DECISION):
         row = await world.log.get("plan", entry.at, "decision")
         assert same(row.recommendation, replay(decode_inputs(row.inputs)))
+
+
+# A pending action is asked again: tests/unit/scaling/service/test_reconsider.py has the whole table
+
+
+async def going_in(**changes) -> World:
+    """A world with 6 instances whose pending action 6 -> 5 the platform answers with 409 for the next hour."""
+    world = World(policy(**(QUICK | changes)), capacity=6)
+    world.backlog = 20.0
+    world.platform.conflicts = 60
+    await world.pass_minutes(2)
+    assert (await world.state()).pending.to_capacity == 5
+    return world
+
+
+async def test_a_scale_in_that_the_platform_delays_gives_way_to_a_surge() -> None:
+    world = await going_in()
+    world.backlog = 9000.0
+    await world.minute()
+    await world.minute()
+    world.platform.conflicts = 0
+    await world.minute()
+
+    assert world.platform.ledger == [7]
+    assert EffectOutcome.WITHDRAWN in await effects(world)
+
+
+async def test_a_scale_in_that_the_platform_delays_is_not_carried_out_while_its_metric_is_missing() -> None:
+    world = await going_in()
+    world.collector.collect = refuse(CollectError("no answer"))
+    await world.minute()
+    world.platform.conflicts = 0
+    for _ in range(9):
+        await world.minute()
+
+    assert world.platform.ledger == []
+
+
+async def test_an_action_of_an_override_ends_with_the_override() -> None:
+    world = World(policy(**QUICK), capacity=6)
+    await world.pass_minutes(2)
+    world.platform.conflicts = 60
+    await world.order(Controls(override=Override(3, "kim", world.clock.now, world.clock.now + 90)))
+    await world.minute()
+    assert (await world.state()).pending.to_capacity == 3
+    world.platform.conflicts = 0
+    await world.order(Controls(foreign_cleared_at=world.clock.now))
+    await world.minute()
+
+    assert world.platform.ledger == []
+
+
+async def test_a_capacity_below_the_minimum_that_somebody_else_set_is_raised_at_once() -> None:
+    world = World(policy(**QUICK, minimum=4), capacity=8)
+    await world.pass_minutes(2)
+    world.platform.move(2)
+    await world.minute()
+
+    assert world.platform.ledger == [4]
+    line = (await world.entries(LogKind.DECISION))[-1].line
+    assert "out 2 -> 4: below minimum, set to 2 by somebody else, expected 8" in line

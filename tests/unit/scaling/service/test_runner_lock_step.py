@@ -10,6 +10,7 @@ from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetSt
 from scaling.service import messages as codec
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Ports
+from scaling.window import Window
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy
@@ -36,17 +37,19 @@ class World:
         policies = {"plan": plan or plan_policy(), "ru": ru_policy()}
         self.autoscaler = Autoscaler(Config(policies, 60.0, 86_400.0), ports, clock=lambda: self.now)
 
-    async def store(self, target: str, **changes) -> None:
+    async def store(self, target: str, windows=None, **changes) -> None:
         here = self.platforms[target].capacity
         state = TargetState(**{"expected": here, "capacity": Capacity(here, START), **changes})
-        await self.states.save(await self.states.load(target), state, {})
+        await self.states.save(await self.states.load(target), state, windows or {})
 
     async def order(self, target: str, to: int) -> str:
         """An action that its target's state has as pending, delivered."""
         start = self.platforms[target].capacity
         reason = Reason.SCALE_OUT if to > start else Reason.SCALE_IN
         action = ScaleAction(f"{target}@1", target, start, to, START, START + 600, reason)
-        await self.store(target, pending=action)
+        asks_for_it = {"backlog": 100.0 * to, "there": self.platforms["ru"].capacity, "instances": to / UNIT}
+        windows = {name: Window([START], [float(value)]) for name, value in asks_for_it.items()}
+        await self.store(target, windows, pending=action)
         outcome = await self.autoscaler.apply(codec.encode(action))
         return "".join((*outcome.lines, *outcome.warnings))
 
