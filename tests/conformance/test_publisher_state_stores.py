@@ -1,13 +1,16 @@
 """What every ProducerStateStore does. Another store: a subclass of StateStoreContract with its own `place`."""
 
 import asyncio
+import fcntl
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from foundation.errors import UnavailableError
-from foundation.sql.database import SqlDatabase
+from foundation.errors import SettingsError, UnavailableError
+from foundation.sql.database import SqlDatabase, ddl
 from publisher.errors import InvalidProducerStateError, OutcomeUnknownError, ProducerDisconnectedError
 from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states.blob import BlobStateStore
@@ -443,3 +446,93 @@ class TestPostgresStateStore(StateStoreContract):
         place = SqlPlace(new_database(postgres))
         yield place
         await place.aclose()
+
+
+def test_azure_sql_keeps_every_character_and_tells_upper_from_lower_case():
+    """P4: TEXT lost bookmarks beyond Latin-1, and producers were compared without case."""
+    text = ddl([STATES], "mssql")
+
+    assert "[Producer] NVARCHAR(128) COLLATE Latin1_General_100_BIN2 NOT NULL" in text
+    assert "[State] NVARCHAR(max) NOT NULL" in text
+    assert "TEXT" not in text
+
+
+class OlderTable(SqlPlace):
+    """As a table that an earlier version created in Azure SQL: names without case, and one code page."""
+
+    def __init__(self, url):
+        super().__init__(url)
+        with self._database.engine.begin() as connection:
+            connection.exec_driver_sql(
+                'CREATE TABLE "EventHubProducer" ("Topic" VARCHAR(320) COLLATE NOCASE, "Producer" VARCHAR(128) COLLATE NOCASE, '
+                '"PartitionID" VARCHAR(16), "Version" BIGINT NOT NULL, "State" TEXT NOT NULL, '
+                'PRIMARY KEY ("Topic", "Producer", "PartitionID"))'
+            )
+
+    def texts(self):
+        with self._database.engine.begin() as connection:
+            return [row[0] for row in connection.execute(select(STATES.c.State))]
+
+
+@pytest.fixture
+async def older_table(tmp_path):
+    place = OlderTable(f"sqlite:///{tmp_path / 'state.db'}")
+    yield place
+    await place.aclose()
+
+
+async def test_in_an_older_table_a_state_loses_no_character_and_is_never_taken_for_that_of_another_name(
+    older_table,
+):
+    store = older_table.store()
+    record = msgspec.structs.replace(RECORD, bookmark="Łódź \N{SNOWMAN} 名", pending=None)
+    token = await store.save(KEY, record, None, deadline=soon())
+
+    assert await store.load(KEY, deadline=soon()) == (record, token)
+    assert all(text.isascii() for text in older_table.texts())
+    other = msgspec.structs.replace(KEY, producer="LOADER")
+    with pytest.raises(SettingsError, match=r"'loader' where that of 'LOADER' is asked for.* ALTER TABLE"):
+        await store.load(other, deadline=soon())
+    with pytest.raises(StateConflictError):
+        await store.save(other, record, None, deadline=soon())
+
+
+@pytest.mark.parametrize("name", ["", "loader ", "x" * 129])
+async def test_a_name_that_a_database_would_take_for_another_is_refused(older_table, name):
+    with pytest.raises(SettingsError, match="accepted in EventHubProducer: 1 to 128 characters"):
+        await older_table.store().load(msgspec.structs.replace(KEY, producer=name), deadline=soon())
+
+
+# P5: what a crash of the machine and another process ask of the file.
+
+
+async def test_a_state_is_on_the_disk_before_a_save_returns_first_the_file_then_its_name(
+    tmp_path, monkeypatch
+):
+    happened, fsync, replace = [], os.fsync, Path.replace
+
+    def synced(file):
+        happened.append(("fsync", Path(f"/proc/self/fd/{file}").readlink().name))
+        fsync(file)
+
+    def renamed(path, target):
+        happened.append(("rename", path.name))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    await FileStateStore(tmp_path / "state.json").save(KEY, RECORD, None, deadline=soon())
+
+    assert happened == [("fsync", "state.json.new"), ("rename", "state.json.new"), ("fsync", tmp_path.name)]
+
+
+async def test_a_save_waits_for_the_other_process_that_saves(tmp_path):
+    store = FileStateStore(tmp_path / "state.json")
+    with (tmp_path / "state.json.lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        saving = asyncio.create_task(store.save(KEY, RECORD, None, deadline=soon()))
+        done, _ = await asyncio.wait({saving}, timeout=0.2)
+        assert not done
+        assert not (tmp_path / "state.json").exists()
+    await saving
+    assert (await store.load(KEY, deadline=soon()))[0] == RECORD

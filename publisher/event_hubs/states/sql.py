@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, Text, insert, select, update
+from sqlalchemy.dialects import mssql
 from sqlalchemy.exc import IntegrityError
 
+from foundation.errors import SettingsError
 from foundation.sql.database import SqlDatabase
 from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states import layout
 from publisher.model import ProducerRecord, StateKey
 
+NAME_LENGTH = 128  # characters, of producers
+
+# Azure SQL compares without case unless a column says otherwise, VARCHAR has one code page, and TEXT is deprecated.
+_NAME = String(NAME_LENGTH).with_variant(
+    mssql.NVARCHAR(NAME_LENGTH, collation="Latin1_General_100_BIN2"), "mssql"
+)
+_STATE = Text().with_variant(mssql.NVARCHAR(None), "mssql")
+
 STATES = Table(
     "EventHubProducer",
     MetaData(),
     Column("Topic", String(320), primary_key=True),
-    Column("Producer", String(128), primary_key=True),
+    Column("Producer", _NAME, primary_key=True),
     Column("PartitionID", String(16), primary_key=True),
     Column("Version", BigInteger, nullable=False),
-    Column("State", Text, nullable=False),
+    Column("State", _STATE, nullable=False),
 )
-"""The state is JSON. `Topic` is namespace/hub, in lower case as in the consumer's tables."""
+"""The state is JSON, in ASCII: tables of earlier versions have columns of one code page. `Topic` is namespace/hub, in lower
+case as in the consumer's tables.
+"""
+
+MIGRATION = (
+    "ALTER TABLE EventHubProducer DROP CONSTRAINT <its primary key>; "
+    f"ALTER TABLE EventHubProducer ALTER COLUMN Producer NVARCHAR({NAME_LENGTH}) COLLATE Latin1_General_100_BIN2 NOT NULL; "
+    "ALTER TABLE EventHubProducer ALTER COLUMN State NVARCHAR(MAX) NOT NULL; "
+    "ALTER TABLE EventHubProducer ADD PRIMARY KEY (Topic, Producer, PartitionID)"
+)
+"""Statements for Azure SQL, by which a table of an earlier version becomes one of this. The states stay."""
 
 
 class SqlStateStore:
@@ -34,15 +55,21 @@ class SqlStateStore:
         database.use()
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
-        query = select(STATES.c.State, STATES.c.Version).filter_by(**_keys(key))
+        query = select(STATES.c.State, STATES.c.Version, STATES.c.Producer).filter_by(**_keys(key))
         row = await self._transact(lambda connection: connection.execute(query).one_or_none(), deadline)
         if row is None:
             return None
+        if row.Producer != key.producer:
+            raise SettingsError(
+                f"{STATES.name} has a state of the producer {row.Producer!r} where that of {key.producer!r} is asked for: the "
+                f"table compares names without case, as those of earlier versions do in Azure SQL. Nothing was read or sent. Name "
+                f"the producer {row.Producer!r}, if it is that one, or change the table: {MIGRATION}"
+            )
         where = f"the row of {layout.name_of(key)} in {STATES.name}"
         return layout.decode(row.State, where), str(row.Version)
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
-        text = msgspec.json.encode(record).decode()
+        text = json.dumps(msgspec.to_builtins(record), separators=(",", ":"))
         version = await self._transact(lambda connection: _write(connection, key, text, token), deadline)
         if version is None:
             raise StateConflictError(f"the state of {layout.name_of(key)} in {STATES.name} has changed")
@@ -63,6 +90,12 @@ class SqlStateStore:
 
 
 def _keys(key: StateKey) -> dict[str, str]:
+    """Raises SettingsError for a producer's name that the column cannot tell from another."""
+    if not 0 < len(key.producer) <= NAME_LENGTH or key.producer != key.producer.rstrip():
+        raise SettingsError(
+            f"the producer's name is {key.producer!r}, accepted in {STATES.name}: 1 to {NAME_LENGTH} characters, without blanks "
+            "at the end, which databases do not compare"
+        )
     return {
         "Topic": f"{key.namespace}/{key.hub}".lower(),
         "Producer": key.producer,

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import resource
 from io import BytesIO
 
@@ -24,9 +25,11 @@ from publisher.cli.resume_file import (
     read_ledger,
 )
 from publisher.cli.send_journal import SendJournal
+from publisher.cli.sending_run import SendingRun
 from publisher.errors import PublishError, PublishSettingsError
 from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Indices, Outgoing
+from publisher.service_bus.core.send_steps import Accepted
 from tidemark.__main__ import command_line
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")
@@ -332,6 +335,25 @@ class TestJournal:
             ):
                 pass
         assert other.read_text() == "precious"
+
+    def test_what_is_about_to_be_sent_is_on_the_disk_before_the_call_returns(self, path, monkeypatch):
+        """P5: as the sender calls it. What came of a batch gets there with the next one."""
+        lines = lines_of(b"a\nb\n")
+        list(lines)
+        with SendJournal.begun(path, begun()) as journal:
+            synced, fsync = [], os.fsync
+
+            def note(file):
+                synced.append(path.read_bytes())
+                fsync(file)
+
+            monkeypatch.setattr(os, "fsync", note)
+            run = SendingRun(journal, lines)
+            run.sending([outgoing(0)])
+            assert synced == [path.read_bytes()]
+            assert read_ledger(synced[0], "left").unknown == {1}
+            run.answered(Accepted())
+            assert len(synced) == 1
 
     def test_on_a_full_disk_nothing_more_is_sent_and_the_file_stays_readable(self, path):
         """A limit on the size of files stands for the disk: the kernel writes a part, and refuses the rest."""
