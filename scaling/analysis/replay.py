@@ -34,6 +34,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "a hold for missing samples has the numbers of those there are, and what they point to",
         "a pending action that nobody carries out is withdrawn, or replaced, when it would not be decided any more",
         "an external change holds what would scale in; minimum, maximum and scale-outs are decided from the capacity that runs",
+        "an override that is clamped says by what, and nothing is lowered below the first step of the platform",
         "guards and lock step nested in a composite tell their own numbers",
         "the fallback acts only where a metric that is not read keeps the rules from voting",
         "an expression votes where no value of an unknown metric could make it another vote, unless for less",

@@ -92,6 +92,9 @@ class Situation:
         # Bounds between two steps are met from within, but move nothing that is within them.
         current = view.current
         self.high = max(self.settable.down(high), current if current <= high else 0, 0)
+        first = self.settable.up(max(capacity.floor if capacity is not None else 0, min(policy.minimum, 1)))
+        if self.high < first <= current:  # below its first step the platform can be set to nothing
+            self.high, self.high_is = first, "first step of the platform"
         self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
         self.low = min(self.low, self.high)
 
@@ -126,6 +129,18 @@ class Situation:
     def as_ordered(self, override: Override) -> int:
         """The capacity of an override, as a step of the platform within the bounds."""
         return min(max(self.stepped(override.capacity), self.low), self.high)
+
+    def order_limits(self, override: Override) -> tuple[Limit, ...]:
+        """What makes the capacity of an override another one than was ordered."""
+        asked, wanted = override.capacity, self.as_ordered(override)
+        limits, stepped = [], self.stepped(asked)
+        if stepped != asked:
+            limits.append(Limit(Reason.BETWEEN_STEPS, asked, stepped, self.settable.words))
+        if wanted < stepped:
+            limits.append(Limit(Reason.AT_MAXIMUM, stepped, wanted, f"{self.high_is} {self.high}"))
+        if wanted > stepped:
+            limits.append(Limit(Reason.AT_MINIMUM, stepped, wanted, f"{self.low_is} {self.low}"))
+        return tuple(limits)
 
     def allowed(self) -> int:
         """The most that the policy and its schedules allow, whatever the platform does."""

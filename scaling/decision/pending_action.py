@@ -30,7 +30,7 @@ from scaling.model import (
     TargetState,
     effect_of,
 )
-from scaling.window import NO_WINDOWS, Window
+from scaling.window import GAP_INTERVALS, NO_WINDOWS, Window
 from scaling.withdrawn import Withdrawn
 
 # -- its effect
@@ -100,6 +100,31 @@ def as_ours(state: TargetState, effect: Effect) -> Effect:
         return effect
     text = "an earlier delivery got this far"
     return replace(effect, outcome=EffectOutcome.LIMITED, detail=text)
+
+
+def is_from_before(policy: Policy, state: TargetState, current: int, at: float) -> bool:
+    """True for a reading that our own changes explain: it was taken before the last of them, or shows where a change of the
+    last minutes began or led. The platform's API may answer from a cache for a while; what stays is noticed after that.
+    """
+    effects = state.effects
+    if effects and at <= effects[-1].at:
+        return True
+    grace = max(
+        policy.spec.effect_timeout, GAP_INTERVALS * policy.interval
+    )  # the next reading, however rare they are
+    recent = (effect for effect in effects if at - effect.at < grace)
+    return any(current in {effect.from_capacity, effect.to_capacity} for effect in recent)
+
+
+def as_asked_too_early(policy: Policy, state: TargetState, effect: Effect) -> Effect:
+    """A change by somebody else that only a reading from before our own last change shows is none: tried again."""
+    reached = effect.reached
+    if effect.outcome is not EffectOutcome.FOREIGN_HAND or reached is None:
+        return effect
+    if reached == effect.from_capacity or not is_from_before(policy, state, reached, effect.at):
+        return effect
+    text = f"the platform still shows {reached}, as before our last change"
+    return replace(effect, outcome=EffectOutcome.FAILED, detail=text)
 
 
 def _with_effect(state: TargetState, effect: Effect, reached: int, level: float | None) -> TargetState:

@@ -49,12 +49,12 @@ class Steps(Situation):
         override = self.controls.override
         if override is None or self.now >= override.until:
             return None
-        wanted = self.as_ordered(override)
+        wanted, limits = self.as_ordered(override), self.order_limits(override)
         note = f"override to {override.capacity} by {override.by}"
         flips = (time_flip(override.until, self.after(override.until)),)
         if wanted == self.view.current:
-            return self.hold(Reason.OVERRIDDEN, flips, note)
-        return self._act(wanted, Reason.OVERRIDDEN, (), note, flips=flips)
+            return self.hold(Reason.OVERRIDDEN, flips, note, limits=limits)
+        return self._act(wanted, Reason.OVERRIDDEN, limits, note, flips=flips)
 
     def bounded(self) -> Recommendation | None:
         """Step 3: a capacity outside its bounds goes to the bound, without cooldown. Where the rules may go

@@ -19,6 +19,7 @@ from scaling.config.policy import Policy
 from scaling.decision.pending_action import (
     Review,
     found_effect,
+    is_from_before,
     leads_to,
     may_be_ours,
     pursue,
@@ -42,7 +43,16 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.combine import safe_learn
-from scaling.window import CLOCK_TOLERANCE, EMPTY, NO_WINDOWS, Window, WindowSpec, observe, samples_missing
+from scaling.window import (
+    CLOCK_TOLERANCE,
+    COVERAGE_SLACK,
+    EMPTY,
+    NO_WINDOWS,
+    Window,
+    WindowSpec,
+    observe,
+    samples_missing,
+)
 
 REPORTS_REMEMBERED = 32
 """Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
@@ -61,6 +71,37 @@ def already_evaluated(state: TargetState, at: float, *, now: float) -> bool:
     return at in seen or (len(seen) >= REPORTS_REMEMBERED and at < seen[0])
 
 
+def is_overtaken(policy: Policy, state: TargetState, at: float, *, now: float) -> bool:
+    """True for a report of `at` that only fills windows: a newer one was decided upon, or it waited while the capacity was
+    changed that it tells of. Each of many that waited in the queue would take a step on the same data.
+
+    What is ahead of this clock overtakes nothing: clocks of instances differ.
+    """
+    if at < max((known for known in state.evaluated if known <= now), default=-inf):
+        return True
+    changed_at = max((effect.at for effect in state.effects[-1:] if effect.at <= now), default=-inf)
+    return now - at > COVERAGE_SLACK * policy.interval and at < changed_at
+
+
+def filled(
+    policy: Policy, windows: Mapping[str, Window], report: MetricsReport, *, now: float
+) -> dict[str, Window]:
+    """The windows with what a report says of their metrics. One that it does not mention counts as failed."""
+    told: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
+    told.update((failure.metric, failure) for failure in report.failures)
+    updated: dict[str, Window] = {}
+    for name, spec in policy.windows.items():
+        item = told.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
+        updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
+    return updated
+
+
+def overtaken(state: TargetState, at: float) -> TargetState:
+    """The state after a report that only filled windows, so that a second delivery of it is recognised."""
+    evaluated = tuple(sorted((*state.evaluated, at)))[-REPORTS_REMEMBERED:]
+    return msgspec.structs.replace(state, evaluated=evaluated)
+
+
 def absorb(
     policy: Policy,
     windows: Mapping[str, Window],
@@ -75,12 +116,7 @@ def absorb(
     A metric the policy has but the report does not mention counts as failed: unknown is not zero.
     """
     state = put_right(state, now)
-    told: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
-    told.update((failure.metric, failure) for failure in report.failures)
-    updated: dict[str, Window] = {}
-    for name, spec in policy.windows.items():
-        item = told.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
-        updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
+    updated = filled(policy, windows, report, now=now)
     state = _reconciled(policy, state, report, now=now, controls=controls)
     state = unseen(policy, state, state.evaluated[-1:], report.at, now=now)
     state = learned(policy, updated, state, now=now)
@@ -210,8 +246,8 @@ def believe(
         return replace(state, foreign=None)
     if capacity.pending:
         return state  # on its way, it is not known where to
-    if state.effects and capacity.at <= state.effects[-1].at:
-        return state  # read before our own last effect
+    if is_from_before(policy, state, capacity.current, capacity.at):
+        return state
     if state.pending is not None and leads_to(state, state.pending, capacity.current):
         return state  # our own action, its effect not recorded yet
     if state.pending is None and may_be_ours(policy, state, capacity, now=now):

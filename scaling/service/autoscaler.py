@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -39,19 +39,33 @@ from scaling.decision.orders import deciding
 from scaling.decision.pending_action import pursue, with_withdrawal
 from scaling.decision.reconsider import under_way
 from scaling.decision.seen import plateau_level
-from scaling.decision.transitions import absorb, advance, already_evaluated, not_lasting, review
-from scaling.log_entry import LogEntry, LogKind, decision_id
+from scaling.decision.transitions import (
+    absorb,
+    advance,
+    already_evaluated,
+    filled,
+    is_overtaken,
+    not_lasting,
+    overtaken,
+    review,
+)
+from scaling.log_entry import LogEntry, decision_id
 from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
 from scaling.notices.events import poison_notice
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
-from scaling.rules.service_level.rule import ServiceLevelRule
-from scaling.rules.service_level.told import Lateness
 from scaling.service import messages as codec
 from scaling.service import reading, shell
 from scaling.service.aside import begun
 from scaling.service.by_hand import checked_line, how_it_stands, target_named
 from scaling.service.deliveries import Deliveries
-from scaling.service.entries import decision_entry, entry_line, finding_entries
+from scaling.service.entries import (
+    decision_entry,
+    effects_of,
+    entry_line,
+    finding_entries,
+    findings_of,
+    lateness_of,
+)
 from scaling.service.paper import Paper
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
 from scaling.shadow.beside import Beside, exchanged, last_said
@@ -149,7 +163,8 @@ class Autoscaler:
             loaded = await shell.load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at, now=self.clock()):
                 return await self._decided_before(loaded.state, report)
-            decided = await self._decide(policy, loaded, report)
+            late = is_overtaken(policy, loaded.state, report.at, now=self.clock())
+            decided = await (self._fill if late else self._decide)(policy, loaded, report)
             await shell.append(self.ports, decided.entries)
             try:
                 left_out = await self._save(loaded, decided)
@@ -213,6 +228,14 @@ class Autoscaler:
             return Outcome((codec.encode(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
+    async def _fill(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
+        """Puts the samples of a report that newer ones, or a change, have overtaken into their windows."""
+        now = self.clock()
+        rules = deciding(policy, shell.controls_of(loaded, now))
+        windows = filled(rules, loaded.windows, report, now=now)
+        line = f"scaling {report.target}: the report of {now - report.at:.0f} s ago is overtaken, it fills windows only"
+        return _Decided(overtaken(loaded.state, report.at), windows, None, (), (line,), ())
+
     async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
         now = self.clock()
         warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
@@ -251,8 +274,8 @@ class Autoscaler:
         found = with_withdrawal(found, recommendation)
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
-        told = (*warnings, *_findings_of(noted), *shadow.warnings)
-        lines = (*_effects_of(noted), entry_line(entry, _lateness(rules, after)))
+        told = (*warnings, *findings_of(noted), *shadow.warnings)
+        lines = (*effects_of(noted), entry_line(entry, lateness_of(rules, after)))
         return _Decided(after, windows, action or again, (*noted, entry), lines, told)
 
     # Applying
@@ -332,7 +355,7 @@ class Autoscaler:
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
         messages = (codec.encode(found.emit),) if found.emit is not None else ()
-        return Outcome(messages, _effects_of(entries), _findings_of(entries))
+        return Outcome(messages, effects_of(entries), findings_of(entries))
 
     async def aclose(self) -> None:
         """Closes every adapter; the first error is raised after all were tried."""
@@ -370,21 +393,5 @@ class _Decided(Struct, frozen=True):
     windows: dict[str, Window]
     action: ScaleAction | None
     entries: tuple[LogEntry, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[str, ...]
     warnings: tuple[str, ...]
-
-
-def _effects_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
-    """Lines of effects that nobody told when they were there: the platform took its time, or a process died."""
-    return tuple(entry_line(each) for each in entries if each.kind is LogKind.EFFECT)
-
-
-def _findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
-    return tuple(entry_line(each) for each in entries if each.kind is LogKind.VERIFY)
-
-
-def _lateness(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
-    """Of what the rules `service_level` remember."""
-    rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
-    found = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
-    return tuple(each for each in found if each is not None)

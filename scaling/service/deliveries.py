@@ -97,6 +97,7 @@ class Deliveries(Struct, frozen=True):
             with urgent():
                 done = await self._carry_out(scaler, action, until)
             effect = pending_action.as_ours(begun, done.effect)
+            effect = pending_action.as_asked_too_early(policy, begun, effect)
             return await self._finished(
                 structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
             )

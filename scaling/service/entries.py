@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from foundation.log.tail import Line
+from scaling.config.policy import Policy
 from scaling.decision import explain
 from scaling.decision.pending_action import Review
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
-from scaling.model import Effect, MetricsReport, Recommendation
+from scaling.model import Effect, MetricsReport, Recommendation, TargetState
+from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.service_level.told import Lateness
 
 
@@ -111,3 +113,19 @@ def entry_line(entry: LogEntry, lateness: Sequence[Lateness] = ()) -> Line:
 def limited_by(made: Recommendation) -> tuple[str, ...]:
     """The reasons for which less was done than was wanted, each once, in their order."""
     return tuple(dict.fromkeys(limit.reason.value for limit in made.limits))
+
+
+def effects_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
+    """Lines of effects that nobody told when they were there: the platform took its time, or a process died."""
+    return tuple(entry_line(each) for each in entries if each.kind is LogKind.EFFECT)
+
+
+def findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
+    return tuple(entry_line(each) for each in entries if each.kind is LogKind.VERIFY)
+
+
+def lateness_of(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
+    """Of what the rules `service_level` remember."""
+    rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
+    found = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
+    return tuple(each for each in found if each is not None)

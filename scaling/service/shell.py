@@ -138,7 +138,8 @@ async def noted(ports: Ports, clock: Callable[[], float], work: Awaitable[Outcom
 
 
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:
-    await within(STORE_DEADLINE, ports.log.append(entries), "the log")
+    if entries:
+        await within(STORE_DEADLINE, ports.log.append(entries), "the log")
 
 
 async def within(seconds: float, call: Awaitable[_Result], what: str) -> _Result:

@@ -97,9 +97,8 @@ def test_decisions_of_the_first_version_replay_but_for_what_they_tell_besides(ke
     again = replay(inputs)
 
     assert inputs.version == 1
-    if (
-        inputs.state.foreign is not None or kept.reason is Reason.ACTION_PENDING
-    ):  # since version 2: decided anew
+    # Since version 2 they are decided anew, or say what an override was clamped by.
+    if inputs.state.foreign is not None or kept.reason in {Reason.ACTION_PENDING, Reason.OVERRIDDEN}:
         told = comparison(inputs, kept.recommendation, again)
         assert "an external change holds what would scale in" in told or "identical" in told
         return

@@ -452,6 +452,35 @@ def test_an_override_takes_the_place_of_a_pending_action_that_leads_elsewhere() 
     assert there_anyway.reason is Reason.ACTION_PENDING
 
 
+@pytest.mark.parametrize(
+    ("capacity", "ordered", "limit"),
+    [
+        (Capacity(3, NOW, ceiling=5), 7, Limit(Reason.AT_MAXIMUM, 7, 5, "ceiling of the platform 5")),
+        (Capacity(3, NOW, floor=2), 1, Limit(Reason.AT_MINIMUM, 1, 2, "platform floor 2")),
+        (Capacity(3, NOW, allowed=(3, 6, 9)), 4, Limit(Reason.BETWEEN_STEPS, 4, 6, "allowed are 3, 6, 9")),
+    ],
+)
+def test_an_override_that_is_clamped_says_by_what(capacity: Capacity, ordered: int, limit: Limit) -> None:
+    found = made(CALM, state=at(3, capacity=capacity), controls=overridden(ordered))
+
+    assert (found.desired, found.limits) == (limit.allowed, (limit,))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "desired"),
+    [
+        (Capacity(8, NOW, allowed=(4, 8)), 4),
+        (Capacity(8, NOW, step=4), 4),
+        (Capacity(4, NOW, allowed=(4, 8)), 4),
+        (Capacity(8, NOW), 2),
+    ],
+)
+def test_a_ceiling_below_the_first_step_of_the_platform_leads_to_that_step(capacity, desired) -> None:
+    found = made(CALM, state=at(capacity.current, capacity=capacity), maximum=2)
+
+    assert found.desired == desired
+
+
 def test_an_override_waits_for_a_change_in_the_making_and_no_longer() -> None:
     carried = at(3, pending=PENDING, delivery=Delivery(NOW + 90, NOW + 90))
     moving = at(3, pending=PENDING, capacity=Capacity(3, NOW, pending=True))

@@ -27,7 +27,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.window import Window
-from tests.runner_support import MINUTE, NOW, at, full, policy, report
+from tests.runner_support import MINUTE, NOW, World, at, full, metric, policy, report
 
 ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
 
@@ -118,7 +118,40 @@ def test_a_reading_from_before_our_own_last_effect_is_no_foreign_hand() -> None:
     state = at(4, now=NOW - MINUTE, effects=(EffectRecord(NOW + 1, 3, 4),))
 
     assert absorbed(state, 3).foreign is None
-    assert absorbed(state, 3, now=NOW + 2).foreign == ForeignHand(3, 4, NOW + 2)
+
+
+@pytest.mark.parametrize(
+    ("seen", "after", "foreign"),
+    [(3, 2.0, False), (3, 61.0, False), (3, 121.0, True), (2, 50.0, False), (2, 181.0, True), (7, 2.0, True)],
+)
+def test_a_stale_reading_that_shows_where_our_own_last_changes_began_is_no_foreign_hand(
+    seen: int, after: float, foreign: bool
+) -> None:
+    changes = (EffectRecord(NOW - MINUTE, 2, 3), EffectRecord(NOW, 3, 4))
+    state = absorbed(at(4, now=NOW - MINUTE, effects=changes), seen, now=NOW + after)
+
+    assert state.foreign == (ForeignHand(seen, 4, NOW + after) if foreign else None)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_reports_that_waited_in_the_queue_take_no_step_each_on_the_same_data(order: int) -> None:
+    world = World(policy(metrics={"backlog": metric(span=120.0, min_samples=2)}), capacity=9)
+    world.backlog = 10.0
+    for _ in range(10):
+        world.clock.now += MINUTE
+        await world.tick()
+    world.clock.now += 5.0
+    world.metrics = world.metrics[::order]
+    while world.metrics:
+        world.clock.now += 2.0
+        world.actions += (await world.autoscaler().evaluate(world.metrics.pop(0))).messages
+        while world.actions:
+            await world.deliver()
+
+    state = await world.states.load("plan")
+    assert len(world.platform.ledger) <= (2 if order > 0 else 1)
+    assert len(state.windows["backlog"].times) == 2
+    assert len(state.state.evaluated) == 10
 
 
 def test_our_own_change_is_no_foreign_hand_before_its_effect_is_recorded() -> None:
