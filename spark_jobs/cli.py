@@ -12,6 +12,7 @@ import typer
 from typer import Option
 
 from foundation.app_settings import COMMAND_ROOT, settings_of
+from foundation.version import install_hint
 from spark_jobs.errors import GATE_CLOSED, GateClosedError, JobError, job_errors
 
 SUMMARIES: dict[str, str] = {
@@ -151,7 +152,7 @@ def _command_of(name: str, module: str) -> Callable[..., Any]:
         package = (error.name or "").partition(".")[0]
         if package == "spark_jobs":
             raise  # not an extra that is missing: the package itself is broken
-        typer.echo(f"error: '{name}' needs the package '{package}': pip install 'tidemark[spark]'", err=True)
+        typer.echo(f"error: '{name}' needs the package '{package}': {install_hint('spark')}", err=True)
         raise SystemExit(1) from None
     return command
 

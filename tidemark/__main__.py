@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import typer
 
+from foundation.version import install_hint
 from spark_jobs.cli import COMMANDS
 
 PARTS = {
@@ -38,7 +39,7 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
             if str(error.name).startswith(module.partition(".")[0]):
                 raise
             absent.append(
-                f"Without the {extra}: '{error.name}' is missing. pip install 'tidemark\\[{extra}]'"
+                f"Without the {extra}: '{error.name}' is missing; {install_hint(extra).replace('[', chr(92) + '[')}"
             )
     app.info.epilog = "\n\n".join(absent)
     return app

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from foundation.errors import SettingsError
+from foundation.version import install_hint
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -87,7 +88,7 @@ class Landing:
         except (ImportError, ValueError) as error:
             raise SettingsError(
                 f"CONSUMER_TELEMETRY_FOLDER is '{self._folder}': {error}; accepted: a local folder, or"
-                " abfss://container@account.dfs.core.windows.net/path with `pip install tidemark[data-lake]`"
+                f" abfss://container@account.dfs.core.windows.net/path ({install_hint('data-lake')})"
             ) from error
 
     def start(self) -> None:

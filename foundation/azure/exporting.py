@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from foundation.errors import SettingsError
+from foundation.version import install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
@@ -31,7 +32,7 @@ def azure_monitor_provider(setting: str, service: str, settings: Mapping[str, st
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
     except ImportError as error:
         raise SettingsError(
-            f"{setting} is 'azure_monitor', but {error.name} is not installed: `pip install tidemark[azure-monitor]`"
+            f"{setting} is 'azure_monitor', but {error.name} is not installed: {install_hint('azure-monitor')}"
         ) from error
     try:
         exporter = AzureMonitorMetricExporter(connection_string=text)

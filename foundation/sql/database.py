@@ -23,6 +23,7 @@ from sqlalchemy.schema import CreateTable
 
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.sql.threads import Threads
+from foundation.version import install_hint
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -251,7 +252,7 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
         engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ImportError) as error:
         extra = _EXTRAS.get(backend)
-        hint = f"; install tidemark[{extra}]" if extra else ""
+        hint = f"; {install_hint(extra)}" if extra else ""
         raise SettingsError(
             f"{setting}: no driver for '{url.drivername}' is installed ({error}){hint}"
         ) from error

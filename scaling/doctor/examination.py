@@ -12,6 +12,7 @@ from foundation.app_settings import ROOT
 from foundation.checkup import Check, Checkup, Finding, Needs, Verdict, warning
 from foundation.http.answers import Response, error_response, json_response
 from foundation.http.deployed_app import DeployedApp
+from foundation.version import install_hint
 from scaling.doctor import sign_in
 from scaling.doctor.calls import knocked
 from scaling.doctor.checks import Case, checks_of
@@ -42,7 +43,7 @@ def _of_consumer(case: Case) -> Sequence[Check]:
         missing = str(error.name)
 
         async def call() -> list[Finding]:
-            remedy = "pip install 'tidemark[consumer]', or ask the app itself: tidemark doctor --app"
+            remedy = f"{install_hint('consumer')}; or ask the app itself: tidemark doctor --app"
             return [
                 warning("configuration", "consumer", f"is not examined: '{missing}' is not installed", remedy)
             ]

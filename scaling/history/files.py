@@ -23,6 +23,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from foundation.version import install_hint
 from scaling.history.model import MINUTE, Minute, Minutes, PullError
 
 COLUMNS = ("t", "target", "arrivals", "instances", "source")
@@ -35,7 +36,7 @@ def check_place(path: Path) -> None:
         raise PullError(f"--out: found '{path}'; accepted are files that end in {', '.join(ENDINGS)}")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise PullError(
-            f"--out: '{path}' needs the package pyarrow: pip install 'tidemark[spark]'; .csv and .csv.gz need nothing"
+            f"--out: '{path}' needs the package pyarrow: {install_hint('spark')}; .csv and .csv.gz need nothing"
         )
     if path.is_dir() or not path.parent.is_dir():
         raise PullError(

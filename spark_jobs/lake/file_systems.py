@@ -7,6 +7,7 @@ from typing import Any
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
+from foundation.version import install_hint
 from spark_jobs.errors import InputError
 
 LAKE = {"abfs", "abfss", "az"}
@@ -31,6 +32,6 @@ def file_system(url: str, storage: Mapping[str, Any] | None = None) -> tuple[Any
     except (ImportError, ValueError) as error:
         raise InputError(
             f"'{url}' cannot be opened: {error}; accepted: a local folder, or abfss://container@account.dfs.core."
-            "windows.net/path with `pip install tidemark[data-lake]`"
+            f"windows.net/path ({install_hint('data-lake')})"
         ) from error
     return system, root

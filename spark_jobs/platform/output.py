@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from foundation.version import install_hint
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.lake import tables
 from spark_jobs.lake.file_systems import is_lake
@@ -360,7 +361,7 @@ def _package(fmt: str) -> Any:
         return import_module(f"spark_jobs.lake.{fmt}")
     except ModuleNotFoundError:
         raise JobError(
-            f"--format {fmt} needs its jar in Spark ({JARS[fmt]}) or pip install 'tidemark[{fmt}]'"
+            f"--format {fmt} needs its jar in Spark ({JARS[fmt]}) or its package: {install_hint(fmt)}"
         ) from None
 
 

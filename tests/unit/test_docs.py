@@ -1,6 +1,7 @@
 """The documents say what the code does: links, commands, settings, options and reasons."""
 
 import re
+import subprocess
 from math import ceil
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -306,3 +307,25 @@ def test_there_are_ten_commands_to_the_first_decision():
     commands = text.split("```sh\n")[1].split("```")[0].replace("\\\n", "").strip().splitlines()
 
     assert len(commands) == 10
+
+
+INSTALLS = re.compile(r"\b(?:pip|pipx|uv tool|uv pip|uvx|uv add)\s+(?:install|run|add)?[^\n`;|]*")
+SOURCES = (".py", ".md", ".toml", ".bicep", ".yml", ".yaml", ".sh", ".ps1", ".json", ".html", ".js")
+
+
+def test_nobody_is_told_to_install_the_package_of_another_project():
+    """`tidemark` on PyPI is not ours: what installs ours names a path or a git URL."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True)
+    strangers = re.compile(r"(?<![./\w-])tidemark(?:\[|[\s'\"]|$)")
+    wrong = [
+        f"{name}: {line.strip()}"
+        for name in listed.stdout.splitlines()
+        if name.endswith(SOURCES) and not name.startswith("tests/") and (ROOT / name).is_file()
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+        if (
+            "tidemark[" in line.replace("\\", "") and name != "pyproject.toml"
+        )  # whose extras name one another
+        or any(strangers.search(each.partition("#")[0]) for each in INSTALLS.findall(line))
+    ]
+
+    assert wrong == []

@@ -41,7 +41,10 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
 
     monkeypatch.setattr(importlib, "import_module", without)
 
-    assert f"Without the {extra}: 'mmh3' is missing. pip install 'tidemark[{extra}]'" in help_text()
+    assert (
+        f"Without the {extra}: 'mmh3' is missing; in a clone of Tidemark, pip install '.[{extra}]'"
+        in help_text()
+    )
 
 
 def test_the_autoscalers_commands_load_nothing_of_a_part_whose_packages_may_be_missing():

@@ -137,7 +137,9 @@ def test_parquet_without_pyarrow_says_what_to_install_and_csv_needs_nothing(tmp_
     monkeypatch.setattr(files, "find_spec", lambda _name: None)
     monkeypatch.setattr(builtins, "__import__", without)
 
-    with pytest.raises(PullError, match=r"needs the package pyarrow: pip install 'tidemark\[spark\]'; .csv"):
+    with pytest.raises(
+        PullError, match=r"needs the package pyarrow: in a clone of Tidemark, pip install '\.\[spark\]'; .csv"
+    ):
         files.check_place(tmp_path / "h.parquet")
     files.check_place(tmp_path / "h.csv")
     files.save(tmp_path / "h.csv", "plan", "bus/orders", MINUTES)
