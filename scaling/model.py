@@ -283,8 +283,8 @@ class TargetState(Struct, frozen=True):
     `expected` is the capacity we believe in: last effect, or last adopted reading. `pending_level` is the plateau metric at
     the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
     `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
-    `refused` is the last refusal of the platform. `memories` is what rules remember, by name; `shadow` what
-    `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
+    `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
+    what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -303,6 +303,7 @@ class TargetState(Struct, frozen=True):
     refused: Refused | None = None
     delivery: Delivery | None = None
     memories: dict[str, bytes] = {}
+    unlearned: dict[str, str] = {}
     shadow: bytes = b""
     spent: Spent | None = None
     telling: Telling | None = None

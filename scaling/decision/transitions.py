@@ -42,7 +42,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.rules.combine import safe_learn
+from scaling.rules.combine import MAX_MEMORY, memory_name, safe_learn
 from scaling.window import (
     CLOCK_TOLERANCE,
     COVERAGE_SLACK,
@@ -183,15 +183,43 @@ def not_lasting(policy: Policy, before: TargetState, after: TargetState, *, now:
 def learned(policy: Policy, windows: Mapping[str, Window], state: TargetState, *, now: float) -> TargetState:
     """With what the rules that learn remember of it; nothing while it is not known what there is to serve with."""
     capacity = state.capacity
-    if not policy.learns or capacity is None or state.capacity_error is not None or state.expected is None:
+    if not policy.learns:
+        return msgspec.structs.replace(state, unlearned={}) if state.unlearned else state
+    if capacity is None or state.capacity_error is not None or state.expected is None:
         return state
     view = view_of(policy, windows, state, capacity, state.expected, now=now)
     memories: Mapping[str, bytes] = state.memories
+    faults: dict[str, str] = {}
     for rule in policy.flat_rules:
-        memories = safe_learn(rule, memories, view)
-    if memories is state.memories:
+        memories = safe_learn(rule, memories, view, faults)
+    if memories is not state.memories:
+        memories = _with_room(
+            {memory_name(rule) for rule in policy.flat_rules}, state.memories, memories, faults
+        )
+    if memories is state.memories and faults == state.unlearned:
         return state
-    return msgspec.structs.replace(state, memories=dict([*memories.items()][-MEMORIES_KEPT:]))
+    return msgspec.structs.replace(state, memories=dict(memories), unlearned=faults)
+
+
+def _with_room(
+    present: set[str], before: Mapping[str, bytes], after: Mapping[str, bytes], faults: dict[str, str]
+) -> dict[str, bytes]:
+    """As many memories as a row has room for: those of rules that were removed go first, the oldest one before others; then
+    what was learned now is not kept, the largest one before others.
+    """
+    kept = dict([*after.items()][-MEMORIES_KEPT:])
+    removed = [name for name in kept if name not in present]
+    while sum(map(len, kept.values())) > MAX_MEMORY:
+        if removed:
+            del kept[removed.pop(0)]
+            continue
+        name = max(kept, key=lambda each: (kept[each] != before.get(each), len(kept[each])))
+        faults[name] = f"all rules together would remember more than the {MAX_MEMORY} bytes that are kept"
+        if kept[name] == before.get(name) or name not in before:
+            del kept[name]
+        else:
+            kept[name] = before[name]
+    return kept
 
 
 def _reconciled(

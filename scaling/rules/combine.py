@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
 
 from msgspec import structs
 
 from foundation.sanitize import leaving
 from scaling.model import Reason, Verdict
+from scaling.rules.answers import fault_of, storable
 from scaling.rules.view import LevelLine, MetricsView, Rule
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -26,6 +26,11 @@ PROBLEMS = frozenset(
     }
 )
 """Reasons of a verdict that could not be reached; any of them makes scaling in impossible."""
+
+MAX_MEMORY = 131_072
+"""Bytes that the rules of a target may remember: 350 KB of its row, beside 480 KB of samples at most. A rule `service_level`
+takes 12 KB.
+"""
 
 _NO_VOTE = Verdict(None, Reason.WITHIN_TARGET)
 
@@ -79,11 +84,13 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     """
     try:
         verdict = rule.evaluate(view)
-        fault = _fault(verdict)
-    except Exception as error:  # noqa: BLE001 - user code may raise anything; it must not stop the loop
-        verdict, fault = _NO_VOTE, repr(error)
+        fault = fault_of(verdict)
+        if fault is None:
+            verdict = storable(rule, verdict)
+    except Exception as error:  # noqa: BLE001 - user code may raise anything
+        verdict, fault = _NO_VOTE, words_of_repr(error)
     if fault is not None:
-        return Verdict(None, Reason.RULE_FAILED, note=leaving(f"{type(rule).__name__}: {fault}")[:500])
+        return Verdict(None, Reason.RULE_FAILED, note=leaving(f"{type(rule).__name__}: {fault}"[:1000])[:500])
     desired, current = verdict.desired, view.current
     if desired is None:
         return verdict
@@ -93,23 +100,48 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     return structs.replace(verdict, reason=reason)
 
 
-def safe_learn(rule: Rule, memories: Mapping[str, bytes], view: MetricsView) -> Mapping[str, bytes]:
+def safe_learn(
+    rule: Rule, memories: Mapping[str, bytes], view: MetricsView, faults: dict[str, str] | None = None
+) -> Mapping[str, bytes]:
     """The memories after a report, with that of this rule, if it is one that learns. One that raises, or returns what is
-    no memory, keeps what it knows: its next verdict is made from that.
+    no memory or too large a one, keeps what it knows: its next verdict is made from that, and `faults` says so.
     """
     learn = getattr(rule, "learn", None)
     if learn is None:
         return memories
-    name = str(getattr(rule, "name", type(rule).__name__))
+    name, faults = memory_name(rule), {} if faults is None else faults
     known = memories.get(name)
     try:
         after = learn(known, view)
-    except Exception:  # noqa: BLE001 - user code may raise anything; its verdict will tell
+    except Exception as error:  # noqa: BLE001 - user code may raise anything
+        faults[name] = leaving(f"its learn() failed: {words_of_repr(error)}"[:1000])[:500]
         return memories
-    if not isinstance(after, bytes) or after == known:
+    if after is None or after == known:
+        return memories
+    if type(after) is not bytes:
+        faults[name] = f"its learn() returned {type(after).__name__[:100]}, where bytes are accepted"
+        return memories
+    if len(after) > MAX_MEMORY:
+        faults[name] = f"its learn() returned {len(after)} bytes, where at most {MAX_MEMORY} are kept"
         return memories
     others = {other: memory for other, memory in memories.items() if other != name}
     return {**others, name: after}  # the one written last stands last
+
+
+def memory_name(rule: Rule) -> str:
+    """By which the memory of a rule is found; that of its class for a user's rule that has none of its own."""
+    try:
+        return str(getattr(rule, "name", type(rule).__name__))[:200].encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001 - user code may raise anything
+        return type(rule).__name__
+
+
+def words_of_repr(error: BaseException) -> str:
+    """`ValueError('...')`; its kind alone where it fails to tell."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - an exception of the user's own
+        return type(error).__name__
 
 
 def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str | None:
@@ -121,10 +153,11 @@ def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str
         ask = getattr(rule, "objection", None)
         try:
             text = None if ask is None else ask(view, capacity)
+            words = leaving(str(text)[:1000])[:500] if text else ""
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            return f"rule {type(rule).__name__} failed: {error!r}"[:500]
-        if text:
-            return str(text)
+            return leaving(f"rule {type(rule).__name__} failed: {words_of_repr(error)}"[:1000])[:500]
+        if words:
+            return words
     return None
 
 
@@ -133,22 +166,6 @@ def direction_reason(desired: int, current: int) -> Reason:
     if desired > current:
         return _OUT
     return _IN if desired < current else _STAY
-
-
-def _fault(verdict: Verdict) -> str | None:
-    """What makes a verdict unusable, or None. Numbers that are not finite could not be stored."""
-    if not isinstance(verdict, Verdict):
-        return f"returned {verdict!r}, not a Verdict"
-    for value in (verdict.desired, verdict.floor, verdict.ceiling, verdict.out_ceiling):
-        if value is not None and (type(value) is not int or value < 0):
-            return f"{value!r} (desired, floor or a ceiling) is not a whole number of 0 or more"
-    for evidence in verdict.evidence:
-        if not (isfinite(evidence.value) and isfinite(evidence.threshold)):
-            return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"
-    for flip in verdict.flips:
-        if not isfinite(flip.value):
-            return f"{flip.quantity} in its flips is not finite"
-    return None
 
 
 def metrics_of(rule: Rule) -> tuple[str, ...]:

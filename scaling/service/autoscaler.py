@@ -65,6 +65,7 @@ from scaling.service.entries import (
     finding_entries,
     findings_of,
     lateness_of,
+    unlearned,
 )
 from scaling.service.paper import Paper
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
@@ -77,6 +78,10 @@ PURGE_DEADLINE = 30.0
 
 LINT_DEADLINE = 60.0
 """Seconds to check the rules of one target: those of the package take few, one of the user's own may never end."""
+
+
+LINE_CHARS = 4_000
+"""Characters of a decision's line that travel with its action: a queue message holds 48 KiB."""
 
 
 class Autoscaler:
@@ -194,17 +199,13 @@ class Autoscaler:
         return Outcome(lines=tuple(lines))
 
     async def _save(self, loaded: Snapshot, decided: _Decided) -> tuple[str, ...]:
-        """Saves a decision; where the row has no room for all of it, without what is remembered of the shadow. Returns
-        what there is to say of that.
+        """Saves a decision; where the row has no room for all of it, without what can be spared first. Returns what there is
+        to say of that. Raises TooLargeError where nothing that can be spared makes room.
         """
         try:
             await shell.save(self.ports, loaded, decided.state, decided.windows)
         except TooLargeError as error:
-            if not decided.state.shadow:
-                raise
-            without = msgspec.structs.replace(decided.state, shadow=b"")
-            await shell.save(self.ports, loaded, without, decided.windows)
-            return (f"shadow {loaded.target}: {error}; it begins anew",)
+            return (await shell.save_lighter(self.ports, loaded, decided.state, decided.windows, error),)
         return ()
 
     async def _decided_before(self, state: TargetState, report: MetricsReport) -> Outcome:
@@ -258,7 +259,7 @@ class Autoscaler:
         level = plateau_level(rules, windows)
         after, action = advance(rules, state, recommendation, report_at=report.at, level=level)
         if action is not None:
-            action = msgspec.structs.replace(action, line=explain.line(recommendation))
+            action = msgspec.structs.replace(action, line=explain.line(recommendation)[:LINE_CHARS])
             after = msgspec.structs.replace(after, pending=action)
         shadow = Beside(state.shadow)
         if known:
@@ -274,7 +275,7 @@ class Autoscaler:
         found = with_withdrawal(found, recommendation)
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
-        told = (*warnings, *findings_of(noted), *shadow.warnings)
+        told = (*warnings, *unlearned(policy.target, after), *findings_of(noted), *shadow.warnings)
         lines = (*effects_of(noted), entry_line(entry, lateness_of(rules, after)))
         return _Decided(after, windows, action or again, (*noted, entry), lines, told)
 

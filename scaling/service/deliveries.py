@@ -26,7 +26,7 @@ from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetSt
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry, entry_line
-from scaling.service.reading import read_capacity
+from scaling.service.reading import checked_effect, read_capacity
 from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, controls_of, load, save
 
 AGAIN_AFTER = 30.0
@@ -156,7 +156,7 @@ class Deliveries(Struct, frozen=True):
                     # The action that this one took the place of was carried out after all.
                     moved = structs.replace(action, from_capacity=action.replaces, replaces=None)
                     effect = await scaler.apply(moved, now=self.clock())
-            return _Delivered(structs.replace(effect, at=self.clock(), detail=leaving(effect.detail)))
+            return _Delivered(structs.replace(checked_effect(effect), at=self.clock()))
         except ScalerError as error:
             text, unknown = leaving(str(error)), error.unknown is True
             again_after = _seconds_to_wait(error.retry_after)

@@ -124,6 +124,11 @@ def findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
     return tuple(entry_line(each) for each in entries if each.kind is LogKind.VERIFY)
 
 
+def unlearned(target: str, state: TargetState) -> Iterable[str]:
+    """What rules could not learn from the last report."""
+    return (f"scaling {target}: rule '{rule}': {why}" for rule, why in state.unlearned.items())
+
+
 def lateness_of(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
     """Of what the rules `service_level` remember."""
     rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))

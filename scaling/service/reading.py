@@ -12,8 +12,9 @@ from foundation.gathering import NoAnswer
 from foundation.log.tail import Line
 from foundation.sanitize import leaving, told
 from foundation.wording import number_text
-from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason
+from scaling.model import Capacity, Effect, MetricFailure, MetricSample, MetricsReport, Reason
 from scaling.ports import CollectError, Collector, Reading, Scaler, ScalerError
+from scaling.rules.answers import MOST
 
 READ_DEADLINE = 20.0
 """Seconds one read of a metric or a capacity may take before it counts as failed."""
@@ -25,6 +26,9 @@ recognised by its silence.
 
 SHORTEST_ROUND = 5.0
 """Seconds a round lasts if need be, however close the schedule: opening a client alone takes one or two."""
+
+ALLOWED_KEPT = 1_000
+"""Values a platform may allow: 24 KB of a target's row. App Service and Event Hubs allow a few dozen."""
 
 MAX_MESSAGE = 300
 """Characters kept of a failure's message: the failures of 90 metrics must fit into one queue message."""
@@ -82,11 +86,23 @@ async def read_capacity(scaler: Scaler, target: str, now: float) -> Capacity | s
 
 
 def _is_capacity(found: object) -> bool:
-    """Whether it can travel: the fields of a user's capacity may be anything."""
-    if not isinstance(found, Capacity) or not _is_number(found.at):
+    """Whether it can travel and be stored: the fields of a user's capacity may be anything."""
+    if not isinstance(found, Capacity) or not _is_number(found.at) or len(found.allowed) > ALLOWED_KEPT:
         return False
     msgspec.convert(msgspec.to_builtins(found), Capacity)  # raises, which is told
-    return found.current >= 0
+    counts = (found.current, found.floor, found.ceiling or 0, found.ready or 0, found.step, *found.allowed)
+    named = found.held_by is None or len(found.held_by) <= MAX_MESSAGE
+    return found.current >= 0 and named and all(abs(count) <= MOST for count in counts)
+
+
+def checked_effect(found: Effect) -> Effect:
+    """What a scaler says became of an action, if it can be stored. Raises ValueError or TypeError where it cannot."""
+    if not isinstance(found, Effect):
+        raise TypeError(f"the scaler returned {found!r}"[:MAX_MESSAGE] + ", which is not an effect")
+    effect = msgspec.convert(msgspec.to_builtins(found), Effect)
+    if effect.reached is not None and not 0 <= effect.reached <= MOST:
+        raise ValueError(f"the scaler says that {effect.reached} was reached; 0 to {MOST} is accepted")
+    return msgspec.structs.replace(effect, detail=_short(effect.detail))
 
 
 def make_report(

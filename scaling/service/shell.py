@@ -10,11 +10,12 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from foundation.errors import StoreUnavailableError
+from foundation.keys import TooLargeError
 from foundation.sanitize import told
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
-from scaling.model import Controls, Pause, TargetState
+from scaling.model import Controls, Pause, Recommendation, TargetState
 from scaling.notice import Notice
 from scaling.notices.announcer import Announcer
 from scaling.notices.events import announced, calls_notice
@@ -89,6 +90,48 @@ async def save(
     saving = ports.states.save(loaded, state, windows)
     await within(STORE_DEADLINE, saving, f"the state of '{loaded.target}'")
     await _handed_over(ports, state)
+
+
+async def save_lighter(
+    ports: Ports, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window], error: TooLargeError
+) -> str:
+    """Saves a state that no row has room for without what can be spared, least missed first; returns what was left out.
+
+    A report that cannot be saved would be delivered until it is given up, and the next one after it: nothing would be
+    decided any more. Raises the last TooLargeError.
+    """
+    left_out: list[str] = []
+    for what, lighter in _LIGHTER:
+        less = lighter(state)
+        if less == state:
+            continue
+        state = less
+        left_out.append(what)
+        try:
+            await save(ports, loaded, state, windows)
+        except TooLargeError as again:
+            error = again
+            continue
+        if left_out == [SHADOW]:
+            return f"shadow {loaded.target}: {error}; it begins anew"
+        return f"scaling {loaded.target}: {error}; left out: {', '.join(left_out)}"
+    raise error
+
+
+SHADOW = "what the shadow remembers, which begins anew"
+
+_LIGHTER: tuple[tuple[str, Callable[[TargetState], TargetState]], ...] = (
+    (SHADOW, lambda state: structs.replace(state, shadow=b"")),
+    ("the numbers of the last decision", lambda state: structs.replace(state, last=_bare(state.last))),
+    ("what the rules remember, which learn anew", lambda state: structs.replace(state, memories={})),
+)
+
+
+def _bare(last: Recommendation | None) -> Recommendation | None:
+    """A decision without its words and numbers; its limits say what is wanted, which other targets go by."""
+    if last is None:
+        return None
+    return structs.replace(last, evidence=(), flips=(), note="", sentence="")
 
 
 async def _handed_over(ports: Ports, state: TargetState) -> TargetState:

@@ -167,10 +167,12 @@ class _OnPaper:
         failed = made.reason is Reason.RULE_FAILED and (
             self.shadow.last is None or self.shadow.last.reason != Reason.RULE_FAILED
         )
+        new = state.unlearned.items() - self.shadow.unlearned.items()
         self._keep(state, made)
-        self.shadow.last = said
-        warnings = (f"{said.line}; the target is decided for without it",) if failed else ()
-        return self._bounded(said, warnings)
+        self.shadow.last, self.shadow.unlearned = said, state.unlearned
+        warnings = [f"{said.line}; the target is decided for without it"] if failed else []
+        warnings += [f"shadow {self.target.target}: rule '{rule}': {why}" for rule, why in sorted(new)]
+        return self._bounded(said, tuple(warnings))
 
     def _begin(self) -> None:
         shadow = self.shadow

@@ -55,7 +55,8 @@ class Shadow(Struct, array_like=True):
     the target had then; `starts` are (asked at, count) of instances that would not serve yet; `effects` to `memories` are as in `TargetState`.
     `known` is what was learned of the target as it is (`scaling.rules.service_level.memory`), `waiting` the messages that
     would wait, `apart` by how much the numbers of the queue on paper differ from those that are measured, as steps:
-    (from when on, messages there, messages completed per interval). `spent` of a day's budget is what they would have spent.
+    (from when on, messages there, messages completed per interval). `spent` of a day's budget is what they would have spent, `unlearned` why
+    what a rule learned was not kept.
     """
 
     version: int = VERSION
@@ -76,6 +77,7 @@ class Shadow(Struct, array_like=True):
     tally: Tally = field(default_factory=Tally)
     last: ShadowSaid | None = None
     spent: Spent | None = None
+    unlearned: dict[str, str] = field(default_factory=dict)
 
 
 def sides(policy: Policy, *, promoted: bool) -> str:

@@ -730,3 +730,66 @@ def test_scaling_out_goes_as_far_as_the_other_target_suffices() -> None:
         6,
     )
     assert recommendation.limits == (Limit(Reason.LOCK_STEP, 9, 6, "ru 36000 suffices for 6"),)
+
+
+# Orders and bounds that the platform or a schedule cuts
+
+
+def allowed(*values):
+    return at(8, capacity=Capacity(8, NOW, allowed=values))
+
+
+NIGHT = RuleSpec(type="schedule", name="night", options={"periods": [{"ceiling": 1}]})
+OVERRIDES = {
+    "the maximum": (overridden(50), {}, 10, "at maximum (maximum 10): 50 wanted, 10 allowed"),
+    "a schedule's ceiling": (
+        overridden(9),
+        {"rules": (THRESHOLD, RuleSpec(type="schedule", name="n", options={"periods": [{"ceiling": 4}]}))},
+        4,
+        "at maximum (ceiling of the schedule 4): 9 wanted, 4 allowed",
+    ),
+    "the minimum": (overridden(1), {"minimum": 2}, 2, "at minimum (minimum 2): 1 wanted, 2 allowed"),
+    "a step of the platform": (
+        overridden(3),
+        {"state": allowed(1, 2, 4, 8)},
+        4,
+        "between steps (allowed are 1, 2, 4, 8): 3 wanted, 4 allowed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("orders", "changes", "given", "words"), OVERRIDES.values(), ids=OVERRIDES)
+def test_an_override_that_is_cut_says_by_what(orders, changes, given, words) -> None:
+    found = made(current=5, controls=orders, **changes)
+    reached = made(
+        controls=orders, **changes | {"state": at(given, capacity=changes.get("state", at(5)).capacity)}
+    )
+
+    assert (found.reason, found.desired) == (Reason.OVERRIDDEN, given)
+    assert words in explain.line(found)
+    assert words in explain.line(reached)
+
+
+def test_an_override_that_is_not_cut_has_no_limits() -> None:
+    assert made(controls=overridden(7)).limits == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "desired"),
+    [
+        (allowed(2, 4, 8), {}, 2),  # not 0, which is neither allowed nor above the minimum
+        (allowed(2, 4, 8), {"minimum": 0}, 2),
+        (allowed(0, 2, 4, 8), {"minimum": 0}, 0),
+        (allowed(0, 2, 4, 8), {"minimum": 1}, 2),
+        (at(8, capacity=Capacity(8, NOW, step=2)), {"minimum": 2}, 2),
+        (at(8, capacity=Capacity(8, NOW, step=2)), {"minimum": 0}, 0),
+        (at(8, capacity=Capacity(8, NOW, step=5)), {"minimum": 5}, 5),
+        (at(8), {"minimum": 2}, 1),  # a ceiling stands above the minimum
+    ],
+)
+def test_a_ceiling_below_the_platform_s_first_step_leads_to_that_step(state, changes, desired) -> None:
+    found = made(state=state, rules=(THRESHOLD, NIGHT), **changes)
+    there = made(state=at(desired, capacity=state.capacity), rules=(THRESHOLD, NIGHT), **changes)
+
+    assert (found.reason, found.desired) == (Reason.ABOVE_MAXIMUM, desired)
+    assert not there.acts

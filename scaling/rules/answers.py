@@ -1,0 +1,87 @@
+"""What a rule of the user's own may answer: what can be stored, sent and shown, whatever its code makes of it. Pure."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import msgspec
+from msgspec import structs
+
+from foundation.sanitize import leaving
+from scaling.model import Verdict
+from scaling.rules.view import Rule
+
+MOST = 1_000_000_000
+"""No capacity is larger: the columns of tables hold 32 bits, and no kind of target has as many units."""
+
+TEXT_CHARS = 500
+"""Characters kept of a rule's note or sentence; of the names in its numbers, 200."""
+
+NUMBERS_KEPT = 32
+"""Pieces of evidence, and flips, kept of one verdict: the rules of this package give four at most."""
+
+_OURS = "scaling.rules."
+
+
+def fault_of(verdict: object) -> str | None:
+    """What makes a verdict unusable, or None. Numbers that are not finite could not be stored."""
+    if not isinstance(verdict, Verdict):
+        return f"returned {_short(verdict)}, not a Verdict"
+    for value in (verdict.desired, verdict.floor, verdict.ceiling, verdict.out_ceiling):
+        if value is not None and (type(value) is not int or value < 0):
+            return f"{_short(value)} (desired, floor or a ceiling) is not a whole number of 0 or more"
+    for evidence in verdict.evidence:
+        if not (isfinite(evidence.value) and isfinite(evidence.threshold) and isfinite(evidence.span)):
+            return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"
+    for flip in verdict.flips:
+        if not isfinite(flip.value):
+            return f"{flip.quantity} in its flips is not finite"
+    return None
+
+
+def storable(rule: Rule, verdict: Verdict) -> Verdict:
+    """A usable verdict as it can be stored: counts of MOST at most, and of rules of the user's own no more text and numbers
+    than a row has room for. Raises what msgspec does for fields of another type.
+    """
+    counts = {
+        name: MOST
+        for name in ("desired", "floor", "ceiling", "out_ceiling")
+        if (count := getattr(verdict, name)) is not None and count > MOST
+    }
+    if counts:
+        verdict = structs.replace(verdict, **counts)
+    if type(rule).__module__.startswith(_OURS):
+        return verdict
+    verdict = msgspec.convert(msgspec.to_builtins(verdict), Verdict)
+    return structs.replace(
+        verdict,
+        evidence=tuple(
+            structs.replace(
+                each,
+                rule=_name(each.rule),
+                metric=_name(each.metric),
+                statistic=_name(each.statistic),
+                comparator=_name(each.comparator),
+                samples=min(max(each.samples, 0), MOST),
+            )
+            for each in verdict.evidence[:NUMBERS_KEPT]
+        ),
+        flips=tuple(
+            structs.replace(each, quantity=_name(each.quantity), comparator=_name(each.comparator))
+            for each in verdict.flips[:NUMBERS_KEPT]
+        ),
+        note=leaving(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],
+        sentence=leaving(verdict.sentence[: 2 * TEXT_CHARS])[:TEXT_CHARS],
+    )
+
+
+def _name(text: str) -> str:
+    return leaving(text[:400])[:200]
+
+
+def _short(found: object) -> str:
+    """`repr` as far as it is of use; it may be a user's, or of a number that has no end."""
+    try:
+        return repr(found)[:200]
+    except Exception:  # noqa: BLE001 - a class of the user's own may fail to tell
+        return f"a {type(found).__name__}"
