@@ -34,6 +34,13 @@ class Event(Struct, frozen=True, gc=False):
     properties: Mapping[str, Any] = {}
     unreadable: str | None = None
     """Why the message has no body of bytes (an AMQP value, say), or None. `body` is then its closest rendering."""
+    incarnation: str = ""
+    """Of its hub, where keys made of positions need it (see Origin); '' for the first hub of its name."""
+
+    @property
+    def place(self) -> str:
+        """The partition in keys that outlive the hub: `0`, or `0@1764165000123` in a hub that was created anew."""
+        return f"{self.partition}@{self.incarnation}" if self.incarnation else self.partition
 
     @property
     def size(self) -> int:
@@ -168,6 +175,31 @@ class Stream(Struct, frozen=True):
         return {"Topic": self.topic, "ConsumerGroup": self.consumer_group.lower()}
 
 
+def split_place(place: str) -> tuple[str, str]:
+    """Partition and incarnation of what `Event.place` gave."""
+    partition, _, incarnation = place.partition("@")
+    return partition, incarnation
+
+
+class Origin(Struct, frozen=True, omit_defaults=True):
+    """What was decided when a partition was claimed for the first time. It is stored before the first event is
+    received, and holds until an operator decides anew.
+    """
+
+    hub: int = 0
+    """When the hub was created, milliseconds since 1970 by the service: two hubs of one name differ in it. 0: not
+    known, as in a checkpoint of an older version or of another program."""
+    partitions: int = 0
+    """How many the hub had then; 0: not known. Those that came later begin at their earliest event."""
+    incarnation: str = ""
+    """What keys made of positions carry, so that a hub created anew overwrites nothing of the one before it: `hub`
+    as text. '' for the first hub of its name, whose keys are plain."""
+    number: int | None = None
+    """The oldest event then: where receiving begins while nothing is settled."""
+    time: float | None = None
+    """Instead, the enqueued time from which on events are received, epoch seconds."""
+
+
 class Checkpoint(Struct, frozen=True):
     """A position: every event up to `sequence_number` is settled, and those in `beyond`.
 
@@ -181,6 +213,17 @@ class Checkpoint(Struct, frozen=True):
     saved_at: float = 0.0
     owner: str = ""
     epoch: int = 0
+    origin: Origin = Origin()
+
+
+class Replacement(Struct, frozen=True):
+    """What a claim stores at once, provided that `found` is still what is stored: the first position of a partition,
+    what an older version did not store, or the position that an operator's setting begins anew at.
+    """
+
+    found: Checkpoint | str | None
+    """As CheckpointStore.load_all gave it."""
+    by: Checkpoint
 
 
 class Claim(Struct, frozen=True):
@@ -193,6 +236,12 @@ class Claim(Struct, frozen=True):
     owner: str
     epoch: int
     checkpoint: Checkpoint | None = None
+    replaced: bool = False
+    """Whether what the claimant wanted stored is: then it is `checkpoint`."""
+
+    @property
+    def origin(self) -> Origin:
+        return self.checkpoint.origin if self.checkpoint else Origin()
 
 
 class Lease(Struct, frozen=True):
@@ -217,8 +266,8 @@ class DeadLetter(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The same for every delivery of the event."""
-        return f"{self.hub}~{self.consumer_group}~{self.event.partition}~{self.event.sequence_number}"
+        """The same for every delivery of the event, and of no event of another hub of that name."""
+        return f"{self.hub}~{self.consumer_group}~{self.event.place}~{self.event.sequence_number}"
 
 
 class PartitionState(Struct, frozen=True):

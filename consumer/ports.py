@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Lease, Record, Routes, WriteResult
+from consumer.model import (
+    Batch,
+    Checkpoint,
+    Claim,
+    DeadLetter,
+    Event,
+    Lease,
+    Record,
+    Replacement,
+    Routes,
+    WriteResult,
+)
 
 
 class Sink(Protocol):
@@ -44,7 +55,7 @@ class Sink(Protocol):
 class TransactionalSink(Sink, Protocol):
     """A sink that commits records, dead letters and the checkpoint in one transaction.
 
-    `attach` before the first write of a claim, `detach` after the last. `write` gets rejected records too, in
+    `attach` before the first write of a claim (it raises SettingsError where that can never be right), `detach` after the last. `write` gets rejected records too, in
     their places, and keeps them as dead letters: their result is WRITTEN. It skips records at or below the stored
     position (result WRITTEN) and raises FencedError when the claim's epoch is no longer the stored one.
     """
@@ -57,10 +68,19 @@ class TransactionalSink(Sink, Protocol):
 class CheckpointStore(Protocol):
     """Positions per partition of one hub and consumer group: conditional, monotonic, fenced by claim."""
 
-    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
+    async def claim(
+        self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
+    ) -> Claim:
         """Becomes the only writer of the partition's checkpoint: epoch + 1, with the checkpoint as stored.
 
-        Raises PositionError for what cannot be read as a checkpoint, UnavailableError.
+        A `replacement` is stored in the same step, unless something else than it expects is stored by now. Raises
+        PositionError for what cannot be read as a checkpoint and is not replaced, UnavailableError.
+        """
+        ...
+
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
+        """Of all hubs of this name, in whichever namespace, the one whose keys carry no incarnation: when it was
+        created (see Origin.hub). `hub` becomes it if none is stored. Raises UnavailableError.
         """
         ...
 

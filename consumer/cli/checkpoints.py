@@ -18,7 +18,8 @@ from rich.table import Table
 from consumer.cli import support
 from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, fail, number, plain
 from consumer.leasing.balance import partition_order
-from consumer.leasing.start_position import Start
+from consumer.leasing.claiming import incarnation_of
+from consumer.leasing.start_position import Start, identity_of, is_of_hub
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
 from foundation.app_settings import COMMAND_ROOT
@@ -137,14 +138,17 @@ class CheckpointCommands:
         """What is stored, and what shall be."""
         parts = self._open(root)
         stored = await _read(parts.checkpoints())
-        if file is None:
-            targets = await _targets(parts.receiver(), partitions, wanted, stored)
-        elif file.hub == parts.config.hub:
-            targets = list(file.checkpoints)
-        else:
+        if file is not None and file.hub != parts.config.hub:
             raise TidemarkError(
                 f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
             )
+        receiver, store = parts.receiver(), parts.checkpoints()
+        try:
+            targets = await _targets(receiver, partitions, wanted, stored, file)
+            targets = [await _of_hub(store, receiver, each, stored.get(each.partition)) for each in targets]
+        finally:
+            await receiver.close()
+            await store.aclose()
         return [(_row(each.partition, stored.get(each.partition), None), each) for each in targets]
 
     async def _put(self, root: Path, targets: Sequence[Checkpoint]) -> None:
@@ -191,21 +195,47 @@ async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
 
 
 async def _targets(
-    receiver: HubReceiver, partitions: Sequence[str], wanted: Wanted, stored: Mapping[str, Checkpoint | str]
+    receiver: HubReceiver,
+    partitions: Sequence[str],
+    wanted: Wanted,
+    stored: Mapping[str, Checkpoint | str],
+    file: Export | None,
 ) -> list[Checkpoint]:
     """Raises TidemarkError for a position that the hub does not have."""
-    try:
-        known = await receiver.partitions()
-        if unknown := [name for name in partitions if name not in known]:
-            raise TidemarkError(
-                f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=partition_order))}"
-            )
-        return [
-            await _target(receiver, name, wanted, stored.get(name))
-            for name in sorted(partitions or known, key=partition_order)
-        ]
-    finally:
-        await receiver.close()
+    known = await receiver.partitions()
+    if file is not None:
+        return list(file.checkpoints)
+    if unknown := [name for name in partitions if name not in known]:
+        raise TidemarkError(
+            f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=partition_order))}"
+        )
+    return [
+        await _target(receiver, name, wanted, stored.get(name))
+        for name in sorted(partitions or known, key=partition_order)
+    ]
+
+
+async def _of_hub(
+    store: CheckpointStore, receiver: HubReceiver, target: Checkpoint, stored: Checkpoint | str | None
+) -> Checkpoint:
+    """With the hub that it is a position of: so the consumer knows it for its own. Raises TidemarkError for one of another
+    hub of the name.
+    """
+    hub = identity_of(receiver.created_at)
+    state = await receiver.state(target.partition)
+    if not is_of_hub(target, state, receiver.created_at):
+        raise TidemarkError(
+            f"the position of partition {target.partition}, {target.sequence_number}, cannot be of this hub, whose last"
+            f" event is {state.last_sequence_number}: it is of a hub that was created at another time; accepted: positions"
+            " of the present one, or --earliest, --latest, --time, --sequence-number"
+        )
+    before = hub
+    if isinstance(stored, Checkpoint):
+        before = stored.origin.hub or (hub if is_of_hub(stored, state, receiver.created_at) else 0)
+    incarnation = await incarnation_of(store, hub, first=before)
+    partitions = target.origin.partitions or len(await receiver.partitions())
+    origin = msgspec.structs.replace(target.origin, hub=hub, partitions=partitions, incarnation=incarnation)
+    return msgspec.structs.replace(target, origin=origin)
 
 
 async def _target(

@@ -1,15 +1,28 @@
-"""Becoming the writer of a partition's checkpoint, once it is clear that the checkpoint is this hub's."""
+"""Becoming the writer of a partition's checkpoint, once it is clear that the checkpoint is this hub's.
+
+Where receiving begins for the first time, and which hub that is, is stored by the claim itself, before the first event is
+received: a process that ends before its first checkpoint leaves to the next one what was decided.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from consumer.leasing.start_position import Start, start
-from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, PartitionState
-from consumer.options import PositionPolicy
+from msgspec import Struct, structs
+
+from consumer.leasing.start_position import (
+    Start,
+    came_later,
+    first_position,
+    identity_of,
+    refuse_skipped,
+    start,
+)
+from consumer.model import Checkpoint, Claim, Origin, PartitionState, Replacement
+from consumer.options import OnDistrust, PositionPolicy
 from consumer.ports import CheckpointStore
 from foundation.calls import PATIENCE, answered
 from foundation.errors import UnavailableError
@@ -25,35 +38,115 @@ class Partitions(Protocol):
     """What the hub tells of itself."""
 
     @property
-    def created_at(self) -> float | None: ...
+    def created_at(self) -> float | None:
+        """Epoch seconds; None before `partitions` was asked."""
+        ...
+
+    async def partitions(self) -> Sequence[str]: ...
 
     async def state(self, partition: str) -> PartitionState: ...
 
 
-async def claim_partition(
-    checkpoints: CheckpointStore, hub: Partitions, partition: str, owner: str, policy: PositionPolicy
-) -> tuple[Claim, Start]:
-    """The claim, and where to begin, which is logged. A checkpoint that the policy gives up is replaced before.
+class Known(Struct, frozen=True):
+    """What the hub says of itself and of a partition."""
 
-    Raises PositionError, UnavailableError.
-    """
-    stored = (await _store(checkpoints.load_all(deadline=_deadline()))).get(partition)
-    # later: else the owner before us could be ahead of what we know of the hub
+    state: PartitionState
+    created_at: float | None
+    partitions: int
+
+    @property
+    def hub(self) -> int:
+        return identity_of(self.created_at)
+
+
+async def ask_hub(hub: Partitions, partition: str) -> Known:
+    """Raises PositionError when the hub was created anew since `hub` was asked first, SettingsError, UnavailableError."""
     state = await _hub(hub.state(partition))
-    begin = start(stored, state, policy, hub_created_at=hub.created_at)
-    if begin.reset:
-        position = NOTHING_SETTLED if begin.sequence_number is None else begin.sequence_number
-        anew = Checkpoint(partition, position, begin.offset, owner=owner)
-        await _store(checkpoints.put(anew, deadline=_deadline()))
-    claim = await _store(checkpoints.claim(partition, owner, deadline=_deadline()))
-    if not begin.reset and claim.checkpoint != stored:  # saved in between by the owner before us
-        state = await _hub(hub.state(partition))
-        begin = start(claim.checkpoint, state, policy, hub_created_at=hub.created_at)
-        if begin.reset:
+    # Afterwards: a hub that was created anew in between is noticed, and a state is not taken for that of another.
+    names = await _hub(hub.partitions())
+    return Known(state, hub.created_at, len(names))
+
+
+async def claim_partition(
+    checkpoints: CheckpointStore,
+    hub: Partitions,
+    partition: str,
+    owner: str,
+    policy: PositionPolicy,
+    *,
+    brought: int | None = None,
+) -> tuple[Claim, Start]:
+    """The claim, and where to begin, which is logged. What is decided for the first time, or anew, is stored with it.
+
+    `brought` is for a host that decides itself where receiving begins: the first event that it brought. Raises
+    PositionError, UnavailableError.
+    """
+    if brought is not None:
+        policy = structs.replace(policy, start="earliest")
+    everything = await _store(checkpoints.load_all(deadline=_deadline()))
+    stored = everything.get(partition)
+    # later: else the owner before us could be ahead of what we know of the hub
+    known = await ask_hub(hub, partition)
+    begin = begin_at(partition, everything, known, policy)
+    if brought is not None and begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST:
+        refuse_skipped(partition, known.state, brought)
+    replacement = await to_store(checkpoints, stored, begin, known)
+    if replacement is not None and brought is not None:  # where it begins is not ours to say
+        origin = structs.replace(replacement.by.origin, number=None)
+        replacement = Replacement(stored, structs.replace(replacement.by, origin=origin))
+    claim = await _store(checkpoints.claim(partition, owner, deadline=_deadline(), replacement=replacement))
+    if claim.replaced != (replacement is not None) or (replacement is None and claim.checkpoint != stored):
+        # saved in between by the owner before us
+        known = await ask_hub(hub, partition)
+        found = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
+        begin = begin_at(partition, found, known, policy)
+        if claim.checkpoint is None or await to_store(checkpoints, claim.checkpoint, begin, known):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     level = logging.WARNING if begin.gap or begin.reset else logging.INFO
     _log.log(level, "partition %s: %s", partition, begin.note)
     return claim, begin
+
+
+def begin_at(
+    partition: str, everything: Mapping[str, Checkpoint | str], known: Known, policy: PositionPolicy
+) -> Start:
+    """Where to begin in a partition, from all that is stored. Raises PositionError."""
+    return start(
+        everything.get(partition),
+        known.state,
+        policy,
+        hub_created_at=known.created_at,
+        came_later=came_later(partition, everything.values(), known.hub),
+    )
+
+
+async def to_store(
+    checkpoints: CheckpointStore, stored: Checkpoint | str | None, begin: Start, known: Known
+) -> Replacement | None:
+    """What a claim has to store: a position that is new, or the hub of one that does not say it."""
+    if isinstance(stored, Checkpoint) and not begin.reset:
+        if stored.origin.hub or not known.hub:
+            return None
+        incarnation = await incarnation_of(checkpoints, known.hub)
+        adopted = structs.replace(stored.origin, hub=known.hub, incarnation=incarnation)
+        return Replacement(stored, structs.replace(stored, origin=adopted))
+    before = (
+        stored.origin.hub if isinstance(stored, Checkpoint) else known.hub
+    )  # 0: one of which nobody knows when
+    incarnation = await incarnation_of(checkpoints, known.hub, first=before)
+    origin = Origin(known.hub, known.partitions, incarnation)
+    return Replacement(stored, first_position(begin, known.state, origin))
+
+
+async def incarnation_of(checkpoints: CheckpointStore, hub: int, *, first: int | None = None) -> str:
+    """What keys of a hub's events carry, for the hub that was created then (Origin.hub). `first` is the hub whose keys are
+    plain if that is not stored yet; None: this one. Raises UnavailableError.
+    """
+    if not hub:
+        return ""
+    asked = hub if first is None else first
+    plain = await _store(checkpoints.hub_with_plain_keys(asked, deadline=_deadline()))
+    return "" if plain == hub else str(hub)
 
 
 async def _store(call: Awaitable[_T]) -> _T:

@@ -6,7 +6,8 @@ rejection, and so is a document that Cosmos DB could never hold; `REASONS` lists
 
 The document's `id` is set here, replacing one it may have:
 - `field:<path>`: the value found there, `field:order/number`; a whole number becomes its decimal text;
-- `position`: hub, partition and sequence number, so that an event delivered twice is one document.
+- `position`: hub, partition and sequence number, so that an event delivered twice is one document. In a hub that was
+  created anew the partition is `0@<created, ms>`, so that its events replace no document of the hub before it.
 
 A transform is the user's own function: `transform(document, event) -> mapping`. It may change and return the document
 it was given. Whatever it raises rejects the event, and so does anything returned that is not a mapping, None included:
@@ -172,7 +173,7 @@ class DocumentMapper:
 
     def _identity(self, document: Mapping[str, Any], event: Event) -> str | Rejection:
         if self._id_path is None:
-            return f"{self._hub}~{event.partition}~{event.sequence_number}"
+            return f"{self._hub}~{event.place}~{event.sequence_number}"
         found = find(document, self._id_path)
         if isinstance(found, str):
             return found if _legal_id(found) else _id_problem(found)

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import structs
+
 from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.mapping.documents import MappingOptions
@@ -70,6 +72,11 @@ class Parts:
         from consumer.stores.sql.checkpoints import SqlCheckpointStore  # noqa: PLC0415
 
         return SqlCheckpointStore(self.database, self.stream)
+
+    def recognized(self) -> CheckpointStore:
+        """Where a trigger whose positions are the host's keeps which hub it receives from, apart from checkpoints."""
+        group = f"{self.config.consumer_group}~trigger"
+        return Parts(structs.replace(self.config, consumer_group=group), self.settings).checkpoints()
 
     def leases(self) -> LeaseStore:
         if self.config.checkpoints is StoreKind.BLOB:

@@ -73,6 +73,7 @@ class Driver:
     def __post_init__(self) -> None:
         self._routes: Routes | None = None  # of the open sink, as it was opened
         self._pipeline: Pipeline | None = None
+        self._incarnations: dict[tuple[str, int], str] = {}  # of claims whose hub needs it in keys
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -123,6 +124,8 @@ class Driver:
         """A claim of a partition replaces the one before it; an older one changes nothing."""
         if self.sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
             _transactional(self.sink).attach(claim)
+        if claim.origin.incarnation:
+            self._incarnations[claim.partition, claim.epoch] = claim.origin.incarnation
         self._feed(effects.PartitionClaimed(claim))
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
@@ -136,6 +139,9 @@ class Driver:
         """Takes events in, in order; waits while receiving is paused."""
         if not events:
             self._feed(effects.EventsReceived(partition, epoch, (), last_enqueued))
+        incarnation = self._incarnations.get((partition, epoch))
+        if incarnation:
+            events = [structs.replace(event, incarnation=incarnation) for event in events]
         start = 0
         while start < len(events):
             while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
@@ -172,6 +178,7 @@ class Driver:
         drained = self._drains.pop((partition, epoch), None)
         if drained is not None:
             drained.cancel()
+        self._incarnations.pop((partition, epoch), None)
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
         if current and self.sink.transactional:  # else a later claim is attached
@@ -295,7 +302,7 @@ class Driver:
         try:
             results = await self._answered("the sink", self.sink.write(batch, deadline=self._deadline()))
         except FencedError as error:
-            self._fenced(batch.lane, epoch, error)
+            self.fenced(batch.lane, epoch, error)
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: tried again
             log.warning("writing %d records failed: %r", len(batch.records), error)
@@ -306,7 +313,8 @@ class Driver:
             reason = f"the sink answered {len(results)} of {len(batch.records)} records"
         return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
 
-    def _fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
+    def fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
+        """A claim turned out to be over: somebody else claimed the partition, or an operator set its position."""
         if epoch is None or self.pipeline.epoch(partition) != epoch:
             return  # of a claim that is over: we know
         log.warning("partition %s is somebody else's now: %s", partition, error)
@@ -338,7 +346,7 @@ class Driver:
                     "the checkpoint store", self.checkpoints.save(claim, stamped, deadline=self._deadline())
                 )
             except FencedError as error:
-                self._fenced(claim.partition, claim.epoch, error)
+                self.fenced(claim.partition, claim.epoch, error)
                 return
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
                 log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)

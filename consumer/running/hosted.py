@@ -17,22 +17,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, read_config
+from consumer.errors import PositionError
 from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
-from consumer.model import Checkpoint, Claim, Event
+from consumer.model import Checkpoint, Claim, Event, Origin
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.telemetry.records import shared
-from foundation.errors import SettingsError, TidemarkError
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
 DRAIN = 5.0
 """Seconds before the deadline at which nothing more is begun, so that what was begun can end; a quarter at most."""
+RECOGNIZED_WITHIN = 2.0
+"""Seconds the hub has to say that it is still the same; asking it takes some hundredths of one."""
 SAME_BATCH = 60.0
 """Seconds within which a batch that was not finished must come again for its progress to count."""
 LAST_WORDS = 5.0
@@ -65,7 +68,7 @@ class HostedConsumer:
         """
         working = await self._open()
         with working.attributed():
-            claim = await self._claim(working, partition, events)
+            claim = await working.claim(partition, events, self._batches)
             working.driver.claimed(claim)
             try:
                 await working.settle(partition, claim.epoch, events, deadline)
@@ -96,24 +99,6 @@ class HostedConsumer:
                 log.info("rate: %s", _rate_story(self._config))
         return self._working
 
-    async def _claim(self, working: _Working, partition: str, events: Sequence[Event]) -> Claim:
-        """The host owns the checkpoint, but for a transactional sink, which has its own."""
-        if working.stored is None:
-            return await self._batches.claim(partition, events)
-        if partition in working.trusted:
-            deadline = asyncio.get_running_loop().time() + CALL
-            return await working.stored.claim(partition, self._owner, deadline=deadline)
-        hub = working.parts.receiver()
-        try:  # of a hub that was created anew, everything would pass for settled
-            claim, begin = await claim_partition(
-                working.stored, hub, partition, self._owner, self._config.policy
-            )
-        finally:
-            await hub.close(asyncio.get_running_loop().time() + CALL)
-        working.driver.expired(partition, claim.epoch, begin.gap)
-        working.trusted.add(partition)
-        return claim
-
     async def _discard(self, working: _Working) -> None:
         if self._working is working:
             self._working = None
@@ -125,15 +110,17 @@ class _Working:
 
     def __init__(self, parts: Parts, owner: str, progress: CheckpointStore) -> None:
         """`progress` keeps positions for a sink that has none. Raises SettingsError."""
-        self.parts = parts
-        self.trusted: set[str] = set()
-        """Partitions whose stored checkpoint is known to be of this hub."""
+        self._parts = parts
+        self._owner = owner
+        self._hub = parts.receiver()
+        self._origins: dict[str, Origin] = {}  # of partitions that are known to be of this hub
+        self._brought: dict[str, int] = {}  # the last event of each that was settled here
         self._every = parts.config.telemetry.every
         sink = parts.sink()
-        self.stored = parts.checkpoints() if sink.transactional else None
-        self.driver = Driver(
-            shared(DriverSettings, parts.config), sink, self.stored or progress, parts.letters()
-        )
+        self._is_host_s = not sink.transactional  # the position
+        self._stored = parts.recognized() if self._is_host_s else parts.checkpoints()
+        positions = progress if self._is_host_s else self._stored
+        self.driver = Driver(shared(DriverSettings, parts.config), sink, positions, parts.letters())
         self._reporter = reporter(
             parts,
             owner,
@@ -155,6 +142,60 @@ class _Working:
         finally:
             self._contexts.remove(context)
             self.driver.context = self._contexts[-1] if self._contexts else None
+
+    async def claim(self, partition: str, events: Sequence[Event], batches: _Batches) -> Claim:
+        """The host owns the position, but for a transactional sink, which has its own. Which hub the position is of is
+        ours to know: of one that was created anew, the host would leave out, and we take for settled, what is not.
+
+        Raises PositionError, UnavailableError.
+        """
+        await self._recognize(partition, events[0].sequence_number)
+        if self._is_host_s:
+            if partition not in self._origins:
+                self._origins[partition] = (await self._claim_anew(partition, events)).origin
+            return await batches.claim(partition, events, self._origins[partition])
+        if partition in self._origins:
+            deadline = asyncio.get_running_loop().time() + CALL
+            claim = await self._stored.claim(partition, self._owner, deadline=deadline)
+            if claim.origin == self._origins[partition]:
+                return claim
+        claim = await self._claim_anew(partition, events)
+        self._origins[partition] = claim.origin
+        return claim
+
+    async def _claim_anew(self, partition: str, events: Sequence[Event]) -> Claim:
+        claim, begin = await claim_partition(
+            self._stored,
+            self._hub,
+            partition,
+            self._owner,
+            self._parts.config.policy,
+            brought=events[0].sequence_number,
+        )
+        if not self._is_host_s:
+            self.driver.expired(partition, claim.epoch, begin.gap)
+        return claim
+
+    async def _recognize(self, partition: str, first: int) -> None:
+        """Forgets what is known of the hub where it was created anew since. A hub that does not say is the same while
+        its events go on where the last batch ended. Raises UnavailableError: then nobody knows.
+        """
+        if partition not in self._origins:
+            return  # it is asked anyhow
+        try:
+            async with asyncio.timeout(RECOGNIZED_WITHIN):
+                await self._hub.partitions()
+        except PositionError:
+            before, self._hub = self._hub, self._parts.receiver()
+            self._origins.clear()
+            self._brought.clear()
+            await before.close(asyncio.get_running_loop().time() + CALL)
+        except (UnavailableError, TimeoutError) as error:
+            if self._brought.get(partition) != first - 1:
+                raise UnavailableError(
+                    f"partition {partition}: event {first} does not follow the last one, and the hub does not say whether"
+                    f" it is the same: {error or 'no answer'}"
+                ) from None
 
     async def settle(self, partition: str, epoch: int, events: Sequence[Event], deadline: float) -> None:
         """Telemetry is told from here: of the tasks of a process, only invocations have a log."""
@@ -179,6 +220,7 @@ class _Working:
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+        self._brought[partition] = events[-1].sequence_number
         self._reporter.tell()
 
     async def _settle(self, partition: str, epoch: int, events: Sequence[Event]) -> None:
@@ -188,9 +230,9 @@ class _Working:
     async def aclose(self) -> None:
         await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
         await self.driver.aclose()
-        for part in (self.driver.sink, self.driver.letters, self.stored):
-            if part is not None:
-                await close_part(part)
+        await self._hub.close(asyncio.get_running_loop().time() + LAST_WORDS)
+        for part in (self.driver.sink, self.driver.letters, self._stored):
+            await close_part(part)
 
 
 class _Batches:
@@ -205,12 +247,12 @@ class _Batches:
         self._owner = owner
         self._batches: dict[str, tuple[object, float]] = {}  # and when they were last worked on
 
-    async def claim(self, partition: str, events: Sequence[Event]) -> Claim:
+    async def claim(self, partition: str, events: Sequence[Event], origin: Origin) -> Claim:
         now = asyncio.get_running_loop().time()
         batch = (len(events), events[0], events[-1])
         known, since = self._batches.get(partition, (None, 0.0))
         if known != batch or now > since + SAME_BATCH:
-            before = Checkpoint(partition, events[0].sequence_number - 1, "")
+            before = Checkpoint(partition, events[0].sequence_number - 1, "", origin=origin)
             await self.store.put(before, deadline=now)
         self._batches[partition] = (batch, now)
         return await self.store.claim(partition, self._owner, deadline=now)

@@ -21,12 +21,12 @@ from consumer.leasing.claiming import claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
 from consumer.leasing.start_position import Expired, refuse_gap
-from consumer.model import Claim, Event
+from consumer.model import Checkpoint, Claim, Event
 from consumer.options import PositionPolicy
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
-from foundation.calls import answered
+from foundation.calls import PATIENCE, answered
 from foundation.errors import TidemarkError, UnavailableError
 from foundation.wording import count_text
 
@@ -135,14 +135,15 @@ class Consumer:
         """What balancing ended with, or None."""
         balancing = asyncio.create_task(self.ownership.run(), name="ownership")
         stopping = asyncio.create_task(stop.wait(), name="stop")
+        watching = asyncio.create_task(self._watch_positions(), name="positions")
         try:
             await asyncio.wait(
                 (balancing, stopping, self.driver.failed, self._failure), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            stopping.cancel()
-            balancing.cancel()
-            await asyncio.gather(balancing, stopping, return_exceptions=True)
+            for task in (stopping, balancing, watching):
+                task.cancel()
+            await asyncio.gather(balancing, stopping, watching, return_exceptions=True)
         return None if balancing.cancelled() else balancing.exception()
 
     def _raise(self, outcome: BaseException | None) -> None:
@@ -249,6 +250,29 @@ class Consumer:
         await asyncio.gather(before, return_exceptions=True)
         await asyncio.sleep(_LOOKED_AT * self.settings.lease_interval)
         await self._receive(partition)
+
+    async def _watch_positions(self) -> None:
+        """An idle partition saves nothing, and so is told by no store that an operator set its position: looks for it."""
+        while True:
+            await asyncio.sleep(self.settings.lease_interval)
+            if all(receiving.claim is None for receiving in self._receiving.values()):
+                continue
+            deadline = asyncio.get_running_loop().time() + self.settings.lease_interval
+            try:
+                loading = self.checkpoints.load_all(deadline=deadline)
+                found = await answered("the checkpoint store", deadline + PATIENCE, loading)
+            except Exception as error:  # noqa: BLE001 - whatever it was: a save, or the next look, tells as well
+                log.debug("the positions cannot be looked at: %s", error)
+                continue
+            for partition, stored in found.items():
+                receiving = self._receiving.get(partition)
+                claim = None if receiving is None else receiving.claim
+                if claim is not None and isinstance(stored, Checkpoint) and stored.epoch > claim.epoch:
+                    self.driver.fenced(
+                        partition,
+                        claim.epoch,
+                        FencedError(f"'{stored.owner}' set its position, or claimed it"),
+                    )
 
     # -- one partition
 

@@ -21,13 +21,19 @@ from consumer.running.worker import Worker
 log = logging.getLogger("tidemark.consumer")
 
 _LOOK = 0.2  # seconds between two looks at the workers
-_AGAIN = 1.0  # seconds until a killed worker is replaced, at least
+_AGAIN = (
+    1.0  # seconds until a killed worker is replaced; twice as many with each one in a row that did not last
+)
+_MOST = 30.0  # seconds at most: as long as the leases of a killed one last, by default
+_LASTED = 60.0  # seconds after which a worker that is killed did not die of its start
 
 
 class _Fleet:
     def __init__(self, command: list[str], processes: int) -> None:
         self._command = command
         self._due = [0.0] * processes
+        self._started_at = [0.0] * processes
+        self._deaths = [0] * processes  # in a row
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * processes
         self.status: int | None = None
         self.stopping = False
@@ -53,10 +59,8 @@ class _Fleet:
             elif self.stopping:
                 self._ended(status)
             elif worker is None or (status is not None and status < 0):
-                if worker is not None and self._due[index] < now - _AGAIN:
-                    name = signal.Signals(-(status or 0)).name
-                    log.warning("worker %d was killed (%s); another takes its place", worker.pid, name)
-                    self._due[index] = now + _AGAIN
+                if worker is not None:
+                    self._bury(index, worker, -(status or 0), now)
                 if now >= self._due[index]:
                     self._start(index, now)
                 running += 1
@@ -65,12 +69,22 @@ class _Fleet:
                 self.stop(f"worker {worker.pid} ended with status {status}")
         return running > 0
 
+    def _bury(self, index: int, worker: subprocess.Popen[bytes], killed_by: int, now: float) -> None:
+        self.workers[index] = None
+        if worker.stdin is not None:
+            worker.stdin.close()
+        lasted = now - self._started_at[index]
+        self._deaths[index] = 1 if lasted >= _LASTED else self._deaths[index] + 1
+        pause = min(_MOST, _AGAIN * 2.0 ** min(self._deaths[index] - 1, 10))
+        self._due[index] = now + pause
+        log.warning(
+            "worker %d was killed (%s) after %.0f s; another takes its place in %g s",
+            *(worker.pid, _name(killed_by), lasted, pause),
+        )
+
     def _start(self, index: int, now: float) -> None:
-        before, self.workers[index] = self.workers[index], None
-        if before is not None and before.stdin is not None:
-            before.stdin.close()
         worker = Worker(index, len(self.workers), os.getpid())
-        self._due[index] = now
+        self._started_at[index] = now
         try:
             # Nothing is written to its standard input: that it ends with this process is what it is for.
             started = self.workers[index] = subprocess.Popen(  # noqa: S603 - ourselves
@@ -94,6 +108,13 @@ class _Fleet:
                 worker.kill()
                 worker.wait()
                 self._ended(-signal.SIGKILL)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def supervise(processes: int, *, seconds: float | None, grace: float, root: Path) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from consumer.model import DeadLetter, Event, Rejection
+from consumer.model import DeadLetter, Event, Rejection, split_place
 from foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # whatever somebody types
-_OF_EVENT = ("partition", "offset", "enqueued_at", "partition_key", "properties", "unreadable")
+_OF_EVENT = ("offset", "enqueued_at", "partition_key", "properties", "unreadable")
 _OF_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
 
 
@@ -22,15 +22,15 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
     """The body is a text where it is one, else base64: whichever is shorter in JSON.
 
     `position` sorts as text by partition, then by sequence number, and is exact where a reader of JSON takes numbers
-    for floats.
+    for floats. `partition` is that of keys: `0@<created, ms>` of a hub that was created anew.
     """
     event = letter.event
     return {
         "hub": letter.hub,
         "consumer_group": letter.consumer_group,
-        "partition": event.partition,
+        "partition": event.place,
         "sequence_number": event.sequence_number,
-        "position": position(event.partition, event.sequence_number),
+        "position": position(event.place, event.sequence_number),
         "offset": event.offset,
         "enqueued_at": event.enqueued_at,
         "partition_key": clean(event.partition_key),
@@ -56,8 +56,11 @@ def _letter(document: Mapping[str, Any]) -> DeadLetter:
     body = (
         document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
     )
+    partition, incarnation = split_place(document["partition"])
     event = Event(
         **{name: document[name] for name in _OF_EVENT},
+        partition=partition,
+        incarnation=incarnation,
         sequence_number=int(document["position"].rpartition("!")[2]),
         body=body,
     )
@@ -70,8 +73,15 @@ def position(partition: str, sequence_number: int) -> str:
     return f"{partition}!{sequence_number:020d}"
 
 
+def is_of(place: str, partition: str | None) -> bool:
+    """Whether a partition, as keys have it, is the one asked for: of all hubs of the name, or of that named as well."""
+    return partition is None or partition.lower() in {place, split_place(place)[0]}
+
+
 def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:
-    """Partition and sequence number of a letter of this hub and group; None for an id no such letter can have."""
+    """Partition, as keys have it, and sequence number of a letter of this hub and group; None for an id no such letter
+    can have.
+    """
     head = f"{hub}~{consumer_group}~"
     partition, separator, number = letter_id.removeprefix(head).rpartition("~")
     if not letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):

@@ -9,7 +9,7 @@ import msgspec
 
 from consumer.errors import FencedError, PositionError
 from consumer.leasing.balance import is_presence
-from consumer.model import Checkpoint, Claim, Lease
+from consumer.model import Checkpoint, Claim, Lease, Replacement
 
 Clock = Callable[[], float]
 """Epoch seconds, UTC."""
@@ -23,14 +23,30 @@ class MemoryCheckpointStore:
         self._clock = clock
         self._epochs: dict[str, int] = {}
         self._checkpoints: dict[str, Checkpoint] = {}
+        self._plain: int | None = None
 
-    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:  # noqa: ARG002 - never waits
-        if partition in self.unreadable:
-            raise PositionError(
-                f"the checkpoint of partition {partition} cannot be read: {self.unreadable[partition]}"
-            )
+    async def claim(
+        self,
+        partition: str,
+        owner: str,
+        *,
+        deadline: float,  # noqa: ARG002 - never waits
+        replacement: Replacement | None = None,
+    ) -> Claim:
+        stored = self.unreadable.get(partition) or self._checkpoints.get(partition)
+        replaced = replacement is not None and replacement.found == stored
+        if isinstance(stored, str) and not replaced:
+            raise PositionError(f"the checkpoint of partition {partition} cannot be read: {stored}")
         epoch = self._next_epoch(partition)
-        return Claim(partition, owner, epoch, self._checkpoints.get(partition))
+        if replacement is not None and replaced:
+            self.unreadable.pop(partition, None)
+            self._store(replacement.by, owner=owner, epoch=epoch)
+        return Claim(partition, owner, epoch, self._checkpoints.get(partition), replaced)
+
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:  # noqa: ARG002 - never waits
+        if self._plain is None:
+            self._plain = hub
+        return self._plain
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:  # noqa: ARG002 - never waits
         if self._epochs.get(claim.partition) != claim.epoch:

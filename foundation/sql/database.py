@@ -19,7 +19,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, inspect
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import StaticPool
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateColumn, CreateTable
 
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.sql.threads import Threads
@@ -61,7 +61,7 @@ class SqlDatabase:
     """One database, shared by a sink and stores: each calls `use` first and `release` last; the last one closes it.
 
     `tables` are there before any transaction: where `create_tables` allows it (None: in SQLite only), missing ones are
-    created. `setting` names the URL's setting in errors. Raises
+    created, and columns that an older version did not have are added. `setting` names the URL's setting in errors. Raises
     SettingsError for a URL that cannot be read or whose driver is not installed.
     """
 
@@ -198,6 +198,23 @@ class SqlDatabase:
                 # Another consumer may have created it at the same moment.
                 if not inspect(self.engine).has_table(table.name):
                     raise
+            for statement in self._additions(table):
+                try:
+                    with self.engine.begin() as connection:
+                        connection.exec_driver_sql(statement)
+                except (exc.ProgrammingError, exc.OperationalError):
+                    if statement in self._additions(table):
+                        raise
+
+    def _additions(self, table: Table) -> list[str]:
+        """The statements that add what the table lacks: columns that may be NULL, of a newer version."""
+        has = {column["name"] for column in inspect(self.engine).get_columns(table.name)}
+        quoted = self.engine.dialect.identifier_preparer.format_table(table)
+        return [
+            f"ALTER TABLE {quoted} ADD {CreateColumn(column).compile(dialect=self.engine.dialect)}"
+            for column in table.c
+            if column.name not in has and column.nullable
+        ]
 
     def _require(self, tables: Sequence[Table]) -> None:
         found = inspect(self.engine)
@@ -213,8 +230,11 @@ class SqlDatabase:
                 column["name"] for column in found.get_columns(table.name)
             }
             if lacking:
+                added = ";\n".join(self._additions(table))
                 raise SettingsError(
-                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}; expected:\n{expected}"
+                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}"
+                    + (f"; an older version made it, so add:\n{added};\nto have" if added else "; expected")
+                    + f":\n{expected}"
                 )
 
 

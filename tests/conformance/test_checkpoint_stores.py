@@ -2,10 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import Checkpoint
+from consumer.model import Checkpoint, Origin, Replacement
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
@@ -213,6 +214,45 @@ class CheckpointStoreContract:
         assert position((await store.claim("0", "b", deadline=soon())).checkpoint) == position(at(3))
         with pytest.raises(FencedError):
             await store.save(claim, at(6), deadline=soon())
+
+    async def test_a_claim_stores_what_was_decided_with_it_unless_somebody_was_faster(self, place, store):
+        decided = msgspec.structs.replace(at(-1), origin=Origin(1_795_000_000_123, 4, "", 7))
+        first = await store.claim("0", "a", deadline=soon(), replacement=Replacement(None, decided))
+        late = await store.claim("0", "b", deadline=soon(), replacement=Replacement(None, at(50)))
+
+        assert (first.replaced, first.origin) == (True, decided.origin)
+        assert (late.replaced, late.origin) == (False, decided.origin)
+        found = (await store.load_all(deadline=soon()))["0"]
+        again = msgspec.structs.replace(at(9), origin=Origin(5, 1, "5"))
+        third = await store.claim("0", "c", deadline=soon(), replacement=Replacement(found, again))
+        assert (third.replaced, position(third.checkpoint), third.origin) == (
+            True,
+            position(at(9)),
+            again.origin,
+        )
+        await store.save(third, msgspec.structs.replace(at(12), origin=third.origin), deadline=soon())
+        stored = (await place.store(HUB, GROUP).load_all(deadline=soon()))["0"]
+        assert (position(stored), stored.origin) == (position(at(12)), again.origin)
+
+    async def test_a_claim_replaces_what_cannot_be_read_where_that_was_decided(self, place, store):
+        claim = await store.claim("0", "a", deadline=soon())
+        await store.save(claim, at(5), deadline=soon())
+        await place.spoil(HUB, GROUP, "0")
+        why = (await store.load_all(deadline=soon()))["0"]
+
+        again = await store.claim("0", "b", deadline=soon(), replacement=Replacement(why, at(3)))
+
+        assert (again.replaced, position(again.checkpoint)) == (True, position(at(3)))
+
+    async def test_of_all_hubs_of_a_name_the_first_one_asked_for_has_plain_keys(self, place, store):
+        answers = await asyncio.gather(
+            *(store.hub_with_plain_keys(hub, deadline=soon()) for hub in (7, 8, 9, 7))
+        )
+
+        assert len(set(answers)) == 1
+        assert await place.store(HUB, "another group").hub_with_plain_keys(10, deadline=soon()) in {
+            *answers
+        } or (isinstance(store, MemoryCheckpointStore))
 
 
 class MemoryPlace:

@@ -127,6 +127,15 @@ class DeadLetterStoreContract:
             ("1", 10),
         ]
 
+    async def test_a_letter_of_a_hub_created_anew_is_kept_beside_that_of_the_hub_before(self, store):
+        put = [letter(5), letter(5, incarnation="1795000000123"), letter(5, "10")]
+        await store.put(put, deadline=soon())
+
+        assert await self.listed(store, partition="0") == put[:2]
+        assert await store.get(put[1].id) == put[1]
+        assert await store.delete([put[1].id]) == 1
+        assert await self.listed(store) == [put[0], put[2]]
+
     async def test_a_list_is_narrowed_by_partition_and_reason(self, store):
         put = [letter(1), letter(2, reason="too_large"), letter(3, "1"), letter(4, "1", reason="too_large")]
         await store.put(put, deadline=soon())

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec import structs
 
 from consumer.config import read_config
 from consumer.errors import PositionError
@@ -47,7 +48,7 @@ def all_written(world):
 
 
 async def has_marks(stores, **wanted):
-    found = await stores.marks()
+    found = {name: mark for name, mark in (await stores.marks()).items() if mark >= 0}
     return found == {name.removeprefix("p"): mark for name, mark in wanted.items()}
 
 
@@ -123,6 +124,62 @@ async def test_a_hub_created_anew_while_it_is_read_ends_the_consumer_before_anyt
             await asyncio.wait_for(task, 60)
 
     assert not any(id_.startswith("new") for id_ in world.ids())
+
+
+@pytest.mark.parametrize("count", [30, 15])
+async def test_a_hub_created_anew_between_two_starts_is_refused_until_told_and_replaces_nothing(world, count):
+    settings = {"CONSUMER_ID": "position"}
+    world.ledger.send("0", [f"old{number}" for number in range(19)])
+    world.event_hubs.append(HUB, "0", ["poison"])
+    async with running(world, **settings) as task:
+        await until(lambda: world.cosmos.document_count("db", "flights") == 19)
+        await until(lambda: task.consumer.driver.statistics().backlog_count == 0)
+    world.event_hubs.recreate_hub(HUB)
+    for _ in range(2):  # the second time its numbers are beyond those of the old one
+        world.ledger.send("0", [f"new{number}" for number in range(count)])
+        async with running(world, **settings) as task:
+            with pytest.raises(PositionError, match="CONSUMER_ON_FOREIGN_CHECKPOINT"):
+                await asyncio.wait_for(task, 30)
+    world.event_hubs.append(HUB, "0", ["poison"])
+    assert world.cosmos.document_count("db", "flights") == 19
+
+    async with running(world, CONSUMER_ON_FOREIGN_CHECKPOINT="earliest", **settings):
+        await until(lambda: world.cosmos.document_count("db", "flights") == 19 + 2 * count)
+        await until(lambda: has_marks_of(world, 2 * count))
+    async with Stores(world.settings) as stores:
+        assert len(await stores.letters()) == 2
+    async with running(world, **settings):
+        world.ledger.send("0", ["last"])
+        await until(lambda: world.cosmos.document_count("db", "flights") == 20 + 2 * count)
+
+
+async def has_marks_of(world, mark):
+    async with Stores(world.settings) as stores:
+        return (await stores.marks()).get("0") == mark
+
+
+async def test_what_comes_between_a_start_at_the_latest_and_the_next_one_is_not_lost(world):
+    world.ledger.send("0", [f"before{number}" for number in range(20)])
+    async with running(world, CONSUMER_START="latest") as task:
+        await until(lambda: task.consumer.driver.is_open)
+        await until(lambda: len(task.consumer.driver.statistics().partitions) == 2)
+    world.ledger.send("0", [f"d{number}" for number in range(30)])
+    async with running(world, CONSUMER_START="latest"):
+        await until(lambda: world.cosmos.document_count("db", "flights") == 30)
+
+    assert world.ids() == {f"d{number}" for number in range(30)}
+
+
+async def test_a_position_set_while_a_partition_is_idle_is_gone_to_by_the_consumer_at_work(world):
+    world.ledger.send("0", [f"d{number}" for number in range(20)])
+    async with running(world) as task:
+        await until(all_written(world))
+        await until(lambda: task.consumer.driver.statistics().backlog_count == 0)
+        async with Stores(world.settings) as stores:
+            await until(lambda: has_marks_of(world, 19))
+            stored = (await stores.store.load_all(deadline=soon()))["0"]
+            await stores.store.put(structs.replace(stored, sequence_number=9, offset=""), deadline=soon())
+        await until(lambda: task.consumer.driver.statistics().totals.written == 30)
 
 
 async def test_without_its_store_at_the_start_it_waits_and_never_begins_at_the_latest(world, azurite):

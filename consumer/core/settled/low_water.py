@@ -6,7 +6,9 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 
-from consumer.model import NOTHING_SETTLED, Checkpoint
+from msgspec import structs
+
+from consumer.model import NOTHING_SETTLED, Checkpoint, Origin
 
 _Entry = tuple[int, str]  # sequence number, offset
 
@@ -25,6 +27,7 @@ class WorkList:
         """Set when the claim is over: what still comes of it is not tried again."""
         self.mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
         """Sequence number and offset; (-1, "") while nothing is settled."""
+        self._origin = checkpoint.origin if checkpoint else Origin()
         self.received = self.mark[0]
         """The highest sequence number received or settled before this claim."""
         self._ahead = deque(checkpoint.beyond if checkpoint else ())  # settled before, not yet seen again
@@ -81,7 +84,8 @@ class WorkList:
 
     def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
         """The position as it is now; tell `saved` when it is stored."""
-        made = Checkpoint(self.partition, *self.mark, tuple(self._runs()), saved_at, owner, epoch)
+        position = Checkpoint(self.partition, *self.mark, tuple(self._runs()), saved_at, owner, epoch)
+        made = structs.replace(position, origin=self._origin)
         self._offered = (made, self._changes)
         return made
 

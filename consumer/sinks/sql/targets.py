@@ -4,7 +4,10 @@ A column's source is
 - a path into the JSON body: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots; what is not
   there is NULL;
 - the event itself: `@body` (the JSON text), `@topic` (namespace/hub), `@partition`, `@sequence_number`, `@offset`,
-  `@enqueued_at`, `@partition_key`.
+  `@enqueued_at`, `@partition_key`, `@incarnation`.
+
+In a hub that was created anew `@incarnation` is when it was created, as text; in the first hub of a name it is ''. Where
+no column has it, a text column of `@partition` gets both (`0@1764165000123`), so that no row of the hub before is replaced.
 """
 
 from __future__ import annotations
@@ -42,6 +45,10 @@ class Target(Protocol):
 
     def open(self, database: SqlDatabase, scope: Stream) -> None:
         """Raises SettingsError for what can never work, SQLAlchemyError for what may later."""
+        ...
+
+    def check(self, incarnation: str) -> None:
+        """Raises SettingsError where events of a hub with that incarnation would replace those of the hub before it."""
         ...
 
     def prepare(self, event: Event) -> bytes | Rejection:
@@ -83,6 +90,13 @@ class TableTarget:
         self._topic = scope.topic
         table = self._reflect(database)
         self._coercers = {name: coercer(table.c[name].type) for name in self._sources}
+        named = "incarnation" in self._sources.values()  # in a column of its own
+        self._with_incarnation = {
+            name
+            for name, source in self._sources.items()
+            if source == "incarnation"
+            or (source == "partition" and not named and isinstance(table.c[name].type, sa.String))
+        }
         self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
         self._statement = _Upsert(table, self._sources, self._key, database.dialect)
 
@@ -103,6 +117,15 @@ class TableTarget:
         except OverflowError as error:
             return Rejection("number", f"a whole number is too large: {error}")
 
+    def check(self, incarnation: str) -> None:
+        by_position = [name for name in self._key if self._sources[name] in {"sequence_number", "offset"}]
+        if incarnation and by_position and not self._with_incarnation.intersection(self._key):
+            raise SettingsError(
+                f"the key of table '{self._name}' ({', '.join(self._key)}) has positions of events and no incarnation of the"
+                " hub, which was created anew: its events would replace rows of the hub before it. Add a text column to"
+                " the key, with the source @incarnation in CONSUMER_SQL_COLUMNS and '' in the rows that are there"
+            )
+
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         self._statement.execute(connection, [self._row(record) for record in records])
 
@@ -110,16 +133,18 @@ class TableTarget:
         values = dict(zip(self._paths, _decode(record.payload), strict=True)) if self._paths else {}
         for name, source in self._sources.items():
             if isinstance(source, str):
-                values[name] = self._of_event(source, record.event, as_json=self._is_json[name])
+                values[name] = self._of_event(name, source, record.event)
         return {
             name: value if isinstance(value, JsonText) else self._coercers[name](value)
             for name, value in values.items()
         }
 
-    def _of_event(self, source: str, event: Event, *, as_json: bool) -> Any:
+    def _of_event(self, name: str, source: str, event: Event) -> Any:
         if source == "body":
             text = event.body.removeprefix(_BOM).decode()
-            return JsonText(text) if as_json else text
+            return JsonText(text) if self._is_json[name] else text
+        if source == "partition" and name in self._with_incarnation:
+            return event.place
         return self._topic if source == "topic" else getattr(event, source)
 
     def _reflect(self, database: SqlDatabase) -> sa.Table:
@@ -175,6 +200,9 @@ class HandlerTarget:
     def open(self, database: SqlDatabase, scope: Stream) -> None:  # noqa: ARG002 - the tables are the handler's
         if not sa_event.contains(database.engine, "commit", _refuse_commit):
             sa_event.listen(database.engine, "commit", _refuse_commit)
+
+    def check(self, incarnation: str) -> None:
+        """The handler gets each event with its `incarnation`, and has its own keys."""
 
     def prepare(self, event: Event) -> bytes | Rejection:
         return b"" if event.unreadable is None else Rejection("unreadable", event.unreadable)
@@ -251,7 +279,10 @@ class _Upsert:
                 connection.execute(self._insert, [row])
 
 
-_EVENT_SOURCES = ("body", "topic", "partition", "sequence_number", "offset", "enqueued_at", "partition_key")
+_EVENT_SOURCES = (
+    *("body", "topic", "partition", "sequence_number", "offset", "enqueued_at", "partition_key"),
+    "incarnation",
+)
 
 
 def _source(column: str, text: str) -> Path | str:

@@ -70,6 +70,8 @@ class SqlTransactionalSink:
         return Record(event, key, payload=prepared)
 
     def attach(self, claim: Claim) -> None:
+        """Raises SettingsError for a target that would mix up the events of two hubs of one name."""
+        self.target.check(claim.origin.incarnation)
         self._positions[claim.partition] = _Position(claim)
 
     def detach(self, partition: str) -> None:
@@ -128,7 +130,7 @@ class SqlTransactionalSink:
 
     def _replay_once(self, record: Record) -> None:
         event = record.event
-        key = {**self.scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
+        key = {**self.scope.keys, "PartitionID": event.place, "SequenceNumber": event.sequence_number}
         with self.database.engine.begin() as connection:
             if dead_letters.remove_one(connection, key):
                 self.target.write(connection, [record])
@@ -237,7 +239,8 @@ class _Position:
 
     def after(self, last: Event) -> model.Checkpoint:
         beyond = tuple(run for run in self._beyond if run[1] > last.sequence_number)
-        return model.Checkpoint(last.partition, last.sequence_number, last.offset, beyond)
+        where = last.partition, last.sequence_number, last.offset
+        return model.Checkpoint(*where, beyond, origin=self.claim.origin)
 
     def settle(self, sequence_number: int) -> None:
         self.stored = sequence_number

@@ -14,13 +14,14 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import Checkpoint, Claim, Stream
+from consumer.model import Checkpoint, Claim, Replacement, Stream
 from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
 from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.05  # seconds before reading again what somebody else has just written
 _KIND = "checkpoint"
+_PLAIN_KEYS = "plain-keys"  # no namespace is called so: theirs have dots
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -42,9 +43,14 @@ class BlobCheckpointStore(BlobStore):
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
     _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
 
-    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
+    async def claim(
+        self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
+    ) -> Claim:
         doing = f"claiming the checkpoint of partition {partition}"
-        return await answered(doing, deadline, self._claim(partition, owner))
+        return await answered(doing, deadline, self._claim(partition, owner, replacement))
+
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
+        return await answered("asking which hub has plain keys", deadline, self._hub_with_plain_keys(hub))
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
         written = msgspec.structs.replace(checkpoint, saved_at=self.clock())
@@ -59,11 +65,16 @@ class BlobCheckpointStore(BlobStore):
         doing = f"setting the checkpoint of partition {checkpoint.partition}"
         await answered(doing, deadline, self._claim(written.partition, written.owner, written))
 
-    async def _claim(self, partition: str, owner: str, written: Checkpoint | None = None) -> Claim:
+    async def _claim(self, partition: str, owner: str, wanted: Replacement | Checkpoint | None) -> Claim:
         """The next epoch, with the position as stored, or as it shall be from now on."""
         while True:
             seen = await self._read(partition)
-            position = written or (seen.stored.position if seen else None)
+            stored = seen.stored.position if seen else None
+            position = stored
+            if isinstance(wanted, Replacement) and _is_still(wanted.found, stored):
+                position = msgspec.structs.replace(wanted.by, saved_at=self.clock())
+            elif isinstance(wanted, Checkpoint):
+                position = wanted
             if isinstance(position, str):
                 raise PositionError(
                     f"the checkpoint of partition {partition}, blob {self._place(partition)}, cannot be read: "
@@ -71,8 +82,24 @@ class BlobCheckpointStore(BlobStore):
                 )
             fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, owner)
             if await self._write(partition, seen, fence, position):
-                return Claim(partition, owner, fence.epoch, position)
+                return Claim(partition, owner, fence.epoch, position, replaced=position is not stored)
             await asyncio.sleep(_PAUSE)
+
+    async def _hub_with_plain_keys(self, hub: int) -> int:
+        """Kept beside the namespaces' folders, since documents and dead letters of two namespaces may meet."""
+        blob = self._container.get_blob_client(f"{_PLAIN_KEYS}/{self._stream.hub}".lower())
+        while True:
+            try:
+                await blob.upload_blob(str(hub).encode(), overwrite=False)
+            except HttpResponseError as error:
+                if container_is_missing(error):
+                    await ensure_container(self._container)
+                elif error.status_code in CONFLICT:
+                    return int(await (await blob.download_blob()).readall())
+                else:
+                    raise
+            else:
+                return hub
 
     async def _save(self, claim: Claim, written: Checkpoint) -> None:
         """The first attempt is made with what this store wrote last: its ETag tells whether that still holds."""
@@ -164,6 +191,11 @@ class BlobCheckpointStore(BlobStore):
 
     def _place(self, partition: str) -> str:
         return f"'{self._container.container_name}/{self._name(partition)}'"
+
+
+def _is_still(found: Checkpoint | str | None, stored: Checkpoint | str | None) -> bool:
+    """Whether nobody has written since `found` was listed. The list says more of what cannot be read."""
+    return found == stored or (isinstance(found, str) and isinstance(stored, str))
 
 
 def _is_ahead(stored: Checkpoint | str | None, checkpoint: Checkpoint) -> bool:

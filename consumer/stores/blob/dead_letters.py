@@ -1,7 +1,7 @@
 """Dead letters in Blob Storage: one JSON file each, of any size.
 
 `{namespace}/{hub}/{group}/dead-letter/{partition}/{sequence number, 20 digits}.json`, so that names sort as the
-letters do; the reason is in the metadata too.
+letters do; the reason is in the metadata too. Of a hub that was created anew the partition is `0@<created, ms>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from azure.storage.blob import ContentSettings
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
-from consumer.stores.letter_document import clean, event_of, from_document, to_document
+from consumer.stores.letter_document import clean, event_of, from_document, is_of, to_document
 from foundation.azure.blobs import BlobStore, answered, ensure_container
 from foundation.gathering import gather, next_page
 
@@ -42,12 +42,18 @@ class BlobDeadLetterStore(BlobStore):
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
     ) -> AsyncIterator[DeadLetter]:
-        folder = self._stream.folder(_KIND) + (f"{partition}/".lower() if partition is not None else "")
+        root = self._stream.folder(_KIND)
+        folder = root + (partition or "").lower()
         pages = self._container.list_blobs(
             name_starts_with=folder, include=["metadata"], results_per_page=_AT_ONCE
         ).by_page()
         while page := await answered("listing the dead letters", None, next_page(pages)):
-            names = [blob.name for blob in page if reason in {None, _reason(blob.metadata)}]
+            names = [
+                blob.name
+                for blob in page
+                if reason in {None, _reason(blob.metadata)}
+                and is_of(blob.name.removeprefix(root).partition("/")[0], partition)
+            ]
             for letter in await answered(
                 "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
             ):
@@ -68,7 +74,7 @@ class BlobDeadLetterStore(BlobStore):
 
     async def _put(self, letter: DeadLetter) -> None:
         await self._container.get_blob_client(
-            self._name(letter.event.partition, letter.event.sequence_number)
+            self._name(letter.event.place, letter.event.sequence_number)
         ).upload_blob(
             msgspec.json.format(msgspec.json.encode(to_document(letter)), indent=2),
             overwrite=True,

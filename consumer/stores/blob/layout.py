@@ -9,6 +9,7 @@
 | epoch, owner   | us         | the claim that may write                                             |
 | beyond         | us         | what is settled beyond the mark (consumer/core/settled/completion_map.py)         |
 | savedat        | us         | epoch seconds; missing while the partition is claimed but never saved |
+| origin         | us         | JSON: which hub of that name, and where its first claim began (model.Origin)  |
 | stream, format | us         | whose position this is; the version of these rules                   |
 
 The content repeats epoch and owner as JSON. The SDKs replace all metadata and leave the content alone, so that
@@ -24,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.core.settled.completion_map import decode, encode
-from consumer.model import NOTHING_SETTLED, Checkpoint, Stream
+from consumer.model import NOTHING_SETTLED, Checkpoint, Origin, Stream
 
 FORMAT = "1"
 BEYOND_LIMIT = 4096  # characters: with any offset that occurs, well below the 8 KB of all metadata
@@ -63,6 +64,7 @@ def to_metadata(
     }
     if checkpoint is not None:
         written["savedat"] = repr(checkpoint.saved_at)
+        written["origin"] = header_text(msgspec.json.encode(checkpoint.origin).decode())
         written["sequencenumber"] = str(checkpoint.sequence_number)
         if checkpoint.sequence_number > NOTHING_SETTLED:
             written["offset"] = header_text(checkpoint.offset)
@@ -135,7 +137,15 @@ def _position(
         saved_at=_seconds(found["savedat"]) if "savedat" in found else modified_at,
         owner=fence.owner,
         epoch=fence.epoch,
+        origin=_origin(plain_text(found.get("origin", "{}"))),
     )
+
+
+def _origin(text: str) -> Origin:
+    try:
+        return msgspec.json.decode(text, type=Origin)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise ValueError(f"origin in its metadata is {text[:100]!r}, expected JSON of ours") from None
 
 
 def _whole(text: str, name: str) -> int:

@@ -73,13 +73,15 @@ class CosmosDeadLetterStore(CosmosPlace):
         hub, group = self._scope
         wanted = {"hub": hub, "consumer_group": group, "partition": partition, "reason": reason}
         given = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"c.{name} = @{name}" for name in given)
-        options: dict[str, Any] = {} if partition is None else {"partition_key": partition}
+        conditions = {name: f"c.{name} = @{name}" for name in given}
+        if partition is not None:  # of all hubs of the name: `0`, and `0@...`
+            given["others"] = f"{partition}@"
+            conditions["partition"] = "(c.partition = @partition OR STARTSWITH(c.partition, @others))"
+        where = " AND ".join(conditions.values())
         pages = self._open.query_items(
             f"SELECT * FROM c WHERE {where} ORDER BY c.position",  # noqa: S608 - the names are the four above
             parameters=[{"name": f"@{name}", "value": value} for name, value in given.items()],
             max_item_count=_AT_ONCE,
-            **options,
         ).by_page()
         while page := await self._answered("listing the dead letters of", None, next_page(pages)):
             for document in page:

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.leasing.balance import is_presence
-from consumer.model import Checkpoint, Claim, Lease
+from consumer.model import Checkpoint, Claim, Lease, Replacement
 from consumer.stores.sql import positions
 from consumer.stores.sql.tables import LEASES, SqlStore, of_scope, utc_now
 
@@ -23,9 +23,18 @@ FIRST_CLAIM_CONFLICTS = 3
 class SqlCheckpointStore(SqlStore):
     """A CheckpointStore in `EventHubCheckpoint`: what the transactional sink moves within its transactions."""
 
-    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
+    async def claim(
+        self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
+    ) -> Claim:
         return await self._database.transact(
-            lambda connection: positions.claim(connection, self._scope, partition, owner),
+            lambda connection: positions.claim(connection, self._scope, partition, owner, replacement),
+            deadline=deadline,
+            again_on_conflict=FIRST_CLAIM_CONFLICTS,
+        )
+
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
+        return await self._database.transact(
+            lambda connection: positions.hub_with_plain_keys(connection, self._scope, hub),
             deadline=deadline,
             again_on_conflict=FIRST_CLAIM_CONFLICTS,
         )

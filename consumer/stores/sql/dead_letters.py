@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, select
 
-from consumer.model import DeadLetter, Event, Rejection, Stream
+from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.letter_document import clean, event_of, plain_properties
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
 
@@ -44,7 +44,7 @@ class SqlDeadLetterStore(SqlStore):
         while page := await self._page(after, partition, reason):
             for letter in page:
                 yield letter
-            after = page[-1].event.partition, page[-1].event.sequence_number
+            after = page[-1].event.place, page[-1].event.sequence_number
 
     async def get(self, letter_id: str) -> DeadLetter | None:
         key = key_of(self._scope, letter_id)
@@ -76,7 +76,8 @@ class SqlDeadLetterStore(SqlStore):
             .limit(_PAGE)
         )
         if partition is not None:
-            query = query.where(_row.PartitionID == partition)
+            # of all hubs of the name
+            query = query.where(or_(_row.PartitionID == partition, _row.PartitionID.like(f"{partition}@%")))
         if reason is not None:
             query = query.where(_row.Reason == reason)
 
@@ -110,9 +111,10 @@ def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
 
 
 def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
+    partition, incarnation = split_place(row.PartitionID)
     event = Event(
-        *(row.PartitionID, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
-        *(row.PartitionKey, msgspec.json.decode(row.Properties), row.Unreadable),
+        *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
+        *(row.PartitionKey, msgspec.json.decode(row.Properties), row.Unreadable, incarnation),
     )
     why = Rejection(row.Reason, row.Error)
     return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
@@ -122,7 +124,7 @@ def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:
     event = letter.event
     return {
         **scope.keys,
-        "PartitionID": event.partition,
+        "PartitionID": event.place,
         "SequenceNumber": event.sequence_number,
         "Offset": event.offset,
         "EnqueuedAt": event.enqueued_at,

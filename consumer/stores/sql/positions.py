@@ -9,16 +9,19 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Stream
+from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Origin, Replacement, Stream
 from consumer.stores.sql.tables import CHECKPOINTS, of_scope, utc_now
 
 Runs = tuple[tuple[int, int], ...]
 
 _runs = msgspec.json.Decoder(Runs)
+_origin = msgspec.json.Decoder(Origin)
 _row = CHECKPOINTS.c
 
 
-def claim(connection: Connection, scope: Stream, partition: str, owner: str) -> Claim:
+def claim(
+    connection: Connection, scope: Stream, partition: str, owner: str, replacement: Replacement | None = None
+) -> Claim:
     """Raises PositionError; IntegrityError when somebody else claimed for the first time at the same moment."""
     taken = connection.execute(
         update(CHECKPOINTS)
@@ -30,7 +33,29 @@ def claim(connection: Connection, scope: Stream, partition: str, owner: str) -> 
     row = _read(connection, scope, partition)
     if row is None:
         raise AssertionError("the row was written in this transaction")
-    return Claim(partition, owner, row.OwnerEpoch, _checkpoint(row))
+    claimed = Claim(partition, owner, row.OwnerEpoch)
+    replaced = replacement is not None and _position(replacement.found) == _position(_found(row))
+    if replacement is not None and replaced:  # the row is locked since it was updated
+        where = of_scope(CHECKPOINTS, scope, partition)
+        connection.execute(update(CHECKPOINTS).where(*where).values(**_decided(replacement.by)))
+        row = _read(connection, scope, partition) or row
+    return msgspec.structs.replace(claimed, checkpoint=_checkpoint(row), replaced=replaced)
+
+
+def _position(found: Checkpoint | str | None) -> Checkpoint | str | None:
+    """Without whose it is: a claim changes that, and not the position."""
+    return msgspec.structs.replace(found, owner="", epoch=0) if isinstance(found, Checkpoint) else found
+
+
+def hub_with_plain_keys(connection: Connection, scope: Stream, hub: int) -> int:
+    """Raises IntegrityError when somebody else asks for the first time at the same moment."""
+    keys = {"Topic": scope.hub.lower(), "ConsumerGroup": "", "PartitionID": ""}
+    query = select(_row.SequenceNumber).where(*(_row[name] == value for name, value in keys.items()))
+    stored = connection.execute(query).scalar_one_or_none()
+    if stored is not None:
+        return int(stored)
+    connection.execute(insert(CHECKPOINTS).values(**{**_blank(scope, "", ""), **keys, "SequenceNumber": hub}))
+    return hub
 
 
 def save(connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint) -> None:
@@ -58,7 +83,7 @@ def _move(
 
 
 def put(connection: Connection, scope: Stream, checkpoint: Checkpoint) -> None:
-    values = {**_values(checkpoint), "Owner": checkpoint.owner}
+    values = {**_decided(checkpoint), "Owner": checkpoint.owner}
     changed = connection.execute(
         update(CHECKPOINTS)
         .where(*of_scope(CHECKPOINTS, scope, checkpoint.partition))
@@ -93,14 +118,17 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
 def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:
     found: dict[str, Checkpoint | str] = {}
     for row in connection.execute(select(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope))):
-        try:
-            checkpoint = _checkpoint(row)
-        except PositionError as error:
-            found[row.PartitionID] = str(error)
-        else:
-            if checkpoint is not None:
-                found[row.PartitionID] = checkpoint
+        checkpoint = _found(row)
+        if checkpoint is not None:
+            found[row.PartitionID] = checkpoint
     return found
+
+
+def _found(row: Row[Any] | None) -> Checkpoint | str | None:
+    try:
+        return None if row is None else _checkpoint(row)
+    except PositionError as error:
+        return str(error)
 
 
 def _read(connection: Connection, scope: Stream, partition: str) -> Row[Any] | None:
@@ -115,11 +143,13 @@ def _checkpoint(row: Row[Any]) -> Checkpoint | None:
     try:
         beyond = _runs.decode(row.Beyond)
         number = msgspec.convert(row.SequenceNumber, int)
+        origin = _origin.decode(row.Origin or "{}")
     except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
         raise PositionError(
             f"the checkpoint of partition {row.PartitionID} in {CHECKPOINTS.name} cannot be read: {error}"
         ) from error
-    return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, row.Owner, row.OwnerEpoch)
+    whose = row.Owner, row.OwnerEpoch
+    return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, *whose, origin)
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -129,6 +159,11 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
         "Beyond": msgspec.json.encode(checkpoint.beyond).decode(),
         "SavedAt": utc_now(),
     }
+
+
+def _decided(checkpoint: Checkpoint) -> dict[str, Any]:
+    """With its origin, which no later save changes."""
+    return {**_values(checkpoint), "Origin": msgspec.json.encode(checkpoint.origin).decode()}
 
 
 def _blank(scope: Stream, partition: str, owner: str) -> dict[str, Any]:

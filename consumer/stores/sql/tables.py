@@ -88,7 +88,10 @@ CHECKPOINTS = sa.Table(
     _number("OwnerEpoch"),
     sa.Column("Owner", sa.String(256), nullable=False),
     sa.Column("SavedAt", UtcSeconds),  # NULL: claimed, never saved
+    sa.Column("Origin", sa.UnicodeText),  # JSON of model.Origin; NULL: an older version saved it
 )
+"""Also which hub of a name has plain keys, in any namespace: a row of the hub's bare name, of no group and partition,
+whose SequenceNumber is when that hub was created."""
 
 DEAD_LETTERS = sa.Table(
     "EventHubDeadLetter",

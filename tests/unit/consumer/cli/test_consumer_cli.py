@@ -33,6 +33,8 @@ T0 = 1_795_000_000.0
 class FakeReceiver:
     """A hub of two partitions; event n was enqueued n seconds after T0."""
 
+    created_at = T0 - 1000.0
+
     def __init__(self):
         self.last = {"0": 99, "1": 9}
         self.down = False

@@ -50,6 +50,30 @@ def test_a_killed_worker_s_successor_has_its_part_of_the_rate_and_its_pipe_is_cl
     assert [each.stdin.closed for each in started] == [False, True, False, False]
 
 
+def test_a_worker_that_dies_again_and_again_is_replaced_ever_more_seldom_with_a_line_each(started, caplog):
+    fleet = _Fleet(["consume"], 1)
+    starts, now = [], 0.0
+    while now < 100.0:
+        before = len(started)
+        fleet.look(now)
+        if len(started) > before:
+            starts.append(now)
+            started[-1].status = -9
+        now += 0.5
+    pauses = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    assert [round(pause) for pause in pauses] == [2, 2, 4, 8, 16, 30, 30]
+    assert sum("was killed (SIGKILL)" in record.getMessage() for record in caplog.records) == len(starts)
+
+    started[-1].status = None
+    fleet.look(150.0)
+    fleet.look(250.0)
+    started[-1].status = -64  # a real-time signal has no name everywhere
+    fleet.look(300.0)
+    count = len(started)
+    fleet.look(301.0)
+    assert len(started) == count + 1
+
+
 def test_a_worker_that_cannot_be_started_is_tried_again_and_ends_no_other(started, monkeypatch):
     fleet = _Fleet(["consume"], 2)
     fleet.look(0.0)
