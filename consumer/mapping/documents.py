@@ -160,7 +160,7 @@ class DocumentMapper:
             values.append(value)
         if self._meta:
             document[META] = {
-                "partition": event.partition,
+                "partition": event.place,
                 "sequence_number": event.sequence_number,
                 "enqueued_at": event.enqueued_at,
             }

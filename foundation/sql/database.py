@@ -207,13 +207,17 @@ class SqlDatabase:
                         raise
 
     def _additions(self, table: Table) -> list[str]:
-        """The statements that add what the table lacks: columns that may be NULL, of a newer version."""
+        """The statements that add what the table lacks where these are columns that may be NULL: an older version made it.
+        None for a table that lacks more: it is somebody else's.
+        """
         has = {column["name"] for column in inspect(self.engine).get_columns(table.name)}
+        lacking = [column for column in table.c if column.name not in has]
+        if not all(column.nullable for column in lacking):
+            return []
         quoted = self.engine.dialect.identifier_preparer.format_table(table)
         return [
             f"ALTER TABLE {quoted} ADD {CreateColumn(column).compile(dialect=self.engine.dialect)}"
-            for column in table.c
-            if column.name not in has and column.nullable
+            for column in lacking
         ]
 
     def _require(self, tables: Sequence[Table]) -> None:

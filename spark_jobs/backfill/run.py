@@ -33,6 +33,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
+from spark_jobs.sources.incarnations import Newer, read_newer_hubs
 
 LEDGER_WITHIN = 30.0
 
@@ -86,7 +87,9 @@ def backfill(
     if missing is not None and missing.isEmpty():
         return None
     container = asyncio.run(container_id(config, environment))
-    planned, absent = _plan(captured if positions is None else positions, selection, config.hub, missing)
+    newer = read_newer_hubs(config, environment)
+    places = captured if positions is None else positions
+    planned, absent = _plan(places, selection, config.hub, missing, newer)
     ledgers = {
         row["partition"]: _ledger(container, config, settings, f"{row['events']}/{row['digest']}")
         for row in planned
@@ -101,7 +104,7 @@ def backfill(
         replaying = Replaying(
             for_executors(environment, config), settings.mode, settings.unit, ledgers, coordinator.address
         )
-        chosen = _choose(captured, selection, config.hub, missing)
+        chosen = _choose(captured, selection, config.hub, missing, newer)
         counts = _replay(chosen, plans, replaying, coordinator)
         history = tuple(coordinator.board.history)
     target = f"{config.cosmos_database}/{config.cosmos_container}"
@@ -125,11 +128,11 @@ def _check_session(spark: SparkSession) -> None:
 
 
 def _plan(
-    positions: DataFrame, selection: Selection, hub: str, missing: DataFrame | None
+    positions: DataFrame, selection: Selection, hub: str, missing: DataFrame | None, newer: Newer
 ) -> tuple[list[Row], int]:
     """Rows of PLAN, and how many of the missing events there are not. Raises InputError when nothing is selected."""
     with watch(positions.sparkSession, "looking through the captured events"):
-        places = _choose(positions, selection, hub, missing)
+        places = _choose(positions, selection, hub, missing, newer)
         planned = collected(plan(places).sort("partition"))
         absent = 0
         if missing is not None:
@@ -140,8 +143,10 @@ def _plan(
     return planned, absent
 
 
-def _choose(captured: DataFrame, selection: Selection, hub: str, missing: DataFrame | None) -> DataFrame:
-    chosen = of_hub(captured, hub, selection)
+def _choose(
+    captured: DataFrame, selection: Selection, hub: str, missing: DataFrame | None, newer: Newer
+) -> DataFrame:
+    chosen = of_hub(captured, hub, selection, newer)
     return chosen if missing is None else only_missing(chosen, missing)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
-from consumer.model import Event
+from consumer.model import Event, split_place
 from spark_jobs.backfill.budget.board import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.schemas import row_schema
@@ -47,7 +47,7 @@ async def _chunks(
     with ThreadPoolExecutor(1) as reader:
         while batch is not None:
             events = events_of(batch)
-            others = {event.partition for event in events} - {partition}
+            others = {event.place for event in events} - {partition}
             if others:  # their numbers would pass for settled ones of this partition
                 raise RuntimeError(f"events of the partitions {partition} and {others} came to one task")
             yield events
@@ -60,7 +60,7 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
     rows = (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
     return [
         Event(
-            row["partition"],
+            split_place(row["partition"])[0],
             row["sequence_number"],
             row["offset"] or "",
             row["enqueued_us"] / 1_000_000,
@@ -68,6 +68,7 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
             row["partition_key"],
             dict(row["properties"]) if row["properties"] else _NO_PROPERTIES,
             "the capture file has no body for it" if row["body"] is None else None,
+            split_place(row["partition"])[1],
         )
         for row in rows
     ]

@@ -12,6 +12,7 @@ from pyspark.sql.types import DecimalType
 
 from spark_jobs.platform.rows import between
 from spark_jobs.schemas import row_schema
+from spark_jobs.sources.incarnations import Newer, with_places
 
 POSITION = ("hub", "partition", "sequence_number")
 
@@ -50,13 +51,17 @@ class Selection(Struct, frozen=True):
 EVERYTHING = Selection()
 
 
-def of_hub(events: DataFrame, hub: str, selection: Selection = EVERYTHING) -> DataFrame:
-    """EVENTS of a hub (its name in any case, as the service has it), those selected by time and partition."""
+def of_hub(
+    events: DataFrame, hub: str, selection: Selection = EVERYTHING, newer: Newer | None = None
+) -> DataFrame:
+    """EVENTS of a hub (its name in any case, as the service has it), those selected by time and partition. Of `newer` hubs of
+    that name the partitions are those of keys.
+    """
     own = events.where(F.lower("hub") == hub.lower())
     found = between(own, "enqueued_at", selection.since, selection.until)
     if selection.partitions:
         found = found.where(F.col("partition").isin(list(selection.partitions)))
-    return found.select(*events.columns)
+    return with_places(found, newer or {}).select(*events.columns)
 
 
 def only_missing(events: DataFrame, missing: DataFrame) -> DataFrame:

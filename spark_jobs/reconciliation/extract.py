@@ -35,6 +35,7 @@ from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
+from spark_jobs.sources.incarnations import newer_hubs, place_in
 
 _PATIENCE = 60.0  # seconds for all checkpoints
 _SHOWN = 5  # hubs in an error message
@@ -98,12 +99,14 @@ def extract(
     """Reads all sides; what each has of use is kept with the `results`. `read` gives the hub's events, or what tasks make of
     them; those from `since` on and before `until` are looked at.
     """
-    marks = read_checkpoints(config, settings) if checkpoints else None
+    stored = read_checkpoints(config, settings) if checkpoints else None
+    newer = newer_hubs(stored or {})
+    marks = None if stored is None else {place_in(name, newer): mark for name, mark in stored.items()}
     needed = for_executors(settings, config)
     source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
-        keys = EventKeys(config, paths, since, until, packing())
+        keys = EventKeys(config, paths, since, until, packing(), newer)
         chunks = read(Then(keys, row_schema(CHUNKS)))
         events = _kept(results, distinct_events(chunks), "extract-events")
         ends = collected(partition_ends(events).orderBy("partition"))

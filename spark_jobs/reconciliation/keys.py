@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from consumer.mapping.transforms import load_transform
 from consumer.model import Event
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
+from spark_jobs.sources.incarnations import Newer, placed
 
 META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
 """The fields to read of documents whose writer keeps positions."""
@@ -63,9 +64,12 @@ class EventKeys:
     since: datetime | None
     until: datetime | None
     packing: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    newer: Newer = field(default_factory=dict)
+    """Partitions of a hub that was created anew, and since when."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own = (found for batch in batches if (found := batch.filter(self._asked(batch))).num_rows)
+        asked = (found for batch in batches if (found := batch.filter(self._asked(batch))).num_rows)
+        own = (placed(batch, self.newer) for batch in asked)
         if identity_of(self.config) is Identity.POSITION:
             return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)
         return self.packing(_keyed(own, self.config, self.paths))

@@ -70,6 +70,8 @@ class DeadLetterReader(DataSourceReader):
             await store.open()
             chunk: list[DeadLetter] = []
             async for letter in store.list(partition=partition):
+                if partition not in {None, letter.event.place}:
+                    continue  # of a hub created anew, or before
                 chunk.append(letter)
                 if len(chunk) == _AT_ONCE:
                     yield chunk
@@ -94,7 +96,7 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
     return {
         "hub": letter.hub,
         "consumer_group": letter.consumer_group,
-        "partition": event.partition,
+        "partition": event.place,
         "sequence_number": event.sequence_number,
         "offset": event.offset,
         "enqueued_at": datetime.fromtimestamp(event.enqueued_at, UTC),

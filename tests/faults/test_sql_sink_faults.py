@@ -799,7 +799,9 @@ async def test_the_articles_own_tables_are_refused_by_the_columns_they_lack(url)
             )
         )
 
-    with pytest.raises(SettingsError, match="lacks Beyond, ConsumerGroup, Owner, OwnerEpoch, SavedAt"):
+    with pytest.raises(
+        SettingsError, match="lacks Beyond, ConsumerGroup, Origin, Owner, OwnerEpoch, SavedAt"
+    ):
         await sink.open()
     await sink.aclose()
 

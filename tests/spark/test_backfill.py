@@ -7,10 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from consumer.config import read_config
+from consumer.model import Checkpoint, Origin
+from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
@@ -86,6 +90,38 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     again = backfill(frame, Selection(), FAST, world.settings)
     assert (again.total.skipped, again.total.written) == (len(readable), 0)
     assert world.operations() <= before + 2  # each partition tries once whether bulk requests work
+
+
+def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_the_hub_before(
+    spark, world, tmp_path
+):
+    old = [*flights(1, 20, 20), row(20, "0", b"not json")]
+    latest_at = max(each[4] for each in old).timestamp()
+    later = [(*each[:4], each[4] + timedelta(days=1), *each[5:]) for each in old]
+    captured(tmp_path / "capture", old)
+    captured(tmp_path / "capture", later)
+    frame = read_capture(spark, str(tmp_path / "capture"))
+    by_position = {**world.settings, "CONSUMER_ID": "position"}
+    created = int((latest_at + 3600.0) * 1000)
+    asyncio.run(claimed_anew(by_position, Origin(created, 1, str(created))))
+
+    done = backfill(frame, Selection(), FAST, by_position)
+
+    places = {"0", f"0@{created}"}
+    assert set(done.partitions) == places
+    assert done.total.written == 40
+    assert set(world.documents()) == {f"flights~{place}~{n}" for place in places for n in range(20)}
+    assert {each.event.place for each in asyncio.run(letters(world.settings))} == places
+
+
+async def claimed_anew(settings, origin):
+    store = Parts(read_config(settings), settings).checkpoints()
+    try:
+        await store.put(
+            Checkpoint("0", -1, "", origin=origin), deadline=asyncio.get_running_loop().time() + 30
+        )
+    finally:
+        await store.aclose()
 
 
 def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_told(spark, world, tmp_path):

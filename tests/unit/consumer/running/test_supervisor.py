@@ -1,6 +1,7 @@
 """The parent of worker processes, on processes that are none."""
 
 import io
+import itertools
 import signal
 import subprocess
 
@@ -60,7 +61,7 @@ def test_a_worker_that_dies_again_and_again_is_replaced_ever_more_seldom_with_a_
             starts.append(now)
             started[-1].status = -9
         now += 0.5
-    pauses = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(starts)]
     assert [round(pause) for pause in pauses] == [2, 2, 4, 8, 16, 30, 30]
     assert sum("was killed (SIGKILL)" in record.getMessage() for record in caplog.records) == len(starts)
 

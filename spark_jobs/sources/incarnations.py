@@ -1,0 +1,76 @@
+"""Which events are of a hub that was created anew: their keys carry when (consumer.model.Origin), so their partitions do here.
+
+Events of two hubs of one name have the same numbers; capture files keep both. A checkpoint says since when its partition is
+of the present hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from consumer.config import ConsumerConfig
+from consumer.model import Checkpoint
+from consumer.running.assembly import Parts
+from spark_jobs.errors import job_errors
+
+_PATIENCE = 60.0  # seconds for all checkpoints
+
+Newer = Mapping[str, int]
+"""By partition: when the hub of its newer events was created, milliseconds since 1970."""
+
+
+def newer_hubs(found: Mapping[str, Checkpoint | str]) -> Newer:
+    """Of the partitions whose hub needs it in keys."""
+    return {
+        partition: each.origin.hub
+        for partition, each in found.items()
+        if isinstance(each, Checkpoint) and each.origin.incarnation
+    }
+
+
+def read_newer_hubs(config: ConsumerConfig, settings: Mapping[str, str]) -> Newer:
+    """By the consumer's checkpoints. Raises JobError for a store that does not answer."""
+
+    async def load() -> Mapping[str, Checkpoint | str]:
+        store = Parts(config, settings).checkpoints()
+        try:
+            return await store.load_all(deadline=asyncio.get_running_loop().time() + _PATIENCE)
+        finally:
+            await store.aclose()
+
+    with job_errors():
+        return newer_hubs(asyncio.run(load()))
+
+
+def place_in(partition: str, newer: Newer) -> str:
+    """A partition of the present hub, as keys have it."""
+    return f"{partition}@{newer[partition]}" if partition in newer else partition
+
+
+def with_places(events: DataFrame, newer: Newer) -> DataFrame:
+    """EVENTS with their partitions as keys have them."""
+    place = F.col("partition")
+    for partition, created in sorted(newer.items()):
+        is_newer = (F.col("partition") == partition) & (F.unix_millis("enqueued_at") >= created)
+        place = F.when(is_newer, F.lit(place_in(partition, newer))).otherwise(place)
+    return events.withColumn("partition", place) if newer else events
+
+
+def placed(batch: pa.RecordBatch, newer: Newer) -> pa.RecordBatch:
+    """As `with_places`, for a batch."""
+    if not newer:
+        return batch
+    at, place = batch["enqueued_at"], batch["partition"].cast(pa.string())
+    for partition, created in sorted(newer.items()):
+        since = pa.scalar(datetime.fromtimestamp(created / 1000, UTC), at.type)
+        is_newer = pc.and_(pc.equal(place, partition), pc.greater_equal(at, since))
+        place = pc.if_else(is_newer, place_in(partition, newer), place)
+    columns = {name: place if name == "partition" else batch[name] for name in batch.schema.names}
+    return pa.record_batch(columns)
