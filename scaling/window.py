@@ -273,6 +273,16 @@ def assuming(summary: Summary, value: float) -> Summary:
     return structs.replace(summary, average=min(max(average, summary.minimum), summary.maximum))
 
 
+def with_missing(summary: Summary, high: int) -> Summary:
+    """The same, so many of the missing samples being as high as the highest there is, the others as low as the lowest."""
+    if not summary.missing or not summary.count:
+        return summary
+    low = summary.missing - high
+    total = summary.average * summary.count + summary.maximum * high + summary.minimum * low
+    average = total / (summary.count + summary.missing)
+    return structs.replace(summary, average=min(max(average, summary.minimum), summary.maximum))
+
+
 # -- missing samples: before the first one, and between each two
 
 

@@ -191,6 +191,18 @@ class Policy:
         """The rules, those nested in composites in place of these: see `flattened`."""
         return tuple(flattened(self.rules))
 
+    def may_read(self, metric: str) -> bool:
+        """False for a metric that no rule reads, as far as all of them tell."""
+        return self._read is None or metric in self._read
+
+    @cached_property
+    def _read(self) -> frozenset[str] | None:
+        """The metrics that rules read; None where a rule of the user's own does not tell."""
+        with suppress(Exception):
+            if all(hasattr(rule, "metrics") for rule in self.flat_rules):
+                return frozenset(name for rule in self.flat_rules for name in rule.metrics())
+        return None
+
     @cached_property
     def learns(self) -> bool:
         """True where a rule remembers what it learned."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import ceil
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from itertools import chain, product
+from math import ceil, prod
 
 from msgspec import structs
 
@@ -87,29 +87,50 @@ def _whole(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Fl
 
 
 def verdicts_of(policy: Policy, view: MetricsView) -> list[Verdict]:
-    """What the rules say. Where they want less while samples are missing, within tolerance, they are asked again
-    with each of these as high as the highest of its window, and as low as the lowest, for of some metrics less asks
-    for more capacity: nothing is scaled in on an optimistic guess, and nothing is scaled out on a guess at all.
+    """What the rules say. Where they want less while samples are missing, within tolerance, they are asked again with these
+    as high as the highest of their windows, and as low as the lowest, in every combination, for of some metrics less asks
+    for more capacity, and of two the one may be high while the other is low: nothing is scaled in on an optimistic guess,
+    and nothing is scaled out on a guess at all.
     """
     current = view.current
     verdicts = [safe_evaluate(rule, view) for rule in policy.flat_rules]
     if all(v.desired is None or v.desired >= current for v in verdicts):  # as nearly always
         return verdicts
     wanted = combine(verdicts, current).desired
-    if wanted is None or wanted >= current or not (missing := view.missing()):
+    if wanted is None or wanted >= current:
         return verdicts
-    for extreme in EXTREMES:
-        worst = view.assuming(extreme)
+    missing = {name: count for name, count in view.missing().items() if policy.may_read(name)}
+    if not missing:
+        return verdicts
+    guesses = _guesses(missing)
+    if guesses is None:
+        return [_held(policy, view, combine(verdicts, current), missing, None)]
+    for high in guesses:
+        worst = view.assuming(high)
         careful = [safe_evaluate(rule, worst) for rule in policy.flat_rules]
         said = combine(careful, current)
         if said.desired is None or said.desired >= current:
-            return [_held(policy, view, said, missing, extreme)]
+            return [_held(policy, view, said, missing, high)]
         if said.desired > wanted:
             verdicts, wanted = careful, said.desired
     return verdicts
 
 
-EXTREMES: tuple[Literal["highest"], Literal["lowest"]] = ("highest", "lowest")
+GUESSES = 512
+"""Most combinations tried of what missing samples may have been: some milliseconds of an expression."""
+
+
+def _guesses(missing: Mapping[str, int]) -> Iterator[dict[str, int]] | None:
+    """How many of the missing samples of each metric were high: all, none, then every combination; where these are too many,
+    all or none of each metric, which is enough for rules that go one way with each; None where these are too many, too.
+    """
+    levels = {name: range(count + 1) for name, count in missing.items()}
+    if prod(map(len, levels.values())) > GUESSES:
+        levels = {name: range(0, count + 1, count) for name, count in missing.items()}
+    if prod(map(len, levels.values())) > GUESSES:
+        return None
+    mixed = (dict(zip(levels, highs, strict=True)) for highs in product(*levels.values()))
+    return chain([dict(missing), dict.fromkeys(missing, 0)], mixed)
 
 
 def _held(
@@ -117,13 +138,31 @@ def _held(
     view: MetricsView,
     said: Verdict,
     missing: Mapping[str, int],
-    extreme: Literal["highest", "lowest"],
+    high: Mapping[str, int] | None,
 ) -> Verdict:
     """To stay, for what is missing might forbid to scale in."""
     flips = tuple(_whole(name, view.metric(name), policy.windows[name], Reason.SCALE_IN) for name in missing)
     lacking = ", ".join(f"{name} lacks {count_text(count, 'sample')}" for name, count in missing.items())
-    word = "high" if extreme == "highest" else "low"
-    note = f"{lacking}; were they as {word} as the {extreme} of the window, nothing would be scaled in"
     return structs.replace(
-        said, desired=view.current, reason=Reason.INCOMPLETE_WINDOW, flips=flips, note=note
+        said,
+        desired=view.current,
+        reason=Reason.INCOMPLETE_WINDOW,
+        flips=flips,
+        note=f"{lacking}; {_were(missing, high)}",
     )
+
+
+def _were(missing: Mapping[str, int], high: Mapping[str, int] | None) -> str:
+    """The guess with which nothing would be scaled in, in words."""
+    if high is None:
+        return "what these were has too many combinations to be tried, so nothing is scaled in"
+    if high == missing:
+        what = "they as high as the highest of the window"
+    elif not any(high.values()):
+        what = "they as low as the lowest of the window"
+    else:
+        each = (f"{high[name]} of {name}" for name in missing if high[name])
+        what = (
+            f"{' and '.join(each)} as high as the highest of the window, and the others as low as the lowest"
+        )
+    return f"were {what}, nothing would be scaled in"

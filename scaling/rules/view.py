@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, structs
 
 from scaling.model import EffectRecord, Evidence, Reason, Verdict
-from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, or_default, summarize
+from scaling.window import EMPTY, Summary, Window, WindowSpec, or_default, summarize, with_missing
 
 
 @dataclass(slots=True, eq=False)
@@ -70,11 +70,16 @@ class MetricsView:
         found = self.metrics().items()
         return {n: s.missing for n, s in found if s.missing and not s.gap and s.problem is None}
 
-    def assuming(self, extreme: Literal["highest", "lowest"]) -> MetricsView:
-        """The same view with each missing sample as high as the highest of its window, or as low as the lowest."""
-        return self._with(
-            lambda summary: assuming(summary, summary.maximum if extreme == "highest" else summary.minimum)
-        )
+    def assuming(self, high: Mapping[str, int]) -> MetricsView:
+        """The same view with so many of the missing samples of each metric as high as the highest of its window, and the others
+        as low as the lowest.
+        """
+        view = copy(self)
+        view._summaries = {  # noqa: SLF001 - a copy of this one
+            name: with_missing(summary, high[name]) if name in high else summary
+            for name, summary in self.metrics().items()
+        }
+        return view
 
     def as_far_as_known(self) -> MetricsView:
         """The same view with the samples that are there taken for all: what they point to. A metric without any

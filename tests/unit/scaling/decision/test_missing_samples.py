@@ -1,10 +1,10 @@
 """Uneven schedules and missing samples: when a window is whole, and when it is whole enough to scale in."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from foundation.settings_reader import ConfigError
@@ -296,3 +296,99 @@ def test_the_missing_are_counted_one_by_one(kept):
 def test_a_tolerance_that_makes_no_sense_is_refused(setting):
     with pytest.raises(ConfigError, match="missing_"):
         configured(text=setting)
+
+
+# -- several metrics
+
+BALANCE = {"desired": "ceil((incoming.average - outgoing.average) / 13)"}
+
+
+def by_expression(windows, current, options, **spec):
+    made = policy(
+        metrics=dict.fromkeys(windows, metric(**HOUR, missing_allowed=3, missing_in_a_row=3, **spec)),
+        rules=(RuleSpec(type="composite", name="each", options=options),),
+    )
+    return decide(made, windows, at(current), now=NOW)
+
+
+def test_one_metric_may_have_been_high_where_the_other_was_low():
+    """2 with both high or both low, 3 with incoming high and outgoing low."""
+    incoming = lacking(7, value=60.2, peak=90.0)
+    times = lacking(9).times
+    outgoing = Window(times, [10.0 if index % 2 else 60.0 for index in range(len(times))])
+
+    held = by_expression({"incoming": incoming, "outgoing": outgoing}, 3, BALANCE)
+
+    assert (held.desired, held.reason) == (3, Reason.INCOMPLETE_WINDOW)
+    assert held.note == (
+        "incoming lacks 1 sample, outgoing lacks 1 sample; were 1 of incoming as high as the highest of the window, "
+        "and the others as low as the lowest, nothing would be scaled in"
+    )
+
+
+def test_more_combinations_than_can_be_tried_scale_nothing_in():
+    names = [f"m{index}" for index in range(10)]
+    windows = {name: lacking(7, value=1.0) for name in names}
+    options = {"desired": f"({' + '.join(f'{name}.average' for name in names)}) / 10"}
+
+    found = by_expression(windows, 3, options)
+
+    assert (found.desired, found.reason) == (3, Reason.INCOMPLETE_WINDOW)
+    assert "too many combinations" in found.note
+
+
+def test_a_metric_that_no_rule_reads_is_not_guessed():
+    names = [f"m{index}" for index in range(12)]
+    windows = {name: lacking(7, value=10.0) for name in names}
+
+    assert by_expression(windows, 3, {"desired": "ceil(m0.average / 10)"}).desired == 1
+
+
+NAMES = ("a", "b", "c")
+operands = st.sampled_from([f"{name}.average" for name in NAMES] + ["1", "7", "30"])
+
+
+def combined(inner):
+    binary = st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda parts: f"({' '.join(parts)})")
+    called = st.tuples(st.sampled_from(["min", "max"]), inner, inner).map("{0[0]}({0[1]}, {0[2]})".format)
+    chosen = st.tuples(inner, inner, inner).map("({0[0]} if {0[1]} > {0[2]} else 2)".format)
+    return st.one_of(binary, called, chosen, inner.map("abs({})".format))
+
+
+expressions = st.recursive(operands, combined, max_leaves=6)
+
+
+TEN = full(0.0, count=10).times
+SEEN = [0.0, 60.0] * 5
+
+
+@example("(a.average - b.average)", (SEEN, SEEN, SEEN), (1, 1, 0))
+@given(
+    expressions,
+    st.tuples(*[st.lists(st.sampled_from([0.0, 5.0, 60.0]), min_size=10, max_size=10)] * 3),
+    st.tuples(*[st.integers(0, 3)] * 3),
+)
+def test_no_guess_of_what_is_missing_would_have_asked_for_more_than_is_left(text, values, lost):
+    """By brute force: each missing sample as high as the highest of its window, or as low as the lowest."""
+    made = policy(
+        metrics=dict.fromkeys(NAMES, metric(span=600.0, missing_allowed=3, missing_in_a_row=3)),
+        rules=(RuleSpec(type="composite", name="each", options={"desired": f"ceil({text} / 5)"}),),
+        maximum=1_000,
+    )
+    windows, truths = {}, {}
+    for name, own, count in zip(NAMES, values, lost, strict=True):
+        seen = own[:2] + own[2 + count :]
+        windows[name] = Window(TEN[:2] + TEN[2 + count :], seen)
+        truths[name] = [
+            Window(TEN, own[:2] + [max(seen)] * high + [min(seen)] * (count - high) + own[2 + count :])
+            for high in range(count + 1)
+        ]
+    needed = [
+        decide(made, dict(zip(NAMES, world, strict=True)), at(0), now=NOW).proposed or 0
+        for world in product(*(truths[name] for name in NAMES))
+    ]
+
+    for current in {max(needed) + 1, max(*needed, 1), min(needed) + 1}:
+        if current <= 1_000:
+            decided = decide(made, windows, at(current), now=NOW)
+            assert decided.desired >= min(max(needed), current)
