@@ -11,6 +11,7 @@ import pytest
 from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.log_entry import LogKind
 from scaling.model import Controls, Pause
+from scaling.service.messages import encode
 from tests.runner_support import MINUTE, NOW, World, metric, policy
 
 PORT_CALLS = ("load", "append", "save", "apply", "current")
@@ -235,3 +236,37 @@ async def test_the_check_and_an_evaluation_at_once_lose_nothing() -> None:
             m for o in outcomes if not isinstance(o, BaseException) for m in o.messages[1:]
         }
         await settled(world, outcomes, [3])
+
+
+async def test_a_surge_that_is_evaluated_while_a_scale_in_is_delivered_ends_with_more() -> None:
+    """Whichever is first, the action is withdrawn before it began, or carried out and then corrected."""
+    seen = set()
+    for schedule in islice(schedules(5), 0, None, 9):
+        world = World(policy(metrics={"backlog": metric(span=60.0, min_samples=1)}), capacity=6)
+        world.backlog = 20.0
+        await world.tick()
+        await world.decide()
+        pending = (await world.state()).pending
+        assert pending.to_capacity == 5
+        world.backlog = 9000.0
+        world.clock.now += MINUTE
+        await world.tick()
+        report = world.metrics.pop()
+        sequence = Interleaver(schedule)
+
+        outcomes = await sequence.run(
+            instance(world, 0, sequence).evaluate(report),
+            instance(world, 1, sequence).apply(encode(pending)),
+        )
+
+        for outcome in outcomes:
+            assert not isinstance(outcome, BaseException), outcome
+            world.actions += outcome.messages
+        await world.drain()
+        seen.add(tuple(world.platform.ledger))
+        for _ in range(2):
+            await world.minute()
+        state = await world.state()
+        assert world.platform.capacity > 6
+        assert (state.pending, state.foreign, state.expected) == (None, None, world.platform.capacity)
+    assert {ledger[0] for ledger in seen if ledger} == {5, 7}

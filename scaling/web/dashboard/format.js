@@ -57,7 +57,7 @@ const LOOKS = {
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
   capacity_unknown: ["!", "bad"], rule_failed: ["!", "bad"], state_corrupt: ["!", "bad"],
   applied: ["✓", "hold"], accepted: ["▸", "out"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],
-  superseded: ["–", "hold"], refused: ["!", "bad"], failed: ["!", "bad"],
+  superseded: ["–", "hold"], withdrawn: ["–", "hold"], refused: ["!", "bad"], failed: ["!", "bad"],
   pause: ["‖", "warn"], resume: ["▸", "hold"], override: ["●", "guard"], "dry-run": ["○", "guard"], promote: ["●", "guard"],
 };
 
