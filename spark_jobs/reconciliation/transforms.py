@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 from typing import Any
 
 import msgspec
@@ -272,7 +273,8 @@ def _kept(identity: Identity) -> Column:
     if identity is not Identity.BODY:
         return F.coalesce(own, F.lit(False))  # noqa: FBT003 - a literal
     # Of all events with this id the last: the document must be its.
-    last = F.struct(*_ORDER) == F.col("last_of_id")
+    # Name by name: Spark 3.5 compares no structs whose fields have other names.
+    last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))
     return F.col("keeper_at").isNotNull() & _written_since() & last & (F.col("letters") == 0)
 
 

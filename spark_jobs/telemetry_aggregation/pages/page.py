@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
@@ -133,7 +133,14 @@ def _backlogs(report: Report, table: DataFrame, days: Days) -> None:
 
 def _of_series(table: DataFrame, top: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row]]:
     """The rows of each of these series, in the order of time."""
-    wanted = reduce(or_, (F.struct(*SERIES) == F.struct(*map(F.lit, each)) for each in top))
+    # Name by name: Spark 3.5 compares no structs whose fields have other names.
+    wanted = reduce(
+        or_,
+        (
+            reduce(and_, (F.col(name) == F.lit(text) for name, text in zip(SERIES, each, strict=True)))
+            for each in top
+        ),
+    )
     rows = collected(
         table.where(wanted).select("window_start", *SERIES, "p50", "p99", "max").orderBy("window_start")
     )

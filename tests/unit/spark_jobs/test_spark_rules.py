@@ -64,3 +64,15 @@ def test_there_are_modules_to_look_at():
 def test_only_one_module_collects_rows_since_others_would_get_local_times_for_utc(name):
     if name != "spark_jobs.platform.rows":
         assert collecting(MODULES[name]) == []
+
+
+@pytest.mark.parametrize("name", ON_SPARK)
+def test_no_struct_is_compared_since_spark_3_5_refuses_those_of_other_field_names(name):
+    compared = [
+        node.lineno
+        for node in ast.walk(MODULES[name])
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Call) and ast.unparse(side.func) == "F.struct"
+    ]
+    assert compared == []
