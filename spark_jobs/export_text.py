@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from spark_jobs.errors import InputError
 
@@ -34,6 +35,42 @@ def csv_rows(lines: Iterable[str], where: str) -> tuple[Sequence[str], Iterator[
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"{where} has the column {twice[0]} twice; accepted is one of each name")
     return names, _by_name(names, rows, where)
+
+
+def parquet_rows(
+    name: str, data: bytes | memoryview, wanted: Collection[str] | None = None
+) -> tuple[Sequence[str], Iterator[dict[str, Any]]]:
+    """The columns, and each row with those that are `wanted` (all). Raises InputError for what is no Parquet, and for a file
+    of which fewer rows can be read than it says.
+    """
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
+    from pyarrow import parquet  # noqa: PLC0415
+
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(data))
+        names = file.schema_arrow.names
+        batches = list(
+            file.iter_batches(columns=[each for each in names if wanted is None or each in wanted])
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+    read = sum(batch.num_rows for batch in batches)
+    if read != file.metadata.num_rows:
+        raise InputError(
+            f"{name} is damaged: it has {file.metadata.num_rows:,} rows, of which {read:,} can be read"
+        )
+    return names, _as_python(batches, name)
+
+
+def _as_python(batches: Sequence[Any], where: str) -> Iterator[dict[str, Any]]:
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except (
+            ValueError,
+            OverflowError,
+        ) as error:  # a time that Python has not; Arrow's errors are ValueErrors
+            raise InputError(f"{where} cannot be read: {error}") from error
 
 
 def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Iterator[dict[str, str]]:

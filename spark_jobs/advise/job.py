@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -68,7 +70,8 @@ def run(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     with cached(histories(extract(spark, settings))) as recorded:
         answers = advised(spark, recorded, settings.options, targets)
-    return load(spark, results, settings, answers)
+        make = partial(_page, spark, recorded, settings.options, targets, answers)
+        return load(spark, results, settings, answers, make)
 
 
 def advised(
@@ -79,16 +82,25 @@ def advised(
         names = targets_of(recorded)
     if not names:
         raise refused(["the history is empty: it names no target"])
-    few = len(names) <= page.DRAWN
-    found = _answers(spark, recorded, names, options, targets, drawn=few)
-    if few:
-        return found
+    return _answers(spark, recorded, names, options, targets, drawn=len(names) <= page.DRAWN)
+
+
+def _page(
+    spark: SparkSession,
+    recorded: DataFrame,
+    options: Options,
+    targets: Targets | None,
+    found: Sequence[Answer],
+) -> Report:
+    """Of many targets, those that are drawn are replayed once more, with lines over time."""
+    if len(found) <= page.DRAWN:
+        return page.report_of(found)
     most = [each.question.target.name for each in page.drawn(found)]
     again = {
         each.question.target.name: each
         for each in _answers(spark, recorded, most, options, targets, drawn=True)
     }
-    return [again.get(each.question.target.name, each) for each in found]
+    return page.report_of([again.get(each.question.target.name, each) for each in found])
 
 
 def _answers(
@@ -138,7 +150,13 @@ def _done(
     return [done_of(bytes(row.result)) for row in found]
 
 
-def load(spark: SparkSession, results: Results, settings: Settings, answers: Sequence[Answer]) -> str:
+def load(
+    spark: SparkSession,
+    results: Results,
+    settings: Settings,
+    answers: Sequence[Answer],
+    make: Callable[[], Report],
+) -> str:
     """Writes both tables and the report; returns the report's path."""
     rows = [row for found in answers for row in flat(found)]
     results.write("advice", spark.createDataFrame(rows, ADVICE))
@@ -153,7 +171,7 @@ def load(spark: SparkSession, results: Results, settings: Settings, answers: Seq
         closed=closed,
     )
     results.publish()
-    path = write_report(spark, page.report_of(answers), settings.output)
+    path = write_report(spark, make, settings.output)
     check(closed, path)
     return path
 

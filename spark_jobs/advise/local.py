@@ -35,7 +35,7 @@ from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_lo
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
-from spark_jobs.reports.report import tell_next
+from spark_jobs.reports.report import Report, write_page
 
 console = Console()
 errors = Console(stderr=True)
@@ -300,15 +300,15 @@ def command(
         told = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
         errors.print(f"[yellow]note:[/] {escape(told)}", soft_wrap=True)
     found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
-    from spark_jobs.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
     write_rows(flat(found), output / "advice.parquet")
-    report = report_of([found])
-    page = report.write(output)
     show(found)
-    console.print(f"page: {page}", markup=False, soft_wrap=True)
-    tell_next(report, console)
-    check(closed_by(limits, counts([found]), GATES), str(page))
+
+    def report() -> Report:
+        from spark_jobs.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of([found])
+
+    check(closed_by(limits, counts([found]), GATES), write_page(report, output, console))
 
 
 if __name__ == "__main__":

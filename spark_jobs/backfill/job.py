@@ -21,6 +21,7 @@ from spark_jobs.option_values import moment, seconds
 from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.results import Results
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import Wanted
@@ -168,12 +169,16 @@ def save(
     closed = exceeded(allow or {}, counts, events)
     results.tell(inputs={"capture": capture}, counts=counts, settings=settings, closed=closed)
     results.publish()
-    report = report_of(done)
-    check_all = ("tidemark", "spark", "reconciliation", "--capture", capture or "capture/")
-    report.next_step("whether any event is neither in the database nor a dead letter", *check_all)
-    path = write_report(spark, report, folder)
+    path = write_report(spark, partial(_page, done, capture or "capture/"), folder)
     check(closed, path)
     return path
+
+
+def _page(done: Backfilled, capture: str) -> Report:
+    report = report_of(done)
+    check_all = ("tidemark", "spark", "reconciliation", "--capture", capture)
+    report.next_step("whether any event is neither in the database nor a dead letter", *check_all)
+    return report
 
 
 def _mode(text: str) -> WriteMode:

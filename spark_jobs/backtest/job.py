@@ -305,7 +305,7 @@ def load(spark: SparkSession, results: Results, settings: Settings, found: Analy
         closed=closed,
     )
     results.publish()
-    path = write_report(spark, report_of(found), settings.output)
+    path = write_report(spark, partial(report_of, found), settings.output)
     gates.check(closed, path)
     return path
 

@@ -40,7 +40,7 @@ from spark_jobs.backtest.replay.score import Row, flat
 from spark_jobs.backtest.work import Prepared, Replayer
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
-from spark_jobs.reports.report import tell_next
+from spark_jobs.reports.report import Report, write_page
 
 console = Console()
 errors = Console(stderr=True)
@@ -147,16 +147,16 @@ def command(
     plan, targets = read_settings(grid, config, os.environ)
     readings = _read(arrivals, log, plan)
     found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
-    from spark_jobs.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
     write_rows(map(flat, rows), output / "scores.parquet")
     write_rows(map(msgspec.structs.asdict, advice(found)), output / "recommendations.parquet")
-    report = report_of(found)
-    page = report.write(output)
     show(found)
-    console.print(f"report: {page}", markup=False, soft_wrap=True)
-    tell_next(report, console)
-    check(closed_by(limits, counts(found), GATES), str(page))
+
+    def report() -> Report:
+        from spark_jobs.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of(found)
+
+    check(closed_by(limits, counts(found), GATES), write_page(report, output, console, "report"))
 
 
 def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:

@@ -20,7 +20,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
-from spark_jobs.export_text import csv_rows, is_hidden
+from spark_jobs.export_text import csv_rows, is_hidden, parquet_rows
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
@@ -184,19 +184,7 @@ def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[d
 
 
 def _parquet(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
-    from pyarrow import parquet  # noqa: PLC0415
-
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(data))
-        names = file.schema_arrow.names
-        wanted = [
-            column for column in (*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS) if column in names
-        ]
-        table = file.read(columns=wanted)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
-    return names, (row for batch in table.to_batches() for row in batch.to_pylist())
+    return parquet_rows(name, data, {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS})
 
 
 def seconds(time: str | float | datetime) -> float:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa  # type: ignore[import-untyped]
-from pyarrow import parquet
 
 from scaling.log_entry import LogEntry
 from spark_jobs.cost.charges import (
@@ -26,7 +24,7 @@ from spark_jobs.cost.charges import (
 )
 from spark_jobs.cost.spans import Seen
 from spark_jobs.errors import InputError
-from spark_jobs.export_text import csv_rows, is_hidden
+from spark_jobs.export_text import csv_rows, is_hidden, parquet_rows
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 
@@ -84,9 +82,9 @@ def read_export(
 ) -> list[Charge]:
     """The charges of one file for the resources that are `wanted`. Raises InputError naming file, row and column."""
     try:
-        columns, rows = (_parquet if name.lower().endswith(".parquet") else _csv)(name, data)
+        columns, rows = (parquet_rows if name.lower().endswith(".parquet") else _csv)(name, data)
         return list(charges_of(rows, columns_of(columns, amount, name), wanted, name))
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise InputError(f"{name} cannot be read: {error}") from error
 
 
@@ -95,11 +93,6 @@ def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterator[M
     if name.lower().endswith(".gz"):
         file = gzip.GzipFile(fileobj=file)
     return csv_rows(io.TextIOWrapper(file, encoding="utf-8", newline=""), name)
-
-
-def _parquet(_name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:
-    file = parquet.ParquetFile(pa.BufferReader(data))
-    return file.schema_arrow.names, (row for batch in file.iter_batches() for row in batch.to_pylist())
 
 
 def seen_of(entry: LogEntry) -> Seen:

@@ -36,6 +36,7 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected, first_of
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.files.spark_files import any_case, set_aside
@@ -180,8 +181,6 @@ def load(spark: SparkSession, results: Results, settings: Settings, frame: DataF
     with watch(spark, f"writing {settings.output}"):
         for name in tables.ALL:
             results.write(name, frame.select(F.explode(name).alias("row")).select("row.*"))
-        drawn = frame.where(F.col("target").isin(page.most(accounts))).select("target", "whole")
-        whole = {row["target"]: account_of(bytes(row["whole"])) for row in collected(drawn)}
     told = {**totals(accounts), "quarantined": set_aside(spark, settings.quarantine)}
     closed = gates.closed_by(settings.allow, told, GATES)
     results.tell(
@@ -191,13 +190,15 @@ def load(spark: SparkSession, results: Results, settings: Settings, frame: DataF
         closed=closed,
     )
     results.publish()
-    path = write_report(spark, page.report_of(_drawn(accounts, whole)), settings.output)
+    path = write_report(spark, partial(_page, frame, accounts), settings.output)
     gates.check(closed, path)
     return path
 
 
-def _drawn(accounts: Sequence[Account], whole: Mapping[str, Account]) -> list[Account]:
-    return [whole.get(each.billed.target, each) for each in accounts]
+def _page(frame: DataFrame, accounts: Sequence[Account]) -> Report:
+    drawn = frame.where(F.col("target").isin(page.most(accounts))).select("target", "whole")
+    whole = {row["target"]: account_of(bytes(row["whole"])) for row in collected(drawn)}
+    return page.report_of([whole.get(each.billed.target, each) for each in accounts])
 
 
 def command(

@@ -29,7 +29,7 @@ from spark_jobs.cost.targets import Options, billed_targets, pairs, prices_of, r
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.gates import check, closed_by, read_limits
-from spark_jobs.reports.report import tell_next
+from spark_jobs.reports.report import Report, write_page
 
 console = Console()
 
@@ -180,17 +180,17 @@ def command(
     seen = read_seen(log, begin, end)
     charges = read_exports(costs, resources_of(billed), options.amount)
     accounts = accounts_of(seen, charges, billed, options)
-    from spark_jobs.cost.page import report_of  # noqa: PLC0415 - as above
-
     for name, columns in tables.ALL.items():
         rows = (row for each in accounts for row in tables.rows_of(each)[name])
         write_rows(rows, output / f"{name}.parquet", arrow_columns(columns))
-    report = report_of(accounts)
-    page = report.write(output)
     show(accounts)
-    console.print(f"page: {page}", markup=False, soft_wrap=True)
-    tell_next(report, console)
-    check(closed_by(limits, totals(accounts), GATES), str(page))
+
+    def report() -> Report:
+        from spark_jobs.cost.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of(accounts)
+
+    check(closed_by(limits, totals(accounts), GATES), write_page(report, output, console))
 
 
 if __name__ == "__main__":

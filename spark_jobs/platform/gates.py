@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from foundation.settings_reader import share
-from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.errors import GateClosedError, InputError, JobError
 
 
 class Limit(Struct, frozen=True):
@@ -72,6 +72,15 @@ def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -
         elif limit.share is not None and count > limit.share * total:
             told.append(f"{name} {count:,.0f} of {total:,.0f}, allowed {limit}")
     return told
+
+
+def check_sum(what: str, read: int, counted: int) -> None:
+    """Each row that was read is in one of the counts. Raises JobError where that is not so."""
+    if read != counted:
+        raise JobError(
+            f"{what}: {read:,} rows were read, and the counts are of {counted:,}: nothing is published; a file was changed"
+            " meanwhile, or is damaged: run the job again, and where it ends so again, report it"
+        )
 
 
 def check(told: Collection[str], report: str) -> None:

@@ -117,7 +117,7 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         found = _findings(tables, sides, settings, config.hub, now)
         closed = _account(spark, results, found, settings, sides.ends)
         results.publish()
-        path = write_report(spark, _page(found, settings), settings.output)
+        path = write_report(spark, partial(_page, found, settings), settings.output)
     if not found.closed:  # which says more
         check(closed, path)
     return found, path

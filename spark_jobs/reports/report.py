@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +100,39 @@ class Report:
             yield '<h2 id="next">Next</h2>'
         for why, command in self.next_steps:
             yield f"<figure><figcaption>{escape(why)}</figcaption><pre><code>{escape(command)}</code></pre></figure>"
+
+
+def page_or_reason(
+    make: Callable[[], Report], write: Callable[[Report], str], folder: str, console: Console
+) -> str:
+    """Makes the page, writes it, and tells what to run next; returns where it is. The tables in `folder` are finished by then,
+    and no page ever costs a result: whatever fails here is told in one line, and the answer is the folder.
+    """
+    try:
+        report = make()
+        page = write(report)
+    # Of whatever kind: plots, fonts, file systems and queries have errors of their own.
+    except Exception as error:  # noqa: BLE001
+        story = " ".join(str(error).split())[:500]
+        console.print(
+            f"there is no page of this run ({type(error).__name__}: {story}); its tables in {folder} are complete",
+            markup=False,
+            soft_wrap=True,
+        )
+        return folder
+    tell_next(report, console)
+    return page
+
+
+def write_page(make: Callable[[], Report], folder: Path, console: Console, label: str = "page") -> str:
+    """As `page_or_reason`, into a folder of this machine; tells where the page is."""
+
+    def write(report: Report) -> str:
+        page = str(report.write(folder))
+        console.print(f"{label}: {page}", markup=False, soft_wrap=True)
+        return page
+
+    return page_or_reason(make, write, str(folder), console)
 
 
 def tell_next(report: Report, console: Console) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,18 +12,22 @@ from pyspark.sql import SparkSession
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.output import is_pythons, local_folder, qualified
 from spark_jobs.platform.progress import console
-from spark_jobs.reports.report import Report, tell_next
+from spark_jobs.reports.report import Report, page_or_reason
 from spark_jobs.sources.files.input_files import Folder
 
 
-def write_report(spark: SparkSession, report: Report, folder: str) -> str:
-    """Writes the page and its pictures into `folder`, as Spark understands it, over what is there; returns the page's. What to
+def write_report(spark: SparkSession, make: Callable[[], Report], folder: str) -> str:
+    """Makes the page, and writes it and its pictures into `folder`, as Spark understands it, over what is there; returns the page's. What to
     run next is told on the terminal.
 
     Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
-    to `Folder`, as it does reading; so is a place that Spark has no file system for. Where that cannot, the page is put below the working folder, and a line says so.
+    to `Folder`, as it does reading; so is a place that Spark has no file system for. Where that cannot, the page is put below
+    the working folder, and a line says so. Where there can be no page at all, a line says so, and the folder is returned.
     """
-    tell_next(report, console)
+    return page_or_reason(make, partial(_write, spark, folder), folder, console)
+
+
+def _write(spark: SparkSession, folder: str, report: Report) -> str:
     here = local_folder(spark, folder)
     if here is not None:
         return str(report.write(here))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -133,7 +134,7 @@ def _judged(
             results.write("findings", table.coalesce(1))
             closed = _account(spark, results, findings, settings)
             results.publish()
-            path = write_report(spark, _page(findings, settings), settings.output)
+            path = write_report(spark, partial(_page, findings, settings), settings.output)
     return findings, path, closed
 
 

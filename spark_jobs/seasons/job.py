@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -116,7 +117,7 @@ def load(spark: SparkSession, results: Results, settings: Settings, profiles: Se
         closed=closed,
     )
     results.publish()
-    path = write_report(spark, page.report_of(profiles), settings.output)
+    path = write_report(spark, partial(page.report_of, profiles), settings.output)
     gates.check(closed, path)
     return path
 

@@ -20,7 +20,7 @@ from spark_jobs.backtest.local import write_rows
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
-from spark_jobs.reports.report import tell_next
+from spark_jobs.reports.report import Report, write_page
 from spark_jobs.seasons import tables
 from spark_jobs.seasons.periods import schedule
 from spark_jobs.seasons.profile import Profile, profile, told
@@ -91,16 +91,16 @@ def command(
     )  # fmt: skip
     zone, wanted = zone_of(time_zone), share_of(share)
     found = _found(history, log, target, options, zone, wanted, (config, root))
-    from spark_jobs.seasons.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
     for name, columns in tables.ALL.items():
         write_rows(tables.rows_of(found)[name], output / f"{name}.parquet", arrow_columns(columns))
-    report = report_of([found])
-    page = report.write(output)
     show(found)
-    console.print(f"page: {page}", markup=False, soft_wrap=True)
-    tell_next(report, console)
-    check(closed_by(limits, totals([found]), GATES), str(page))
+
+    def report() -> Report:
+        from spark_jobs.seasons.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of([found])
+
+    check(closed_by(limits, totals([found]), GATES), write_page(report, output, console))
 
 
 def _found(

@@ -187,6 +187,16 @@ class Incremental:
         return f"{self._folder}/open/{number % 2}"
 
 
+def sources(name: str, marks: Mapping[str, Mark], checkpoint: str) -> dict[str, str]:
+    """By day, in order, the pieces of states that a table's rows are made of. `marks` are by input."""
+    days: dict[str, list[str]] = {}
+    for dataset, mark in sorted(marks.items()):
+        for day, pieces in mark.pieces.get(name, {}).items():
+            places = " ".join(f"{each.place}@{each.batch}" for each in pieces)
+            days.setdefault(day, []).append(f"{checkpoint} {mark.key} {dataset} {places}")
+    return {day: "; ".join(found) for day, found in sorted(days.items())}
+
+
 def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
     """How the dataset stands; the mark of a stream without a batch is Mark()."""
     return max(_marks(spark, f"{folder}/{dataset.name}"), key=lambda mark: mark.number, default=Mark())

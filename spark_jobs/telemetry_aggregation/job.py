@@ -28,6 +28,7 @@ from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.platform.session import prepared_session
+from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -256,19 +257,12 @@ def publish(spark: SparkSession, settings: Settings) -> str:
 
 def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Settings) -> dict[str, str]:
     """By day, what a table's rows are made of: the pieces of states, and the settings that go into them."""
-    days: dict[str, list[str]] = {}
-    for dataset, mark in sorted(marks.items()):
-        for day, pieces in mark.pieces.get(name, {}).items():
-            days.setdefault(day, []).append(
-                f"{settings.checkpoint} {mark.key} {dataset} "
-                + " ".join(f"{each.place}@{each.batch}" for each in pieces)
-            )
     priced = f" {sorted(settings.prices.items())} {sorted(settings.request_unit_targets)}"
-    merged = settings.merge_into.get(
-        name, ""
-    )  # a table that is named for the first time is merged into as a whole
+    # A table that is named for the first time is merged into as a whole.
+    merged = settings.merge_into.get(name, "")
     more = (priced if name == "scaling" else "") + (merged and f" {merged}")
-    return {day: "; ".join(found) + more for day, found in sorted(days.items())}
+    days = incremental.sources(name, marks, str(settings.checkpoint))
+    return {day: found + more for day, found in days.items()}
 
 
 def _report(
@@ -279,8 +273,6 @@ def _report(
     batches: Mapping[str, int] | None = None,
 ) -> str:
     """Makes the run's tables current and writes the page of them. `batches` are those that a stream has taken."""
-    from spark_jobs.telemetry_aggregation.pages import page  # noqa: PLC0415 - matplotlib takes a second
-
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
     closed = _tell(spark, results, quality, settings, batches or {})
     old = nothing_new(results.last, results.told) if batches is not None else ""
@@ -288,12 +280,20 @@ def _report(
         console.print(old, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
     with watch(spark, "writing the report"):
         tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
-        report = page.build(tables, sorted(quality, key=str), settings.currency, old)
-        page.next_step(report, settings.inputs.decisions, settings.output)
         results.publish()
-        path = write_report(spark, report, settings.output)
+        path = write_report(spark, partial(_page, tables, quality, settings, old), settings.output)
     check(closed, path)
     return path
+
+
+def _page(
+    tables: Mapping[str, DataFrame], quality: Sequence[Quality], settings: Settings, note: str
+) -> Report:
+    from spark_jobs.telemetry_aggregation.pages import page  # noqa: PLC0415 - matplotlib takes a second
+
+    report = page.build(tables, sorted(quality, key=str), settings.currency, note)
+    page.next_step(report, settings.inputs.decisions, settings.output)
+    return report
 
 
 def _tell(

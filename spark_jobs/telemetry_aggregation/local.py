@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import typer
 from typer import Option
@@ -22,12 +23,13 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment, seconds
-from spark_jobs.platform.gates import check, exceeded, read_limits
+from spark_jobs.platform.gates import check, check_sum, exceeded, read_limits
+from spark_jobs.reports.report import Report
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
-from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_within
+from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_before_all, count_within
 
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
@@ -134,10 +136,17 @@ def _row_groups(file: Path) -> list[RowGroup]:
     told = stretch.row_groups(str(file))
     if told is not None:
         return told
-    # Without statistics nobody knows before all is read.
-    ever = Span(*stretch.FOR_EVER)
     sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-    return [RowGroup(str(file), number, rows, ever) for number, rows in enumerate(sizes)]
+    ever = Span(*stretch.FOR_EVER)
+    return [_with_times(RowGroup(str(file), number, rows, ever)) for number, rows in enumerate(sizes)]
+
+
+def _with_times(group: RowGroup) -> RowGroup:
+    """Without statistics, as of Spark's INT96, the times are looked at: else all rows would wait in memory for each other."""
+    ends = pc.min_max(stretch.times_of(group)).as_py()
+    return (
+        group if ends["min"] is None else group._replace(times=Span.whole_minutes(ends["min"], ends["max"]))
+    )
 
 
 def _fits(schema: pa.Schema, name: str) -> bool:
@@ -204,8 +213,12 @@ def run(
     within, beyond = given._replace(end=min(given.end, limit)), given._replace(begin=max(given.begin, limit))
     with closing(_Tables(output)) as made:
         counts = aggregate(groups, within, partial(made.write, "gauges"), windows=windows, threads=threads)
-        ahead = count_within(groups, beyond)
-        counts = counts._replace(read=counts.read + ahead, ahead=ahead)
+        ahead, before = count_within(groups, beyond), count_before_all(groups) if since is None else 0
+        counts = counts._replace(
+            read=counts.read + ahead + before, ahead=ahead, invalid=counts.invalid + before
+        )
+        if since is None and until is None:
+            check_sum("--metrics", sum(group.rows for group in groups), counts.read)
         if counts.read == sum(counts[1:]):
             raise InputError("--metrics holds no valid record in the time asked for")
         quality = {"input": ["metrics"], **{name: [count] for name, count in counts._asdict().items()}}
@@ -248,19 +261,24 @@ def command(
         metrics, output, since=bounds[0], until=bounds[1], latest=latest, windows=wanted, threads=threads
     )
     typer.echo(", ".join(f"{name} {value:,}" for name, value in counts._asdict().items()))
-    written = output / "gauges.parquet"
+    written = str(output / "gauges.parquet")
     if page:
-        # Matplotlib takes a second.
-        from rich.console import Console  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415 - what is loaded before the samples are read costs a start
 
-        from spark_jobs.reports.report import tell_next  # noqa: PLC0415
-        from spark_jobs.telemetry_aggregation.pages.local_page import report_of  # noqa: PLC0415
+        from spark_jobs.reports.report import page_or_reason  # noqa: PLC0415
 
-        report = report_of(written, list(wanted), ("metrics", *counts), metrics)
-        written = report.write(output)
-        tell_next(report, Console(stderr=True))
+        make = partial(_page, output / "gauges.parquet", list(wanted), counts, metrics)
+        written = page_or_reason(
+            make, lambda report: str(report.write(output)), str(output), Console(stderr=True)
+        )
     typer.echo(written)
-    check(exceeded(limits, counts._asdict(), counts.read), str(written))
+    check(exceeded(limits, counts._asdict(), counts.read), written)
+
+
+def _page(gauges: Path, windows: Sequence[str], counts: Counts, metrics: Path) -> Report:
+    from spark_jobs.telemetry_aggregation.pages.local_page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+    return report_of(gauges, windows, ("metrics", *counts), metrics)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import cores_of
 from spark_jobs.platform.failures import input_errors
+from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.output import local_folder
 from spark_jobs.platform.rows import between, cached, collected, done_by_tasks
 from spark_jobs.platform.session import WORK_IN_PYTHON
@@ -62,6 +63,11 @@ class Made(NamedTuple):
     invalid: int
     ahead: int
 
+    @property
+    def counted(self) -> int:
+        """All samples that were read."""
+        return self.samples + self.copies + self.invalid + self.ahead
+
 
 def read_samples(
     spark: SparkSession,
@@ -97,9 +103,11 @@ def read_samples(
         sums = (F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))
         [row] = collected(states["gauges"].agg(*sums))
         made = Made([], [], 0, row.samples or 0, row.copies or 0, row.invalid or 0, ahead)
+        if since is None and until is None:
+            check_sum("--metrics", frame.count(), made.counted)
     if not made.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
-    counts = made.samples + made.copies + made.invalid + made.ahead, made.copies, 0, made.ahead, made.invalid
+    counts = made.counted, made.copies, 0, made.ahead, made.invalid
     return [] if folder is None else gauges_of_files(spark, made, folder), states, counts
 
 
@@ -128,15 +136,19 @@ def made_of_files(
         )
     if told is None:
         return None
-    return Made(
+    before = stretch.count_before_all(groups) if since is None else 0
+    made = Made(
         rows=[each.rows for each in told if each.rows],
         states=[each.states for each in told if each.states],
         waiting=sum(each.waiting for each in told),
         samples=sum(each.samples for each in told),
         copies=sum(each.copies for each in told),
-        invalid=sum(each.invalid for each in told),
+        invalid=sum(each.invalid for each in told) + before,
         ahead=stretch.count_within(groups, asked._replace(begin=max(asked.begin, last))),
     )
+    if since is None and until is None:
+        check_sum("--metrics", sum(group.rows for group in groups), made.counted)
+    return made
 
 
 def gauges_of_files(

@@ -68,5 +68,5 @@ def test_the_results_of_runs_are_in_a_container(spark, azurite, container, tmp_p
     assert sorted(row.id for row in result_table(spark, out, "days").collect()) == [*range(6)]
     assert len([each for each in blobs(azurite, ".parquet") if "/b/gauges/" in each]) <= 2
 
-    page = write_report(spark, Report("Test", "of a lake"), out)
+    page = write_report(spark, lambda: Report("Test", "of a lake"), out)
     assert [page.rpartition("/")[2]] == [each.rpartition("/")[2] for each in blobs(azurite, ".html")]

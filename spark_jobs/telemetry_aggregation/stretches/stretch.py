@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache, partial
 from itertools import accumulate, pairwise
@@ -69,6 +70,10 @@ def _no_parts() -> pa.DictionaryArray:
 
 
 FOR_EVER = (-(1 << 62), 1 << 62)
+"""Microseconds; what lies beyond, no calendar has, and arithmetic with 64 bits would go wrong."""
+
+NEVER = -(1 << 63), 1 << 63
+"""All that a column of times can hold."""
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 """As `map`, and in its order."""
@@ -84,6 +89,11 @@ class Span(NamedTuple):
     def of(cls, since: datetime | None, until: datetime | None) -> Span:
         """None does not bound."""
         return cls(_micros(since, FOR_EVER[0]), _micros(until, FOR_EVER[1]))
+
+    @classmethod
+    def whole_minutes(cls, first: int, last: int) -> Span:
+        """Those in which times from `first` to `last` lie."""
+        return cls(first - first % MINUTE, last - last % MINUTE + MINUTE)
 
 
 def _micros(moment: datetime | None, default: int) -> int:
@@ -132,8 +142,7 @@ def row_groups(file: str, *, exact: bool = False) -> list[RowGroup] | None:
         if statistics is None or not statistics.has_min_max:
             return None
         low, high = (raw * 1_000_000 // ticks for raw in (statistics.min_raw, statistics.max_raw))
-        times = Span(low - low % MINUTE, high - high % MINUTE + MINUTE)
-        found.append(RowGroup(file, number, group.num_rows, times))
+        found.append(RowGroup(file, number, group.num_rows, Span.whole_minutes(low, high)))
     return found
 
 
@@ -207,13 +216,48 @@ def _read_twice(groups: Sequence[RowGroup]) -> Callable[[int], int]:
 
 
 def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
-    """How many samples are of a time within the bounds; next to nothing is read where the groups tell that."""
+    """How many samples are of a time within the bounds, which reach as far as a column can hold where they are not bounded; next
+    to nothing is read where the groups tell that. Raises InputError.
+    """
+    begin = NEVER[0] if bounds.begin == FOR_EVER[0] else bounds.begin
+    end = NEVER[1] if bounds.end == FOR_EVER[1] else bounds.end
     count = 0
-    for group in whole(groups, bounds).groups:
-        table = pq.ParquetFile(group.file).read_row_group(group.number, columns=["at"])
-        at = _micros_of(table.column("at")).drop_null().to_numpy()
-        count += int(np.count_nonzero((at >= bounds.begin) & (at < bounds.end)))
+    for group in whole(groups, Span(begin, end)).groups:
+        at = times_of(group).drop_null().to_numpy()
+        count += int(np.count_nonzero((at >= begin) & (at < end)))
     return count
+
+
+def count_before_all(groups: Iterable[RowGroup]) -> int:
+    """How many samples are of a time before any that is aggregated. Raises InputError."""
+    return count_within(groups, Span(NEVER[0], FOR_EVER[0]))
+
+
+def times_of(group: RowGroup) -> pa.ChunkedArray:
+    """The times of all rows of a group, in microseconds. Raises InputError."""
+    with _reading(group) as file:
+        at = file.read_row_group(group.number, columns=["at"]).column("at")
+        _check_rows(group, len(at))
+        return _micros_of(at)
+
+
+@contextmanager
+def _reading(group: RowGroup, **options: Any) -> Iterator[pq.ParquetFile]:
+    try:
+        # INT96 has days beyond what nanoseconds in 64 bits hold.
+        with pq.ParquetFile(group.file, coerce_int96_timestamp_unit="us", **options) as file:
+            yield file
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise InputError(f"--metrics: the file '{group.file}' cannot be read: {error}") from error
+
+
+def _check_rows(group: RowGroup, read: int) -> None:
+    """Raises InputError where a damaged page gave fewer rows, or more, than the file says."""
+    if read != group.rows:
+        raise InputError(
+            f"--metrics: the file '{group.file}' is damaged: row group {group.number} has {group.rows:,} rows, of which"
+            f" {read:,} can be read; accepted are whole files: write or copy it again, or move it elsewhere"
+        )
 
 
 # -- what is made of them
@@ -267,16 +311,14 @@ def _ready(
 
 def _read(group: RowGroup, own: Span, series: Series) -> Read:
     """The group's samples within `own`; one without a time counts as its first. Raises InputError."""
-    found, invalid = [], 0
-    try:
-        file = pq.ParquetFile(group.file, read_dictionary=["target", "metric"])
+    found, invalid, rows = [], 0, 0
+    with _reading(group, read_dictionary=["target", "metric"]) as file:
         batches = file.iter_batches(ROWS_AT_ONCE, [group.number], columns=list(COLUMNS), use_threads=False)
         for batch in batches:
             samples, bad = Samples.of(_samples(pa.Table.from_batches([batch]), group, own), series)
             found.append(samples)
-            invalid += bad
-    except (pa.ArrowException, KeyError, OSError) as error:
-        raise InputError(f"--metrics: the file '{group.file}' cannot be read: {error}") from error
+            invalid, rows = invalid + bad, rows + batch.num_rows
+    _check_rows(group, rows)
     return found, invalid
 
 
@@ -287,7 +329,7 @@ def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     columns = [table.column("target"), part, table.column("metric"), at, value]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:
-        moments = at.fill_null(group.times.begin).to_numpy()
+        moments = at.fill_null(max(group.times.begin, NEVER[0])).to_numpy()
         samples = samples.filter(pa.array((moments >= own.begin) & (moments < own.end)))
     return samples
 

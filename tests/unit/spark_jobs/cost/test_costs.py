@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+from types import SimpleNamespace
 
 import msgspec
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
+from spark_jobs.cost import page
 from spark_jobs.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from spark_jobs.cost.charges import Charge, billed_id, newest_runs
 from spark_jobs.cost.files import export_files, read_export, read_exports
@@ -108,6 +110,17 @@ def test_byte_order_marks_before_the_first_row_lose_no_charge(text):
     found = read_export("a.csv", text.encode(), WANTED, None)
 
     assert (found[0].resource, found[0].amount, found[0].day) == (billed_id(PLAN), 4.8, DAY0)
+
+
+def test_a_parquet_file_of_which_rows_cannot_be_read_is_refused(monkeypatch):
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"ResourceId": [PLAN], "Cost": [4.8], "Date": ["2026-01-01"]}), file)
+    assert len(read_export("a.parquet", file.getvalue(), WANTED, None)) == 1
+    two = property(lambda _: SimpleNamespace(num_rows=2, num_row_groups=1))
+    monkeypatch.setattr(parquet.ParquetFile, "metadata", two)
+
+    with pytest.raises(InputError, match=r"a\.parquet is damaged: it has 2 rows, of which 1 can be read"):
+        read_export("a.parquet", file.getvalue(), WANTED, None)
 
 
 AMORTIZED = CLASSIC.replace("4.8", "4.1")
@@ -451,3 +464,13 @@ def test_the_command_tells_money_against_static_and_shadow_and_closes_its_gate(t
     assert (other["money"], other["price"]) == (None, None)
     assert len(parquet.read_table("cost-output/changes.parquet")) == 2
     assert "the shadow would save" in (tmp_path / "cost-output" / "cost.html").read_text()
+
+    def refused(*_):
+        raise OverflowError
+
+    monkeypatch.setattr(page, "report_of", refused)
+    found = CliRunner().invoke(
+        command_line(), ["cost", "--costs", "costs", "--log", "log.jsonl", "--allow", "unpriced=0"]
+    )
+    assert found.exit_code == 3, found.output
+    assert "report: cost-output" in found.output

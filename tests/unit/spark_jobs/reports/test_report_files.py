@@ -1,9 +1,13 @@
 """Where a report goes in sessions that have no Java to talk to."""
 
+import re
+from pathlib import Path
+
 import fsspec
 import pytest
 from pyspark.errors import PySparkAttributeError
 
+from spark_jobs.cli import HERE, JOBS, local_module
 from spark_jobs.platform.classic import copy_with_spark, is_classic, running_tasks
 from spark_jobs.reports import report_files
 from spark_jobs.reports.report import Report
@@ -40,12 +44,12 @@ def test_what_only_a_classic_session_has_is_missing_and_not_an_error(session, tm
 
 
 def test_the_page_is_written_by_python_where_spark_cannot(session):
-    assert write_report(session, report(), "memory://reports/out") == "memory://reports/out/a-page.html"
+    assert write_report(session, report, "memory://reports/out") == "memory://reports/out/a-page.html"
     assert b"what it says" in fsspec.filesystem("memory").cat_file("/reports/out/a-page.html")
 
 
 def test_a_page_that_cannot_be_put_there_is_kept_here_and_that_is_said(session, tmp_path, capsys):
-    kept = write_report(session, report(), "nofs://reports/out")
+    kept = write_report(session, report, "nofs://reports/out")
 
     assert "what it says" in (tmp_path / kept).read_text()
     told = capsys.readouterr().err
@@ -63,7 +67,7 @@ def test_a_file_system_may_refuse_with_any_error(session, tmp_path, monkeypatch,
 
     monkeypatch.setattr(report_files, "copy_with_spark", refuse)
 
-    kept = write_report(session, report(), "memory://reports/out")
+    kept = write_report(session, report, "memory://reports/out")
 
     assert "what it says" in (tmp_path / kept).read_text()
     assert (
@@ -84,3 +88,40 @@ def test_a_file_system_may_refuse_with_any_error(session, tmp_path, monkeypatch,
 )
 def test_files_of_databricks_are_opened_where_it_shows_them(url, path):
     assert mounted(url) == path
+
+
+@pytest.mark.parametrize("error", [OverflowError("too\n large"), MemoryError(), RefusedError("no font")])
+def test_a_page_that_cannot_be_made_costs_no_result_and_that_is_said(session, capsys, error):
+    def make():
+        raise error
+
+    assert write_report(session, make, "memory://reports/none") == "memory://reports/none"
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"there is no page of this run ({type(error).__name__}: " in told
+    assert told.endswith("its tables in memory://reports/none are complete")
+
+
+@pytest.mark.parametrize("place", ["local_folder", "is_pythons", "qualified"])
+def test_nor_does_a_folder_that_nobody_can_look_at(session, monkeypatch, place):
+    def refused(*_):
+        raise RefusedError
+
+    monkeypatch.setattr(report_files, place, refused)
+
+    assert write_report(session, report, "memory://reports/none") == "memory://reports/none"
+
+
+@pytest.mark.parametrize("job", sorted(JOBS.values()))
+def test_each_job_makes_its_page_after_its_tables_are_the_folders(job):
+    text = (Path(__file__).parents[4] / f"{job.replace('.', '/')}.py").read_text()
+
+    assert text.count("write_report(spark, ") == 1
+    assert re.search(r"results\.publish\(\)\n *path = write_report\(spark, (make|partial\()", text)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_each_command_without_spark_makes_its_page_where_its_failure_costs_nothing(name):
+    text = (Path(__file__).parents[4] / f"{local_module(name).replace('.', '/')}.py").read_text()
+
+    assert len(re.findall(r"\b(write_page|page_or_reason)\(", text)) == 1
+    assert ".write(output)" not in text.replace("lambda report: str(report.write(output))", "")

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from spark_jobs.errors import InputError
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.telemetry_aggregation import local
 from tidemark.__main__ import PARTS, command_line
 
@@ -62,6 +62,86 @@ def test_a_file_without_statistics_is_read_and_the_time_is_bounded(tmp_path):
     assert counts.read == 120
     rows = pq.read_table(tmp_path / "out" / "gauges.parquet").to_pylist()
     assert [(row["window"], row["first_at"]) for row in rows] == [("1h", START + timedelta(seconds=60))]
+
+
+def test_int96_times_without_statistics_give_the_same_tables_and_wait_for_no_later_file(tmp_path):
+    for number in range(4):
+        write(tmp_path / "plain" / f"{number}.parquet", range(number * 600, number * 600 + 600, 10))
+        at = tmp_path / "int96" / f"{number}.parquet"
+        write(at, range(number * 600, number * 600 + 600, 10), use_deprecated_int96_timestamps=True)
+    counts = [
+        local.run(tmp_path / kind, tmp_path / f"{kind}-out", latest=START + timedelta(days=1))
+        for kind in ("plain", "int96")
+    ]
+
+    tables = [pq.read_table(tmp_path / f"{kind}-out" / "gauges.parquet") for kind in ("plain", "int96")]
+    assert (counts[0], tables[0]) == (counts[1], tables[1])
+    spans = [[group.times for group in local.row_groups_of(tmp_path / kind)] for kind in ("plain", "int96")]
+    assert spans[0] == spans[1]
+
+
+def far(path, *micros, options=None):
+    write(path, [0] * len(micros))
+    table = pq.read_table(path)
+    at = pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(table.set_column(2, "at", at), path, **(options or {}))
+
+
+NOW = round(START.timestamp() * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("micros", "ahead", "invalid"),
+    [
+        ((NOW, (1 << 62) + 5), 1, 0),
+        ((NOW, (1 << 63) - 1), 1, 0),
+        ((NOW, 1 << 62, (1 << 62) - 1), 2, 0),
+        ((NOW, -(1 << 62) - 5), 0, 1),
+        ((NOW, -(1 << 63) + 1), 0, 1),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
+def test_a_time_that_no_calendar_has_is_counted(tmp_path, micros, ahead, invalid, options):
+    far(tmp_path / "a.parquet", *micros, options=options)
+
+    counts = local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
+
+    assert counts == local.Counts(read=len(micros), ahead=ahead, invalid=invalid)
+
+
+def test_a_year_that_nanoseconds_do_not_hold_is_no_other_year(tmp_path):
+    far(
+        tmp_path / "a.parquet",
+        NOW,
+        NOW + 700 * 365 * 86_400 * 1_000_000,
+        options={"use_deprecated_int96_timestamps": True},
+    )
+
+    counts = local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
+
+    assert counts == local.Counts(read=2, ahead=1)
+
+
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_row_group_that_does_not_have_the_rows_that_it_says_is_refused(tmp_path, monkeypatch, more):
+    write(tmp_path / "a.parquet", [0, 1, 2])
+    [group] = local.row_groups_of(tmp_path / "a.parquet")
+    monkeypatch.setattr(local, "row_groups_of", lambda _: [group._replace(rows=3 + more)])
+
+    with pytest.raises(
+        InputError, match=f"is damaged: row group 0 has {3 + more} rows, of which 3 can be read"
+    ):
+        local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
+    assert not list((tmp_path / "out").glob("*"))
+
+
+def test_rows_that_are_in_no_count_publish_nothing(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", [0, 1, 2])
+    monkeypatch.setattr(local, "count_within", lambda *_: 1)
+
+    with pytest.raises(JobError, match="3 rows were read, and the counts are of 4: nothing is published"):
+        local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_of_times_in_nanoseconds_microseconds_are_taken(tmp_path):
@@ -188,6 +268,19 @@ def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_gate_clo
     assert f"<td>{first}</td><td>plan-5</td>" in text
     assert "The 4 series with the highest peaks" in text
     assert (tmp_path / "out" / "backlogs.png").stat().st_size > 1000
+
+
+def test_a_sample_that_no_plot_can_show_costs_no_table_and_no_gate(tmp_path):
+    write(tmp_path / "in" / "a.parquet", [0], 1.797e308)
+    write(tmp_path / "in" / "b.parquet", [90], float("nan"))
+    argv = ["telemetry-aggregation", "--metrics", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+
+    done = CliRunner().invoke(command_line({"spark": PARTS["spark"]}), [*argv, "--allow", "invalid=0"])
+
+    assert done.exit_code == 3, done.output
+    assert f"its tables in {tmp_path / 'out'} are complete" in " ".join(done.output.split())
+    assert f"gate closed: invalid 1, allowed 0; report: {tmp_path / 'out'}" in done.output
+    assert len(pq.read_table(tmp_path / "out" / "gauges.parquet")) == 3
 
 
 def test_of_two_runs_into_one_folder_the_one_that_ends_last_stays_whole(tmp_path, monkeypatch):
