@@ -32,13 +32,16 @@ MAX_FRAME_SIZE = 65_536  # bytes; what the real service announces
 _SPEC_MAX_FRAME_SIZE = 2**32 - 1  # an open that names none
 _MIN_MAX_FRAME_SIZE = 512  # the least that the specification allows
 _CHANNEL_MAX = 4999  # what the real service announces
+_OK, _REFUSED = 0, 1  # outcomes of SASL
+_PLAIN_PARTS = 3
 _MECHANISMS = Array(map(Symbol, ("ANONYMOUS", "MSSBCBS", "PLAIN", "EXTERNAL")))
 
 
 class Connection(asyncio.Protocol):
     """The listener's end of one connection, over any transport.
 
-    SASL lets everybody in: whoever wants to be told apart does so with a token on $cbs.
+    SASL PLAIN takes the name of a key and the key, and then no token is needed; the other mechanisms let everybody in, who
+    then has to put a token on $cbs.
     `lost` is called once, when the transport is gone and every link is detached.
     """
 
@@ -181,8 +184,20 @@ class Connection(asyncio.Protocol):
     def _on_sasl(self, performative: Performative) -> None:
         if not isinstance(performative, SaslInit) or self._opened:
             raise ProtocolError(f"{type(performative).__name__} where SaslInit is due", NOT_ALLOWED)
-        accepted = 0 if performative.mechanism in _MECHANISMS else 1
-        self._write(encode_frame(0, SaslOutcome(accepted), type_=SASL))
+        is_accepted = performative.mechanism in _MECHANISMS
+        if performative.mechanism == "PLAIN":
+            is_accepted = self._signs_in(performative.initial_response or b"")
+        self._write(encode_frame(0, SaslOutcome(_OK if is_accepted else _REFUSED), type_=SASL))
+        if not is_accepted:
+            self.close()
+
+    def _signs_in(self, response: bytes) -> bool:
+        """Of SASL PLAIN: who it is for, the name, and the password, with a zero between each two."""
+        parts = response.split(b"\0")
+        if len(parts) != _PLAIN_PARTS:
+            return False
+        _, name, password = (part.decode(errors="replace") for part in parts)
+        return self.service.sign_in(name, password)
 
     def _on_open(self, peer: Open) -> None:
         if self._opened:

@@ -16,7 +16,12 @@ _CREDIT = 1000  # Azure grants 1000 to senders of Service Bus
 
 
 class Service(Protocol):
-    """What a listener puts behind the links of one connection. Both raise AmqpError to refuse a link."""
+    """What a listener puts behind the links of one connection. `attach_sink` and `attach_source` raise AmqpError to refuse a
+    link; `attach_source` may also leave the answer for later, with `link.waits`.
+    """
+
+    def sign_in(self, name: str, password: str) -> bool:
+        """Whether SASL PLAIN lets this one in. Then nothing more is asked of the connection."""
 
     def attach_sink(self, link: "IncomingLink") -> Sink: ...
 
@@ -136,13 +141,24 @@ class OutgoingLink(Link):
         self.pre_settled = (
             attach.snd_settle_mode == PRE_SETTLED
         )  # a source may insist on it while it attaches
+        self.waits = False  # for its attach to be answered
         self._delivery_count = 0
         self._credit = 0
+
+    def admit(self, source: Source) -> None:
+        """Answer the attach of a link that waits."""
+        self.waits, self.source = False, source
+        self.session.answer_attach(self)
+        source.on_credit()
+
+    def refuse(self, error: AmqpError) -> None:
+        """Refuse a link that waits."""
+        self.session.refuse_attach(self, error)
 
     @property
     def ready(self) -> bool:
         """Whether a message may be sent now."""
-        return self._credit > 0 and self.attached and self.session.open_for_transfers
+        return self._credit > 0 and self.attached and not self.waits and self.session.open_for_transfers
 
     def send(self, tag: bytes, payload: bytes) -> None:
         """Send one message; call it only when ready."""

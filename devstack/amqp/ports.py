@@ -134,6 +134,12 @@ class Deliveries(Protocol):
 
     def send_transfer(self, link: OutgoingEnd, tag: bytes, payload: bytes) -> None: ...
 
+    def answer_attach(self, link: LinkEnd) -> None:
+        """Of a link that waited for it."""
+
+    def refuse_attach(self, link: LinkEnd, error: AmqpError) -> None:
+        """Of a link that waited for its answer."""
+
     def send_settled(self, link: OutgoingEnd, payloads: Iterable[bytes]) -> None: ...
 
     def forget(self, link: LinkEnd) -> None: ...

@@ -128,6 +128,14 @@ def cbs_node(verify: Callable[[str, str], str | None]) -> RequestNode:
     return RequestNode(answer)
 
 
+KEY_NAME = "RootManageSharedAccessKey"
+
+
+def is_key(name: str, password: str, key: str) -> bool:
+    """Whether these are the name and the key of the namespace, as SASL PLAIN takes them; the key has all rights."""
+    return name == KEY_NAME and hmac.compare_digest(password.encode(), key.encode())
+
+
 def verify_sas(token: str, key: str, now: float) -> str | None:
     """Why a shared access signature is refused, or None. `now` in seconds since 1970."""
     scheme, _, fields = token.partition(" ")

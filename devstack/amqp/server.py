@@ -11,9 +11,10 @@ from aiohttp import web
 from devstack.amqp.connection import Connection
 from devstack.amqp.links import Service
 from devstack.amqp.listener import Listener, Route
+from devstack.amqp.requests import KEY_NAME
 from devstack.servers.certificates import ensure_certificate
 
-KEY_NAME = "RootManageSharedAccessKey"
+__all__ = ["KEY_NAME", "AmqpServer"]
 
 
 class AmqpServer(ABC):

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from devstack.amqp.links import PRE_SETTLED, IncomingLink, Link, OutgoingLink, Service
 from devstack.amqp.ports import LinkEnd, OutgoingEnd, Settlement, Wire
@@ -181,9 +181,19 @@ class Session:
             self._refuse(attach, error)
             return
         self.links[attach.handle] = link
-        self.send(self._attach_reply(link.attach, link))
         if isinstance(link, IncomingLink):
+            self.answer_attach(link)
             link.grant_credit()
+        elif not outgoing.waits:
+            self.answer_attach(link)
+
+    def answer_attach(self, link: LinkEnd) -> None:
+        end = cast("Link", link)
+        self.send(self._attach_reply(end.attach, end))
+
+    def refuse_attach(self, link: LinkEnd, error: AmqpError) -> None:
+        self._refuse(cast("Link", link).attach, error)
+        self.forget(link)
 
     def _attach_reply(self, attach: Attach, link: Link | None = None) -> Attach:
         pre_settled = isinstance(link, OutgoingLink) and link.pre_settled

@@ -9,7 +9,7 @@ from devstack.amqp.connection import Connection
 from devstack.amqp.links import IncomingLink, OutgoingLink
 from devstack.amqp.misbehaviour import answer, receive, refusal, sever
 from devstack.amqp.ports import ACCEPTED, Delivery, Sink, Source, rejected
-from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
+from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, is_key, verify_sas
 from devstack.amqp.wire.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
 from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Array, Described, Symbol
@@ -98,6 +98,12 @@ class Peer:
         self._cbs = cbs_node(self._verify)
         self._management = RequestNode(self._manage)
         namespace.peers.add(self)
+
+    def sign_in(self, name: str, password: str) -> bool:
+        if not is_key(name, password, self._namespace.key):
+            return False
+        self._authorized_until = _FOREVER  # as long as the connection lasts
+        return True
 
     def attach_sink(self, link: IncomingLink) -> Sink:
         with self._remembering_refusal(link.address):

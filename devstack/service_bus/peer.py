@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from devstack.amqp.connection import Connection
 from devstack.amqp.links import IncomingLink, OutgoingLink
 from devstack.amqp.misbehaviour import answer, receive, refusal, sever
 from devstack.amqp.ports import ACCEPTED, Delivery, Settlement, Sink, Source, rejected
-from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
+from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, is_key, verify_sas
 from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError
 from devstack.amqp.wire.messages import BATCH_FORMAT, Request, batched
@@ -19,11 +20,14 @@ from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond
 from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.queue import Clock, Queue
-from devstack.service_bus.sessions import LOCKED_UNTIL, SESSION_FILTER, to_ticks
+from devstack.service_bus.sessions import LOCKED_UNTIL, SESSION_FILTER, TIMEOUT, to_ticks
 from devstack.service_bus.transfers import announce_limits, check_transfer
 
 _MANAGEMENT_SUFFIX = "/$management"
 _FILTER = 7  # the field of a source that holds its filters
+_SESSION_WAIT = (
+    60.0  # seconds, where a client does not say how long it waits: the default of the SDKs for an operation
+)
 _REJECTED = Described(ULong(0x25), [None])  # without an error: a rejection that was asked for
 
 
@@ -46,11 +50,11 @@ class Namespace(Timers):
     def detach_disabled(self) -> None:
         """Detach the receivers of entities that give no messages any more or are gone."""
         for dispatcher in list(self._dispatchers.values()):
-            for source in dispatcher.sources():
+            for link in dispatcher.links():
                 try:
-                    self.broker.check_receives(source.link.address)
+                    self.broker.check_receives(link.address)
                 except AmqpError as error:
-                    source.link.detach(error)
+                    link.refuse(error) if link.waits else link.detach(error)
 
 
 class Dispatcher:
@@ -59,10 +63,11 @@ class Dispatcher:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self._sources: deque[QueueSource] = deque()
+        self.waiting: list[SessionSeeker] = []
         queue.available = self.pump
 
-    def sources(self) -> "list[QueueSource]":
-        return list(self._sources)
+    def links(self) -> list[OutgoingLink]:
+        return [*(source.link for source in self._sources), *(seeker.link for seeker in self.waiting)]
 
     def add(self, source: "QueueSource") -> None:
         self._sources.append(source)
@@ -71,7 +76,8 @@ class Dispatcher:
         self._sources.remove(source)
 
     def pump(self) -> None:
-        """Deliver until there is no message or nobody who wants one."""
+        """Deliver until there is no message or nobody who wants one. Who waits for a session gets one first."""
+        self.seat()
         passed = 0
         while passed < len(self._sources):
             source = self._sources[0]
@@ -84,6 +90,36 @@ class Dispatcher:
                 return
             else:
                 passed += 1  # another receiver's session may have messages
+
+    def seat(self) -> None:
+        """Give sessions that became free, or got a message, to those who wait for one, in the order they came."""
+        while self.waiting and self.queue.sessions.free_of(self.queue.sessions_with_messages()):
+            self.waiting.pop(0).found()
+
+
+class SessionSeeker:
+    """A receiver's end while no session has a message: its attach is answered once one has, or its time is over."""
+
+    def __init__(self, dispatcher: Dispatcher, link: OutgoingLink, found: Callable[[], None]) -> None:
+        self.link = link
+        self.found = found
+        self._dispatcher = dispatcher
+        dispatcher.waiting.append(self)
+        link.waits = True
+
+    def time_over(self) -> None:
+        if self in self._dispatcher.waiting:
+            self.link.refuse(AmqpError(TIMEOUT, "no session got a message in the time that the client waits"))
+
+    def on_credit(self) -> None:
+        """Nothing is given before there is a session."""
+
+    def on_settlement(self, settlement: Settlement) -> None:
+        """Nothing was given."""
+
+    def on_detached(self) -> None:
+        if self in self._dispatcher.waiting:
+            self._dispatcher.waiting.remove(self)
 
 
 class QueueSource:
@@ -136,6 +172,7 @@ class QueueSource:
         self._dispatcher.remove(self)
         if self.session is not None:
             self._queue.sessions.unlock(self.session)
+            self._dispatcher.seat()
 
     def _apply(self, settlement: Settlement) -> Described | None:
         """Do what the peer decided; returns the outcome to confirm."""
@@ -214,6 +251,10 @@ class Peer:
         self._cbs = cbs_node(self._verify)
         self._management: dict[str, RequestNode] = {}
 
+    def sign_in(self, name: str, password: str) -> bool:
+        self._authorized = self._authorized or is_key(name, password, self._namespace.key)
+        return self._authorized
+
     def attach_sink(self, link: IncomingLink) -> Sink:
         node = self._request_node(link.address)
         if node is not None:
@@ -232,7 +273,23 @@ class Peer:
         queue = self._namespace.broker.source(link.address)
         if not queue.settings.requires_session:
             return QueueSource(self._namespace, queue, link)
-        return QueueSource(self._namespace, queue, link, self._accept_session(queue, link))
+        try:
+            return QueueSource(self._namespace, queue, link, self._accept_session(queue, link))
+        except AmqpError as error:
+            if error.condition != TIMEOUT:
+                raise
+        return self._seek_session(queue, link)
+
+    def _seek_session(self, queue: Queue, link: OutgoingLink) -> SessionSeeker:
+        """Wait for a session as long as the client says, as the service does."""
+
+        def found() -> None:
+            link.admit(QueueSource(self._namespace, queue, link, self._accept_session(queue, link)))
+
+        asked = (link.attach.properties or {}).get(TIMEOUT)
+        seeker = SessionSeeker(self._namespace.dispatcher(queue), link, found)
+        self._namespace.later(asked / 1000 if isinstance(asked, int) else _SESSION_WAIT, seeker.time_over)
+        return seeker
 
     def _accept_session(self, queue: Queue, link: OutgoingLink) -> str:
         """Lock the session that the link's filter asks for, and tell the client which that is."""

@@ -139,10 +139,18 @@ class Queue:
         return found
 
     def peek(self, from_number: int, count: int) -> list[Message]:
-        """Up to `count` messages from this number on, locked and deferred ones included."""
+        """Up to `count` messages from this number on, locked, deferred and scheduled ones included, as Azure has it.
+
+        What is scheduled for a topic waits in the topic, so that its subscriptions list none of it.
+        """
         self.advance()
-        numbers = heapq.nsmallest(count, (number for number in self._messages if number >= from_number))
-        return [self._messages[number] for number in numbers]
+        scheduled = {
+            number: Message(sent, number, sent.scheduled_for or 0.0, None, is_scheduled=True)
+            for number, sent in self._schedule.items()
+        }
+        found = {**self._messages, **scheduled}
+        numbers = heapq.nsmallest(count, (number for number in found if number >= from_number))
+        return [found[number] for number in numbers]
 
     # --- decisions about a locked message; AmqpError if the lock is lost ---
 

@@ -10,6 +10,7 @@ LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
 SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
 TIMEOUT = "com.microsoft:timeout"
+"""A condition, and the property of a link by which a client says how long it waits for a session, in milliseconds."""
 
 _DOTNET_EPOCH_TICKS = 621355968000000000  # 1970, in units of 100 ns since the year 1
 
@@ -24,10 +25,10 @@ class Sessions:
     def lock(self, wanted: str | None, waiting: list[str]) -> str:
         """Lock this session, or for None the first of those with messages that is free; returns its id.
 
-        Raises AmqpError if it is locked already, or none is free. The service would wait for one; this does not.
+        Raises AmqpError if it is locked already, or none is free.
         """
         if wanted is None:
-            free = [session for session in waiting if session not in self._locked]
+            free = self.free_of(waiting)
             if not free:
                 raise AmqpError(TIMEOUT, "there is no session with messages that is not locked")
             wanted = free[0]
@@ -35,6 +36,10 @@ class Sessions:
             raise AmqpError(SESSION_CANNOT_BE_LOCKED, f"session {wanted!r} is locked by another receiver")
         self._locked.add(wanted)
         return wanted
+
+    def free_of(self, waiting: list[str]) -> list[str]:
+        """Those that nobody has locked."""
+        return [session for session in waiting if session not in self._locked]
 
     def unlock(self, session: str) -> None:
         self._locked.discard(session)

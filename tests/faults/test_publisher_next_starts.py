@@ -187,7 +187,7 @@ async def live(world, store):
         world.grow()
         await change(world, store, chance.choice(CHANGES))
         resend = False
-        for _ in range(4):
+        for _ in range(chance.choice([1, 1, 2, 4])):
             error = await start(
                 world, store, calls=chance.choice([chance.randint(0, 40), 10**9]), resend=resend
             )

@@ -3,7 +3,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusMessageState,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
 from azure.servicebus._pyamqp.error import AMQPError
 from azure.servicebus.exceptions import (
     MessageLockLostError,
@@ -275,6 +281,16 @@ def test_scheduled_messages_count_apart_until_their_time_comes_and_can_be_cancel
         numbers = sender.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], due)
         sender.send_messages(ServiceBusMessage("c", scheduled_enqueue_time_utc=due))
         assert namespace.counts(name) == Counts(scheduled=3)
+        # L1: Azure lists them, as what they are.
+        with namespace.receiver(name) as receiver:
+            peeked = receiver.peek_messages(10)
+        assert [(str(one), one.state, one.sequence_number) for one in peeked] == [
+            (body, ServiceBusMessageState.SCHEDULED, number)
+            for body, number in zip("abc", [*numbers, numbers[1] + 1], strict=True)
+        ]
+        assert {one.scheduled_enqueue_time_utc.replace(microsecond=0) for one in peeked} == {
+            due.replace(microsecond=0)
+        }
         sender.cancel_scheduled_messages(numbers[0])
         with pytest.raises(ServiceBusError):
             sender.cancel_scheduled_messages(numbers[0])

@@ -21,7 +21,7 @@ from devstack.amqp.wire.values import Int, Symbol, UInt, ULong
 
 _ANNOTATION = "x-opt-"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
-ACTIVE, DEFERRED = 0, 1  # values of x-opt-message-state
+ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
 
 # The broker's own annotations: what a sender says of them is dropped.
 _BROKER_KEYS = frozenset(
@@ -33,7 +33,7 @@ _BROKER_KEYS = frozenset(
         SCHEDULED_TIME,
     )
 )
-_ENQUEUED_KEY, _SEQUENCE_KEY, _LOCKED_KEY, _STATE_KEY, _SOURCE_KEY = (
+_ENQUEUED_KEY, _SEQUENCE_KEY, _LOCKED_KEY, _STATE_KEY, _SOURCE_KEY, _SCHEDULED_KEY = (
     encode(Symbol(key))
     for key in (
         "x-opt-enqueued-time",
@@ -41,6 +41,7 @@ _ENQUEUED_KEY, _SEQUENCE_KEY, _LOCKED_KEY, _STATE_KEY, _SOURCE_KEY = (
         "x-opt-locked-until",
         "x-opt-message-state",
         "x-opt-deadletter-source",
+        SCHEDULED_TIME,
     )
 )
 _ANNOTATIONS_PREFIX = b"\x00" + encode(ULong(MESSAGE_ANNOTATIONS))
@@ -148,6 +149,7 @@ class Message:
     expires_at: float | None
     delivery_count: int = 0
     deferred: bool = False
+    is_scheduled: bool = False
     lock_token: bytes | None = None
     locked_until: float = 0.0
     dead_letter: "DeadLetter | None" = None
@@ -173,11 +175,14 @@ class Message:
             _ENQUEUED_KEY,
             encode_timestamp(to_milliseconds(self.enqueued_at)),
             _STATE_KEY,
-            encode(Int(DEFERRED if self.deferred else ACTIVE)),
+            encode(Int(SCHEDULED if self.is_scheduled else DEFERRED if self.deferred else ACTIVE)),
         ]
         count = self.sent.annotation_count + 3
         if self.lock_token is not None:
             pairs += (_LOCKED_KEY, encode_timestamp(to_milliseconds(self.locked_until)))
+            count += 1
+        if self.is_scheduled and self.sent.scheduled_for is not None:
+            pairs += (_SCHEDULED_KEY, encode_timestamp(to_milliseconds(self.sent.scheduled_for)))
             count += 1
         if self.dead_letter is not None:
             pairs += (_SOURCE_KEY, encode(self.dead_letter.source))

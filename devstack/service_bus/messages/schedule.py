@@ -24,6 +24,10 @@ class Schedule:
         self._waiting[number] = sent
         heapq.heappush(self._due, (due, number))
 
+    def items(self) -> list[tuple[int, Sent]]:
+        """What waits, by its number."""
+        return list(self._waiting.items())
+
     def cancel(self, numbers: list[int]) -> None:
         """Raises AmqpError, with nothing cancelled, if one of them does not wait any more."""
         for number in numbers:
