@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -67,12 +67,19 @@ def bodies(numbers: range) -> list[bytes]:
 
 
 @contextmanager
-def running_world(records: int, *, ranges: int = RANGES, write_price: float = WRITE_PRICE) -> Iterator[World]:
-    """Starts everything and fills the hub."""
+def running_world(
+    records: int,
+    *,
+    ranges: int = RANGES,
+    write_price: float = WRITE_PRICE,
+    hubs: Mapping[str, int] | None = None,
+) -> Iterator[World]:
+    """Starts everything and fills the hub. `hubs` are further ones, with their numbers of partitions."""
+    more = [f"--hub={name}:{partitions}" for name, partitions in (hubs or {}).items()]
     ensure_packages(ensure_node())
     with ExitStack() as stack:
         event_hubs = _started(
-            stack, "Event Hubs", ["devstack.event_hubs", "--port=0", f"--hub={HUB}:{PARTITIONS}"]
+            stack, "Event Hubs", ["devstack.event_hubs", "--port=0", f"--hub={HUB}:{PARTITIONS}", *more]
         )
         cosmos = _started(
             stack,
@@ -93,15 +100,20 @@ def running_world(records: int, *, ranges: int = RANGES, write_price: float = WR
 
 def fill(world: World, numbers: range) -> None:
     """Puts documents of these numbers into the hub."""
-    endpoint = world.event_hubs.partition("sb://")[2].partition(";")[0].rstrip("/")
     for partition in range(PARTITIONS):
         mine = numbers[partition::PARTITIONS]
         for start in range(0, len(mine), _APPENDED_AT_ONCE):
-            texts = [body.decode() for body in bodies(mine[start : start + _APPENDED_AT_ONCE])]
-            call = {"call": "Append", "hub": HUB, "partition": str(partition), "bodies": texts}
-            request = urllib.request.Request(f"http://{endpoint}/control", msgspec.json.encode(call))
-            with urllib.request.urlopen(request) as answer:
-                answer.read()
+            append(world, HUB, partition, bodies(mine[start : start + _APPENDED_AT_ONCE]))
+
+
+def append(world: World, hub: str, partition: int, events: Sequence[bytes]) -> None:
+    """Puts events, which are text, behind those of a partition."""
+    endpoint = world.event_hubs.partition("sb://")[2].partition(";")[0].rstrip("/")
+    texts = [body.decode() for body in events]
+    call = {"call": "Append", "hub": hub, "partition": str(partition), "bodies": texts}
+    request = urllib.request.Request(f"http://{endpoint}/control", msgspec.json.encode(call))
+    with urllib.request.urlopen(request) as answer:
+        answer.read()
 
 
 def _started(stack: ExitStack, name: str, arguments: list[str]) -> str:

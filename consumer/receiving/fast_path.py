@@ -9,12 +9,15 @@ Nothing depends on it. `consumer.receiving.link` imports this module after it ha
 that or anything here fails. A hook changes nothing before it is sure of what it read: when one fails, the SDK finds all
 as it left it, and does it itself; from then on no hook is used, and whoever made the link is told.
 
-It also keeps the SDK from remembering the tag of every event for as long as a link lasts (100 bytes each).
+It also keeps the SDK from remembering the tag of every event for as long as a link lasts (100 bytes each), and from
+reading on while the link holds as many events as it may: by itself the SDK reads up to a whole batch more, whatever
+their size.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -40,15 +43,25 @@ class Shortcut:
     """Makes a client hand out our events instead of the SDK's, until something in there is not as expected."""
 
     def __init__(
-        self, client: EventHubConsumerClient, partition: str, on_broken: Callable[[Exception], object]
+        self,
+        client: EventHubConsumerClient,
+        partition: str,
+        on_broken: Callable[[Exception], object],
+        most: int = sys.maxsize,
+        handed_over: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`on_broken` is told, once, why it is of no more use.
+        """`most` events are held before the SDK reads on; `handed_over` counts those that have left its buffer and are not
+        done with. `on_broken` is told, once, why the short way is of no more use.
 
         Raises AttributeError when the SDK's inside is not as expected; then `client` is as it was.
         """
         self._partition = partition
         self._on_broken = on_broken
         self._broken = False
+        self._consumer: Any = None
+        self._most = most
+        self._room = asyncio.Event()
+        self._handed_over = handed_over
         self._newest: Any = None
         self._create: Callable[..., Any] = client._create_consumer  # noqa: SLF001 - hook 1
         client._create_consumer = self._create_consumer  # type: ignore[method-assign] # noqa: SLF001
@@ -59,6 +72,21 @@ class Shortcut:
         if isinstance(newest, bytes):
             return last_enqueued(newest)
         return None if newest is None else last_enqueued_of((newest,))
+
+    def widen(self, prefetch: int) -> bool:
+        """Whether the link asks for so many events from its next round on."""
+        return self.attempt(self._widen, prefetch) is True
+
+    def _widen(self, prefetch: int) -> bool:
+        self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch  # noqa: SLF001
+        return True
+
+    def note_room(self) -> None:
+        """Of the events that were handed over, some are done with."""
+        self._room.set()
+
+    def _is_full(self) -> bool:
+        return len(self._consumer._message_buffer) + self._handed_over() >= self._most  # noqa: SLF001
 
     def attempt(self, step: Callable[..., _T], *arguments: Any) -> _T | None:
         """What a step gives; None when it, or one before it, failed."""
@@ -100,7 +128,11 @@ class Shortcut:
             if not was_open:
                 self.attempt(_hook_link, consumer, self)
                 self.attempt(_hook_transport, consumer, self)
+            while self.attempt(self._is_full):  # the SDK asks for the link before each read
+                self._room.clear()
+                await self._room.wait()
 
+        self._consumer = consumer
         consumer._next_message_in_buffer = next_event  # noqa: SLF001
         consumer._open = open_and_hook  # noqa: SLF001
 

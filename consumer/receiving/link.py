@@ -65,8 +65,10 @@ class Link:
         self.last_enqueued: int | None = None
         """The sequence number of the partition's last event, as the newest batch taken tells it."""
         self._partition = options.partition
-        self._shortcut = _shortcut(client, options)
-        self._client = client
+        self._waiting = self._taken = 0  # events of a batch that waits for room; of the one taken last
+        self._shortcut = _shortcut(client, options, self._handed_over)
+        self._client: EventHubConsumerClient | None = client
+        self.is_closed = False
         self._batch: Sequence[EventData] | Sequence[Event] | None = None
         self._failure: Exception | None = None
         self._news = asyncio.Event()
@@ -76,13 +78,20 @@ class Link:
         self._task = asyncio.create_task(self._run(options))
 
     async def take(self, timeout: float) -> Sequence[Event]:
-        """The next batch; nothing if none comes within `timeout` seconds. Raises LinkLostError."""
+        """The next batch; nothing if none comes within `timeout` seconds. The caller is done with the one before.
+
+        Raises LinkLostError.
+        """
+        self._taken = 0
+        if self._shortcut is not None:
+            self._shortcut.note_room()
         if not self._news.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._news.wait()
         batch, self._batch = self._batch, None
         if batch is not None:
+            self._taken = len(batch)
             self._room.set()
             if self._failure is None:
                 self._news.clear()
@@ -90,6 +99,16 @@ class Link:
         if self._failure is not None:
             raise LinkLostError(self._failure) from self._failure
         return ()
+
+    def _handed_over(self) -> int:
+        return self._taken + self._waiting + len(self._batch or ())
+
+    def widen(self, prefetch: int) -> bool:
+        """Whether it asks for so many events at a time from now on; else another link has to."""
+        if self._shortcut is None or not self._shortcut.widen(prefetch):
+            return False
+        self.prefetch = prefetch
+        return True
 
     def _events(self, batch: Any) -> Sequence[Event]:
         if self._shortcut is not None and isinstance(batch[0], Event):
@@ -99,18 +118,26 @@ class Link:
         return [to_event(self._partition, data) for data in batch]
 
     async def close(self, grace: float) -> None:
-        """Ended within about twice `grace` seconds, by force if need be. Nothing is handed over from now on."""
+        """Ended within about twice `grace` seconds, by force if need be. Nothing is handed over from now on, and what was
+        buffered is let go, even while somebody still holds the link.
+        """
+        self.is_closed = True
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=grace)
         for task in (leftover := {task for task in (self._task, *self._inner) if not task.done()}):
             task.cancel()
         if leftover:
             await asyncio.wait(leftover, timeout=grace / 2)
-        await close_client(self._client, grace / 2)
+        client, self._client, self._batch, self._shortcut = self._client, None, None, None
+        if client is not None:
+            await close_client(client, grace / 2)
 
     async def _run(self, options: LinkOptions) -> None:
+        client = self._client
+        if client is None:
+            return
         try:
-            await self._client.receive_batch(
+            await client.receive_batch(
                 self._on_batch,
                 partition_id=options.partition,
                 owner_level=options.epoch,
@@ -131,7 +158,9 @@ class Link:
 
     async def _on_batch(self, _context: object, batch: Any) -> None:
         self._own()
+        self._waiting = len(batch)
         await self._room.wait()
+        self._waiting = 0
         self._room.clear()
         self._batch = batch
         self._news.set()
@@ -164,7 +193,9 @@ class ShortcutError(Exception):
     """Why the short way through the SDK is not taken."""
 
 
-def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut | None:
+def _shortcut(
+    client: EventHubConsumerClient, options: LinkOptions, handed_over: Callable[[], int] = lambda: 0
+) -> Shortcut | None:
     if not options.shortcut:
         return None
     try:
@@ -178,7 +209,7 @@ def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut 
         # Not before: it imports private names of the SDK.
         from consumer.receiving.fast_path import Shortcut  # noqa: PLC0415
 
-        return Shortcut(client, options.partition, options.on_broken)
+        return Shortcut(client, options.partition, options.on_broken, options.prefetch, handed_over)
     except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
         options.on_broken(error)
         return None

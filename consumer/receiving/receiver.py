@@ -38,6 +38,8 @@ _log = logging.getLogger("tidemark.consumer")
 
 _STOLEN = "link:stolen"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between two attempts to connect
+_MESSAGE_OVERHEAD = 512
+"""Bytes that a message takes beside its body: annotations, and the objects around it."""
 _CLOSING = 5.0  # seconds until a link is ended by force; the SDK's own stop takes one
 
 
@@ -45,15 +47,17 @@ class ReceiverOptions(Struct, frozen=True):
     """`prefetch` and `batch` count events, `buffered_bytes` is for all partitions together, times are seconds.
 
     The SDK's loop sleeps 50 ms after each prefetch: 3,000 give up to 60,000 events per second and partition, its
-    default of 300 gives 6,000. Prefetch falls with the size of events, so that what is buffered ahead of the
-    pipeline stays within `buffered_bytes`.
+    default of 300 gives 6,000. Prefetch falls with the size of events and with the number of partitions, so that what
+    is buffered ahead of the pipeline stays within `buffered_bytes`. The first link of a partition asks for a few events
+    only: their size is not known, and the SDK reads all it asked for before it hands over the first.
     """
 
     prefetch: int = 3000
     batch: int = 500
-    buffered_bytes: int = 256 * 1024 * 1024
-    assumed_event_bytes: int = 16 * 1024
-    """Size of an event before the first has come."""
+    buffered_bytes: int = 64 * 1024 * 1024
+    """Enough for 3,000 events of 150 bytes in each of 32 partitions, or for 2 events of 1 MB."""
+    assumed_event_bytes: int = 1024 * 1024
+    """Size of an event before the first has come: the largest that Event Hubs takes in its Standard tier."""
     idle: float = 1.0
     stuck_after: float = 60.0
     shortcut: bool = True
@@ -90,6 +94,7 @@ class HubReceiver(Hub):
         self.options = options or ReceiverOptions()
         self._statistics = ReceiverStatistics()
         self._receiving = 0
+        self._event_bytes: dict[str, float] = {}  # by partition, as measured under earlier claims
 
     def statistics(self) -> ReceiverStatistics:
         return msgspec.structs.replace(self._statistics)
@@ -112,6 +117,7 @@ class HubReceiver(Hub):
         progress = Progress(
             partition, start, on_expired or partial(_log.warning, "partition %s: %s", partition)
         )
+        progress.event_bytes = self._event_bytes.get(partition, 0.0)
         self._receiving += 1
         try:
             failures = 0
@@ -124,6 +130,7 @@ class HubReceiver(Hub):
                 await self._recover(progress, failure, failures)
         finally:
             self._receiving -= 1
+            self._event_bytes[partition] = progress.event_bytes
 
     # --- one link ---
 
@@ -168,7 +175,7 @@ class HubReceiver(Hub):
             except LinkLostError as error:
                 return error
             if events:
-                if not await self._hand_over(events, link.last_enqueued, progress, on_events):
+                if not await self._hand_over(events, link, progress, on_events):
                     return None
                 began_at = heard_at = clock()
                 suspect = False
@@ -191,7 +198,7 @@ class HubReceiver(Hub):
             await on_events((), progress.last_enqueued)
 
     async def _hand_over(
-        self, events: Sequence[Event], last_enqueued: int | None, progress: Progress, on_events: OnEvents
+        self, events: Sequence[Event], link: Link, progress: Progress, on_events: OnEvents
     ) -> bool:
         """Whether the link may go on: it has left out none that the hub may still have."""
         known, fresh = progress.delivered, []
@@ -200,7 +207,7 @@ class HubReceiver(Hub):
                 continue  # it came again: after a rewind, or from before a reconnect
             known = event.sequence_number
             fresh.append(event)
-        progress.last_enqueued = last_enqueued
+        progress.last_enqueued = link.last_enqueued
         self._statistics.redelivered += len(events) - len(fresh)
         if not fresh:
             return True
@@ -212,9 +219,26 @@ class HubReceiver(Hub):
         handed = fresh[:gap]
         if handed:
             self._statistics.received += len(handed)
-            await on_events(handed, last_enqueued)
+            watch = self._watch_waiting_link(link, progress)
+            try:
+                await on_events(handed, link.last_enqueued)
+            finally:
+                watch.cancel()
             progress.advance(handed[-1])
         return gap is None
+
+    def _watch_waiting_link(self, link: Link, progress: Progress) -> _Watch:
+        """While receiving is paused, a link that asked for too much is closed: other partitions were claimed since, and
+        each gets less. What the link holds comes again by the next one.
+        """
+
+        def close_if_too_large() -> bool:
+            too_large = link.prefetch > 2 * self._prefetch(progress)
+            if too_large:
+                self.spawn(link.close(_CLOSING))
+            return too_large
+
+        return _Watch(close_if_too_large, self.options.idle)
 
     async def _is_behind(self, progress: Progress) -> bool:
         try:
@@ -300,13 +324,31 @@ class HubReceiver(Hub):
 
     def _prefetch(self, progress: Progress) -> int:
         share = self.options.buffered_bytes / max(1, self._receiving)
-        fitting = share / (progress.event_bytes or self.options.assumed_event_bytes)
-        return int(max(10, min(self.options.prefetch, fitting)))
+        measured = progress.event_bytes and progress.event_bytes + _MESSAGE_OVERHEAD
+        return int(max(1, min(self.options.prefetch, share / (measured or self.options.assumed_event_bytes))))
 
     def _is_unfit(self, link: Link, progress: Progress) -> bool:
         # A new link takes half a second: only for a factor worth it.
         fitting = self._prefetch(progress)
-        return link.prefetch > 2 * fitting or 4 * link.prefetch < fitting
+        if link.is_closed or link.prefetch > 2 * fitting:
+            return True
+        return 2 * link.prefetch <= fitting and not link.widen(fitting) and 4 * link.prefetch < fitting
+
+
+class _Watch:
+    """Asks every few seconds whether something was done, until it was or `cancel`."""
+
+    def __init__(self, is_done: Callable[[], bool], every: float) -> None:
+        self._is_done = is_done
+        self._every = every
+        self._timer = asyncio.get_running_loop().call_later(every, self._look)
+
+    def _look(self) -> None:
+        if not self._is_done():
+            self._timer = asyncio.get_running_loop().call_later(self._every, self._look)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 def _backoff(failures: int) -> float:

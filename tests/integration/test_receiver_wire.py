@@ -568,6 +568,44 @@ async def test_large_events_are_asked_for_in_smaller_numbers(server):
     assert resized >= 1
 
 
+@pytest.mark.parametrize("size", [150, 100_000])
+async def test_while_nothing_is_taken_no_more_is_held_than_fits_whatever_its_size(server, size):
+    """The SDK by itself reads a batch of 500 ahead, 950 MB in 8 partitions."""
+    fits = 2_000_000 // (size + 512)
+    fill(server, 5 * fits, size=size)
+
+    async with a_receiver(server, buffered_bytes=2_000_000) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) > 1)
+        taken.gate.clear()
+        [consumer] = server.consumers(HUB, "0")
+        before = -1
+        while before != consumer.next_sequence_number:  # nothing more comes
+            before = consumer.next_sequence_number
+            await asyncio.sleep(0.3)
+        handed = len(taken.events)
+        assert before - handed <= 2 * fits
+        taken.gate.set()
+        await until(lambda: len(taken.events) == 5 * fits)
+
+    assert taken.numbers == list(range(5 * fits))
+
+
+async def test_a_link_that_asked_for_too_much_is_replaced_while_it_waits(server):
+    fill(server, 60, size=100_000)
+    fill(server, 5, partition="1")
+
+    async with a_receiver(server, buffered_bytes=4_000_000, idle=0.05) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) > 8)
+        taken.gate.clear()
+        [first] = server.consumers(HUB, "0")
+        async with taking(receiver, partition="1"), taking(receiver, partition="1", epoch=2):
+            await until(lambda: first not in server.consumers(HUB, "0"))
+            taken.gate.set()
+            await until(lambda: len(taken.events) == 60)
+
+    assert taken.numbers == list(range(60))
+
+
 async def test_closing_keeps_its_deadline_when_the_service_is_silent(server):
     fill(server, 10)
     loop = asyncio.get_running_loop()
