@@ -74,7 +74,7 @@ class Record(Struct, frozen=True, gc=False):
 
     event: Event
     key: str
-    """Records of equal keys change the same document or row: they are written in the order of arrival."""
+    """Records of equal keys may change the same document or row: they are written in the order of arrival."""
     payload: bytes = b""
     """What the sink writes; for Cosmos the document as UTF-8 JSON."""
     partition_key: str = ""

@@ -55,7 +55,9 @@ class Lanes:
                 waiting = self._keys[key]
                 if waiting is None:
                     waiting = self._keys[key] = deque()
-                if self.limits.coalesce and waiting:
+                # Keys are equal where order must be kept. Written otherwise they may be two documents all the same.
+                alike = waiting and waiting[-1].record.partition_key == work.record.partition_key
+                if self.limits.coalesce and alike:
                     before = waiting.pop()
                     work.superseded = [*before.superseded, before]
                     before.superseded = []

@@ -58,6 +58,7 @@ MAX_DEPTH = 128
 
 META = "_tm"
 """Where the event's position goes when that is asked for: partition, sequence number, enqueued time."""
+_META_FIELDS = ("partition", "sequence_number", "enqueued_at")
 
 _BOM = b"\xef\xbb\xbf"
 _ILLEGAL_IN_ID = re.compile(r"[/\\?#]")
@@ -116,7 +117,7 @@ class DocumentMapper:
     """Prepares events for one container.
 
     `partition_key_paths` as the container's definition has them; `effective_key` gives a record's route, None leaves
-    it empty.
+    it empty. Raises SettingsError for an id or a partition key that would be taken from `_tm` and can never be there.
     """
 
     def __init__(
@@ -131,6 +132,8 @@ class DocumentMapper:
         self._id_path = options.id_path
         self._paths = tuple(parse_path(path) for path in partition_key_paths)
         self._effective_key = effective_key
+        if self._meta:
+            _check_meta_paths(self._paths, self._id_path)
 
     def prepare(self, event: Event) -> Record:
         """The event as a record; one that cannot be written carries its rejection. Raises nothing but MemoryError."""
@@ -147,6 +150,9 @@ class DocumentMapper:
             )
 
     def _record(self, event: Event, document: dict[str, Any]) -> Record:
+        if self._meta:  # first, since id and partition key may come from there
+            values_of_event = (event.place, event.sequence_number, event.enqueued_at)
+            document[META] = dict(zip(_META_FIELDS, values_of_event, strict=True))
         identity = self._identity(document, event)
         if isinstance(identity, Rejection):
             return _rejected(event, identity)
@@ -158,18 +164,12 @@ class DocumentMapper:
             if problem is not None:
                 return _rejected(event, problem)
             values.append(value)
-        if self._meta:
-            document[META] = {
-                "partition": event.place,
-                "sequence_number": event.sequence_number,
-                "enqueued_at": event.enqueued_at,
-            }
         payload = _payload(document)
         if isinstance(payload, Rejection):
             return _rejected(event, payload)
         partition_key = partition_key_text(values)
         route = self._effective_key(values) if self._effective_key else ""
-        return Record(event, partition_key + identity, payload, partition_key, route)
+        return Record(event, _order_key(values, partition_key) + identity, payload, partition_key, route)
 
     def _identity(self, document: Mapping[str, Any], event: Event) -> str | Rejection:
         if self._id_path is None:
@@ -220,6 +220,46 @@ def partition_key_text(values: Sequence[Scalar]) -> str:
     if UNSET in values:
         return f"[{','.join('{}' if value is UNSET else _encode(value).decode() for value in values)}]"
     return _encode(values).decode()
+
+
+def _check_meta_paths(paths: Sequence[Path], id_path: Path | None) -> None:
+    for path in paths:
+        if path[0] == META and path[1:] not in {(name,) for name in _META_FIELDS}:
+            raise SettingsError(
+                f"the container is partitioned by /{'/'.join(path)}, which no document has: CONSUMER_META puts "
+                f"{', '.join(_META_FIELDS)} into '{META}'; set CONSUMER_META=false if the events bring it themselves"
+            )
+    if id_path and id_path[0] == META and id_path[1:] not in {("partition",), ("sequence_number",)}:
+        raise SettingsError(
+            f"the id strategy field:{'/'.join(id_path)} finds no text or whole number: CONSUMER_META puts "
+            f"{', '.join(_META_FIELDS)} into '{META}'; use position, which is unique, or field:{META}/sequence_number"
+        )
+
+
+def document_id(record: Record) -> str:
+    """The id of the document that a record carries."""
+    return _decode_id(record.payload).id
+
+
+class _Identified(Struct, frozen=True):
+    id: str
+
+
+_decode_id = msgspec.json.Decoder(_Identified).decode
+
+
+def _order_key(values: Sequence[Scalar], partition_key: str) -> str:
+    """Equal for partition keys that are equal to Cosmos DB, where numbers are doubles: `1` and `1.0`, and integers beyond
+    2^53 that share one. Whether `-0.0` is `0` nobody documents: as one key they are only written one after the other.
+    """
+    if not any(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return partition_key
+    return partition_key_text(
+        [
+            float(value) + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
+            for value in values
+        ]
+    )
 
 
 def _rejected(event: Event, rejection: Rejection) -> Record:

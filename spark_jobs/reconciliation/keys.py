@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
-from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
@@ -133,8 +133,7 @@ def _keyed(
     batches: Iterable[pa.RecordBatch], config: ConsumerConfig, paths: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     transform = load_transform(config.transform) if config.transform else None
-    # Only the key is wanted, so `_tm` need not be put in.
-    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform), paths)
+    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform, config.meta), paths)
     for batch in batches:
         rows = [{**row, **_key(mapper, row)} for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
@@ -158,7 +157,6 @@ def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
     )
     if record.rejection is not None:
         return {"rejection": record.rejection.reason}
-    identity = record.key.removeprefix(record.partition_key)
     values = msgspec.json.decode(record.partition_key)
     key = canonical_key([UNSET if value == {} else value for value in values])
-    return {"document_id": identity, "partition_key": key}
+    return {"document_id": document_id(record), "partition_key": key}

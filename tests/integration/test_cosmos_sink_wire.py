@@ -425,7 +425,9 @@ class TestTheSdksPrivateParts:
 
         assert (dict(request.headers), request.data) == ({}, None)
 
-    async def test_an_answer_that_cannot_be_read_is_an_unknown_outcome(self, server, opened, monkeypatch):
+    async def test_an_answer_that_cannot_be_read_is_an_unknown_outcome(
+        self, server, opened, monkeypatch, caplog
+    ):
         sink, _ = await opened()
         for odd in (b"", b"{}", b'[{"status":1}]', b"[]", b"not json"):
             with monkeypatch.context() as patch:
@@ -437,6 +439,7 @@ class TestTheSdksPrivateParts:
                 results = await write(sink, records(sink, 2))
 
             assert outcomes(results) == [RETRY, RETRY], odd
+        assert "what was sent is tried again" in caplog.text
 
     async def test_without_the_hook_documents_go_by_the_public_batch(
         self, server, opened, monkeypatch, caplog

@@ -1,7 +1,8 @@
 """What an answer of Cosmos DB means for a record: a table. Pure.
 
 Written is what the service says is written. Rejected is only what the service refuses about this very record.
-Everything else is tried again, an unknown status included: a record is never given up because of the service.
+Everything else is tried again: a record is never given up because of the service. Of a refusal that is not listed here
+evidence decides whose it is (consumer.sinks.evidence).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _RECREATED = Meaning(RETRY, "container_recreated", rerouted=True)
 
 # By status and sub-status; None stands for every other sub-status.
 MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
-    (400, None): Meaning(REJECT, "bad_request"),
+    (400, 0): Meaning(REJECT, "bad_request"),
+    (400, 1001): Meaning(REJECT, "bad_request"),  # the partition key is another one than the document's
     (400, 1024): _RECREATED,  # the container is another one than at open()
     (401, None): Meaning(RETRY, "unauthorized"),  # a key rotated; the record is not to blame
     (403, None): Meaning(RETRY, "forbidden"),  # firewall, role, write region moved (3)
@@ -38,11 +40,11 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
     (404, None): Meaning(RETRY, "not_found"),  # an upsert that met an item on its way out (time to live)
     (404, 1003): Meaning(RETRY, "container_missing", rerouted=True),
     (408, None): Meaning(RETRY, "timeout"),
-    (409, None): Meaning(REJECT, "conflict"),  # of an upsert: a unique key policy
+    (409, 0): Meaning(REJECT, "conflict"),  # of an upsert: a unique key policy
     (410, None): _SPLIT,  # 1002 range gone, 1007 completing split, 1008 completing migration
     (410, 1000): _RECREATED,  # the name now means another container
     (412, None): Meaning(REJECT, "precondition"),
-    (413, None): Meaning(REJECT, "too_large"),
+    (413, 0): Meaning(REJECT, "too_large"),
     (413, 3402): Meaning(RETRY, "response_too_large", retry_after=0.0),
     (424, None): Meaning(RETRY, "failed_dependency", retry_after=0.0),  # of an atomic batch that sank
     (429, None): Meaning(RETRY, "throttled"),
@@ -50,6 +52,10 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
 }
 _SERVER_ERROR = Meaning(RETRY, "server_error")
 _UNEXPECTED = Meaning(RETRY, "unexpected")
+_CLIENT_ERRORS = range(400, 500)
+"""Only these say that something is wrong with what was sent."""
+_OF_THE_ACCOUNT = {0, 3, 1008}
+"""Sub-statuses of 403: a firewall or a role, a region that is not written to, an account that is not there."""
 
 NO_ANSWER = WriteResult(Outcome.RETRY, reason="no_answer")
 """The connection was lost, or the deadline passed: what the service did is unknown."""
@@ -67,13 +73,29 @@ class Answer(Struct, frozen=True):
     message: str = ""
     retry_after: float | None = None
     by_sdk: bool = False
-    """The SDK failed by itself; whether anything was sent is unknown."""
+    """The SDK failed by itself, in its own code."""
+    unsent: bool = False
+    """Nothing was sent: it failed on the documents."""
 
     def divisible(self) -> bool:
         """Whether a smaller request may fare better: one bad operation can make the service refuse all of them
         (400), and a request can be too large (413).
         """
-        return self.status in {400, 413} and (self.status, self.sub_status) not in MEANINGS
+        if self.status not in {400, 413}:
+            return False
+        return meaning(self.status, self.sub_status).outcome is REJECT or self.unclear != ""
+
+    @property
+    def unclear(self) -> str:
+        """As `unclear_refusal`, of the whole request."""
+        if self.by_sdk and self.unsent:
+            return f"unsent: {self.message.partition('(')[0]}"
+        return unclear_refusal(self.status, self.sub_status)
+
+    @property
+    def unreadable(self) -> str:
+        """What cannot be understood of it, if anything."""
+        return self.message if self.by_sdk and not self.unsent else ""
 
 
 def meaning(status: int, sub_status: int) -> Meaning:
@@ -81,6 +103,20 @@ def meaning(status: int, sub_status: int) -> Meaning:
     if found is not None:
         return found
     return _SERVER_ERROR if status >= 500 else _UNEXPECTED
+
+
+def unclear_refusal(status: int, sub_status: int) -> str:
+    """A code for a refusal of which nobody knows whether it is the record's; empty for anything else."""
+    if status not in _CLIENT_ERRORS or (status, sub_status) in MEANINGS:
+        return ""
+    is_listed = (status, None) in MEANINGS and not (status == 403 and sub_status not in _OF_THE_ACCOUNT)
+    return "" if is_listed else f"{status}/{sub_status}"
+
+
+def refused(result: WriteResult, message: str) -> WriteResult:
+    """The rejection of a record that evidence found at fault."""
+    reason = f"refused: {message or result.reason} (again, while other records were accepted)"
+    return structs.replace(result, outcome=REJECT, reason=reason)
 
 
 def result_of(operation: Mapping[str, Any]) -> WriteResult:

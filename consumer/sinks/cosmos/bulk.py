@@ -12,17 +12,26 @@ import asyncio
 import logging
 import math
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import structs
 
-from consumer.mapping.documents import DocumentMapper, MappingOptions, partition_key_text
+from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id, partition_key_text
 from consumer.mapping.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
 from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
-from consumer.sinks.cosmos.answers import NO_ANSWER, Answer, after_conflict, result_of, result_of_request
+from consumer.sinks.cosmos.answers import (
+    NO_ANSWER,
+    Answer,
+    after_conflict,
+    refused,
+    result_of,
+    result_of_request,
+    unclear_refusal,
+)
 from consumer.sinks.cosmos.client import BulkUnavailableError, ContainerDefinition, CosmosContainer, KeyRange
+from consumer.sinks.evidence import Evidence
 from foundation.azure.connections import Settings
 from foundation.errors import SettingsError, UnavailableError
 
@@ -36,6 +45,9 @@ SINGLE_KEY_REQUESTS = 16
 
 TRY_BULK_EVERY = 600.0
 """Seconds after which bulk is tried again where the service or the SDK refused it."""
+
+TELL_EVERY = 10.0
+"""Seconds between two lines about answers that cannot be understood."""
 
 _ONE_LANE = Routes()
 _WORKS_AGAIN = WriteResult(Outcome.RETRY, reason="bulk works again", rerouted=True)
@@ -79,6 +91,8 @@ class CosmosBulkSink:
         self._effective_key: EffectiveKey | None = None
         self._mapper: DocumentMapper | None = None
         self._bulk_at = math.inf  # when bulk is tried again
+        self._evidence = Evidence()
+        self._tell_at = -math.inf
         self.bulk = False
         """Whether documents go in bulk."""
 
@@ -233,19 +247,62 @@ class CosmosBulkSink:
 
         A request that is refused as a whole for what is in it is halved until only the culprits are refused.
         """
+        trial = self._evidence.begin()
         answer = await send([records[index] for index in part])
         operations = answer.operations
         if operations is not None and len(operations) == len(part):
             for index, operation in zip(part, operations, strict=True):
                 results[index] = self._noted(result_of(operation))
-        elif answer.divisible() and len(part) > 1:
+            self._judge(records, part, trial, operations, results)
+        elif len(part) > 1 and (answer.divisible() or self._is_worth_dividing(records[part[0]], answer)):
             middle = len(part) // 2
             await self._settle(records, part[:middle], send, results)
             await self._settle(records, part[middle:], send, results)
         else:
             result = self._noted(result_of_request(answer))
+            if (
+                len(part) == 1
+                and answer.unclear
+                and self._evidence.failed(_place(records[part[0]]), answer.unclear)
+            ):
+                result = refused(result, answer.message)
+            if what := answer.unreadable or _mismatch(operations, len(part)):
+                self._tell_unreadable(what)
             for index in part:
                 results[index] = result
+
+    def _judge(
+        self,
+        records: Sequence[Record],
+        part: Sequence[int],
+        trial: int,
+        operations: Sequence[Mapping[str, Any]],
+        results: list[WriteResult],
+    ) -> None:
+        """Finds out whether refusals that no list has are the records' own."""
+        if any(results[index].outcome is Outcome.WRITTEN for index in part):
+            self._evidence.passed(trial)
+        for index, operation in zip(part, operations, strict=True):
+            place, result = _place(records[index]), results[index]
+            if self._create and result.status == _CONFLICT:
+                continue  # `_explain` looks after it
+            if result.outcome is not Outcome.RETRY:
+                self._evidence.settled(place)
+            elif code := unclear_refusal(result.status, operation.get("subStatusCode", 0)):
+                if self._evidence.failed(place, code):
+                    results[index] = refused(result, operation.get("message", "") or code)
+            elif not result.status:
+                self._tell_unreadable(f"an operation's answer has no status, but {sorted(operation)[:10]}")
+
+    def _is_worth_dividing(self, first: Record, answer: Answer) -> bool:
+        """Whether other requests passed since one like this was refused in a way that no list has."""
+        return bool(answer.unclear) and self._evidence.failed(("request", *_place(first)), answer.unclear)
+
+    def _tell_unreadable(self, what: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_EVERY
+            _log.warning("%r: %s; what was sent is tried again", self._container, what)
 
     def _noted(self, result: WriteResult) -> WriteResult:
         """A conflict of a create is nothing by itself. Where nothing but the id must be unique the document is there;
@@ -284,21 +341,25 @@ class CosmosBulkSink:
         return await self._send_to_key(records[0], operations)
 
     async def _read_batch(self, records: Sequence[Record]) -> Answer:
-        return await self._send_to_key(records[0], [("read", (_id_of(record),)) for record in records])
+        return await self._send_to_key(records[0], [("read", (document_id(record),)) for record in records])
 
     async def _send_to_key(self, record: Record, operations: Sequence[tuple[str, tuple[Any, ...]]]) -> Answer:
         partition_key = msgspec.json.decode(record.partition_key)
         return await self._container.send_batch(self._opened.rid, partition_key, operations)
 
 
-def _id_of(record: Record) -> str:
-    return record.key.removeprefix(record.partition_key)
+def _place(record: Record) -> tuple[str, int]:
+    return record.event.partition, record.event.sequence_number
+
+
+def _mismatch(operations: Sequence[Any] | None, sent: int) -> str:
+    return "" if operations is None else f"the answer has {len(operations)} results for {sent} operations"
 
 
 def _bulk_reads(records: Sequence[Record]) -> bytes:
     return _json_text(
         [
-            {"operationType": "Read", "id": _id_of(record), "partitionKey": record.partition_key}
+            {"operationType": "Read", "id": document_id(record), "partitionKey": record.partition_key}
             for record in records
         ]
     )

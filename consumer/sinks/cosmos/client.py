@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 from azure.core.exceptions import AzureError
-from azure.core.pipeline import PipelineRequest
+from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpResponseError
 from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
@@ -125,7 +125,10 @@ class CosmosContainer(CosmosPlace):
         try:
             return Answer(
                 await self._open.execute_item_batch(
-                    operations, key, no_response=True, raw_request_hook=exchange
+                    operations,
+                    key,
+                    no_response=True,
+                    raw_request_hook=exchange,
                 )
             )
         except CosmosBatchOperationError as error:
@@ -140,7 +143,9 @@ class CosmosContainer(CosmosPlace):
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
         except Exception as error:  # noqa: BLE001 - from the SDK's own code, such as reading an answer that is none
-            return Answer(message=f"the answer cannot be read: {error!r}", by_sdk=True)
+            if not exchange.done:
+                return Answer(message=repr(error), by_sdk=True, unsent=True)
+            return Answer(message=f"the answer cannot be read: {error!r}{exchange.answer}", by_sdk=True)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
@@ -176,6 +181,16 @@ class _Exchange:
                 "Content-Length": str(len(body)),
             }
         self.done = False
+        self.answer = ""
+        """What came back, for the log."""
+
+    def note_answer(self, response: PipelineResponse[Any, Any]) -> None:
+        http = response.http_response
+        headers = http.headers
+        self.answer = (
+            f"; it was HTTP {http.status_code}, {headers.get('content-type', 'of no type')}, "
+            f"{headers.get('content-length', 'unknown')} bytes, activity {headers.get('x-ms-activity-id', 'none')}"
+        )
 
     def __call__(self, request: PipelineRequest[Any]) -> None:
         http = request.http_request
@@ -188,4 +203,8 @@ class _Exchange:
         # aiohttp copes better with a file where a body is large, and says so.
         http.data = body if len(body) <= _LARGE_BODY else BytesIO(body)
         http.headers.update(self._headers)
+        if (
+            request.context is not None
+        ):  # as the option `raw_response_hook` would, which an SDK without hooks passes on
+            request.context["raw_response_hook"] = self.note_answer
         self.done = True

@@ -5,6 +5,7 @@ from collections import deque
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
 from consumer.core.effects import (
     BatchWritten,
@@ -252,6 +253,19 @@ def test_of_several_that_wait_only_the_last_is_written_when_coalescing():
     assert numbers(last) == [3]
     world.answer(last, WRITTEN)
     assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 3
+
+
+def test_records_that_may_be_two_documents_are_never_coalesced():
+    world = World(batches=BatchLimits(operations=1, coalesce=True))
+    spellings = [
+        structs.replace(record(n, key="same"), partition_key=text)
+        for n, text in enumerate(["[1]", "[1]", "[1.0]", "[1.0]"])
+    ]
+    first = only(world.receive(*spellings), WriteBatch)
+    second = only(world.answer(first, WRITTEN), WriteBatch)
+    third = only(world.answer(second, WRITTEN), WriteBatch)
+
+    assert [numbers(each) for each in (first, second, third)] == [[0], [1], [3]]
 
 
 def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():

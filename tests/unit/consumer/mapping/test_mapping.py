@@ -2,7 +2,15 @@ import json
 
 import pytest
 
-from consumer.mapping.documents import MAX_DOCUMENT, REASONS, DocumentMapper, MappingOptions, find, parse_path
+from consumer.mapping.documents import (
+    MAX_DOCUMENT,
+    REASONS,
+    DocumentMapper,
+    MappingOptions,
+    document_id,
+    find,
+    parse_path,
+)
 from consumer.mapping.partition_hash import hash_key
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
@@ -52,6 +60,66 @@ def test_documents_of_one_id_and_one_partition_key_have_one_key():
         prepared({"id": "a", "dest": "LGA", "n": 1}).key == prepared({"id": "a", "dest": "LGA", "n": 2}).key
     )
     assert prepared({"id": "a", "dest": "LGA"}).key != prepared({"id": "a", "dest": "JFK"}).key
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("1", "1.0", True),
+        ("1", "1e0", True),
+        ("9007199254740993", "9007199254740992", True),  # beyond 2^53 they are one double
+        ("100000000000000000000000", "1e23", True),
+        ("0", "-0.0", True),
+        ("-0", "0.0", True),
+        ("9007199254740993", "9007199254740994", False),
+        ("1", "1.5", False),
+        ("1", '"1"', False),
+        ("1", "true", False),
+        ("0", "false", False),
+        ("null", '"null"', False),
+        ('"NaN"', '"nan"', False),
+        ("5e-324", "0", False),
+    ],
+)
+@pytest.mark.parametrize("paths", [("/dest",), ("/dest", "/other")])
+def test_partition_keys_that_are_equal_to_cosmos_db_have_one_order(one, other, equal, paths):
+    first, second = (
+        prepared(b'{"id":"a","other":"x","dest":%s}' % text.encode(), *paths) for text in (one, other)
+    )
+
+    assert (first.key == second.key) is equal
+    assert document_id(first) == document_id(second) == "a"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/_tm/partition", '["3"]'), ("/_tm/sequence_number", "[17]"), ("/_tm/enqueued_at", "[1795000000.25]")],
+)
+def test_a_container_may_be_partitioned_by_what_is_known_of_the_event(path, expected):
+    record = prepared({"id": "1"}, path, meta=True)
+
+    assert record.partition_key == expected
+    assert json.loads(record.payload)["_tm"]["partition"] == "3"
+    assert prepared({"id": "1", "_tm": {"partition": "own"}}, path).partition_key in ('["own"]', "[{}]")
+
+
+def test_an_id_may_come_from_what_is_known_of_the_event():
+    assert document_id(prepared({}, "/id", meta=True, id_from="field:_tm/sequence_number")) == "17"
+
+
+@pytest.mark.parametrize(
+    ("path", "id_from", "said"),
+    [
+        ("/_tm", "position", "partitioned by /_tm, which no document has.*CONSUMER_META=false"),
+        ("/_tm/offset", "position", "partitioned by /_tm/offset.*partition, sequence_number, enqueued_at"),
+        ("/id", "field:_tm/enqueued_at", "field:_tm/enqueued_at finds no text or whole number.*use position"),
+        ("/id", "field:_tm", "finds no text or whole number"),
+    ],
+)
+def test_what_no_event_can_have_is_refused_at_the_start(path, id_from, said):
+    with pytest.raises(SettingsError, match=said):
+        mapper(path, meta=True, id_from=id_from)
+    mapper(path, id_from=id_from)  # as the error advises: the events may bring it themselves
 
 
 @pytest.mark.parametrize(

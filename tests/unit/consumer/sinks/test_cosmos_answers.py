@@ -1,7 +1,13 @@
 import pytest
 
 from consumer.model import Outcome
-from consumer.sinks.cosmos.answers import Answer, after_conflict, result_of, result_of_request
+from consumer.sinks.cosmos.answers import (
+    Answer,
+    after_conflict,
+    result_of,
+    result_of_request,
+    unclear_refusal,
+)
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
 
@@ -55,6 +61,35 @@ def test_what_each_status_of_an_operation_means(status, sub_status, outcome, rea
         rerouted,
     )
     assert result.request_units == 1.5
+
+
+@pytest.mark.parametrize(
+    ("status", "sub_status", "unclear"),
+    [
+        (418, 0, "418/0"),
+        (422, 7, "422/7"),
+        (400, 0, ""),
+        (400, 1001, ""),
+        (400, 9999, "400/9999"),
+        (403, 0, ""),
+        (403, 3, ""),
+        (403, 1014, ""),
+        (403, 9999, "403/9999"),
+        (404, 9999, ""),
+        (409, 9999, "409/9999"),
+        (413, 9999, "413/9999"),
+        (429, 9999, ""),
+        (449, 9999, ""),
+        (503, 9999, ""),
+        (304, 0, ""),
+        (0, 0, ""),
+    ],
+)
+def test_a_refusal_that_no_list_has_is_tried_again_until_evidence_decides(status, sub_status, unclear):
+    assert unclear_refusal(status, sub_status) == unclear
+    assert Answer(status=status, sub_status=sub_status).unclear == unclear
+    if unclear:
+        assert result_of(operation(status, sub_status)).outcome is RETRY
 
 
 def test_a_throttled_operation_says_how_long_to_wait():

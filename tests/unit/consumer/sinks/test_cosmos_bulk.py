@@ -31,7 +31,9 @@ NOT_FOUND = Answer([{"statusCode": 404}])
 class Container:
     """Answers a bulk request as `bulk` says, in turn; documents are what is in `there`."""
 
-    def __init__(self, *bulk, unique_keys=False, there=()):
+    def __init__(self, *bulk, unique_keys=False, there=(), refusing=None):
+        self.refusing = refusing or {}
+        self.whole = []  # answers to requests as a whole, in turn
         self.bulk = list(bulk)
         self.found = ContainerDefinition("rid", ("/id",), "Hash", 2, unique_keys=unique_keys)
         self.there = set(there)
@@ -57,6 +59,8 @@ class Container:
                 raise answer
             return answer
         self.requests.append((range_id, operations))
+        if self.whole:
+            return self.whole.pop(0)
         return Answer([self._answer(each["operationType"], self._id(each)) for each in operations])
 
     async def send_batch(self, _rid, _partition_key, operations):
@@ -69,6 +73,8 @@ class Container:
     def _answer(self, kind, id_):
         if kind == "Read":
             return {"statusCode": 200 if id_ in self.there else 404}
+        if id_ in self.refusing:
+            return dict(zip(("statusCode", "subStatusCode"), self.refusing[id_], strict=False))
         return {"statusCode": 409 if id_ in self.there or id_.startswith("taken") else 201}
 
     async def aclose(self):
@@ -230,3 +236,77 @@ async def test_where_nothing_but_the_id_is_unique_a_conflict_needs_no_reading():
 
 
 all_in_virtual_time(globals())
+
+
+def outcomes(results):
+    return [(result.outcome, result.reason.partition(" (")[0]) for result in results]
+
+
+DONE = (Outcome.WRITTEN, "")
+
+
+@pytest.mark.parametrize("refusal", [(418,), (422, 7), (400, 9999), (403, 9999)])
+@pytest.mark.parametrize("bulk", [True, False])
+async def test_a_document_that_is_refused_again_while_others_are_written_is_rejected(refusal, bulk):
+    sink = sink_of(Container(refusing={"b": refusal}), bulk=bulk)
+    routes = await sink.open()
+    code = "/".join(map(str, (*refusal, 0)[:2]))
+
+    assert outcomes(await write(sink, routes, "a", "b"))[1][0] is Outcome.RETRY
+    assert outcomes(await write(sink, routes, "a", "b")) == [DONE, (Outcome.REJECT, f"refused: {code}")]
+
+
+@pytest.mark.parametrize("refusal", [(418,), (400, 9999)])
+async def test_while_every_document_is_refused_alike_none_is_rejected(refusal):
+    container = Container(refusing=dict.fromkeys("abc", refusal))
+    sink = sink_of(container)
+    routes = await sink.open()
+
+    for _ in range(4):
+        assert {result.outcome for result in await write(sink, routes, "a", "b", "c")} == {Outcome.RETRY}
+    container.refusing = {"a": refusal}
+    await write(sink, routes, "a", "b", "c")
+    assert [result.outcome for result in await write(sink, routes, "a", "b", "c")] == [
+        Outcome.REJECT,
+        Outcome.WRITTEN,
+        Outcome.WRITTEN,
+    ]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 408, 410, 429, 449, 500, 503])
+async def test_what_the_service_answers_about_itself_is_never_a_documents_fault(status):
+    sink = sink_of(Container(refusing={"b": (status,)}))
+    routes = await sink.open()
+
+    for _ in range(4):
+        assert (await write(sink, routes, "a", "b"))[1].outcome is Outcome.RETRY
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            Answer([{"statusCode": 201}, {"statusCode": 201}, {"statusCode": 201}]),
+            "3 results for 1 operations",
+        ),
+        (Answer([{"status": 201}]), r"has no status, but \['status'\]"),
+        (
+            Answer(message="the answer cannot be read: ValueError('x'); it was HTTP 200", by_sdk=True),
+            "HTTP 200",
+        ),
+    ],
+)
+async def test_an_answer_that_cannot_be_understood_is_tried_again_and_the_log_says_which(
+    answer, said, caplog
+):
+    container = Container()
+    container.whole = [answer, answer]
+    sink = sink_of(container)
+    routes = await sink.open()
+
+    for _ in range(2):
+        assert [result.outcome for result in await write(sink, routes, "a")] == [Outcome.RETRY]
+    assert [result.outcome for result in await write(sink, routes, "a")] == [Outcome.WRITTEN]
+    [line] = [each.getMessage() for each in caplog.records if "is tried again" in each.getMessage()]
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(line)
