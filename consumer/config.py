@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from consumer.options import BacklogLimits, BatchLimits, PositionPolicy
 from foundation.durations import parse_duration
 from foundation.errors import SettingsError
+from foundation.sanitize import shorten
 from foundation.settings_reader import read_log_level
 
 _T = TypeVar("_T")
@@ -135,7 +136,7 @@ class _Reader:
         try:
             return read(text)
         except ValueError:
-            self.problems.append(f"{name} is '{text[:60]}'; accepted: {accepted}")
+            self.problems.append(f"{name} is '{shorten(text, 60)}'; accepted: {accepted}")
             return default
 
     def of(self, name: str, default: _T, least: int = 1) -> _T:

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from foundation.sanitize import without_secrets
 
 PER_PROPERTY = 100
 """Bytes that a place in a dictionary takes, beside the name and the value."""
@@ -63,10 +65,15 @@ def _size_of(value: Any) -> int:
 
 
 class Rejection(Struct, frozen=True):
-    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence."""
+    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence; what is secret in it is
+    hidden, as it is kept with the event and shown.
+    """
 
     reason: str
     detail: str
+
+    def __post_init__(self) -> None:
+        structs.force_setattr(self, "detail", without_secrets(self.detail))
 
 
 class Record(Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from foundation.errors import SettingsError
 from foundation.sanitize import leaving
+from foundation.secrets.known import hide_settings
 
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
@@ -40,6 +41,14 @@ def settings_of(
     A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
     Raises SettingsError when a file cannot be read, or for an `account` that is none.
     """
+    settings = _settings_of(root, environment, account, about)
+    hide_settings(settings)
+    return settings
+
+
+def _settings_of(
+    root: Path, environment: Mapping[str, str] | None, account: str | None, about: str
+) -> dict[str, str]:
     named = own_settings(root, environment)
     if account is not None:
         if not _ACCOUNT.fullmatch(account):
@@ -64,7 +73,9 @@ def subscriptions_of(texts: Iterable[str]) -> set[str]:
 def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Those of the environment and of `.env`: nothing that is committed. Raises SettingsError."""
     environment = os.environ if environment is None else environment
-    return _over(_placed(dot_env(root / ".env"), root), environment)
+    settings = _over(_placed(dot_env(root / ".env"), root), environment)
+    hide_settings(settings)
+    return settings
 
 
 def _over(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:

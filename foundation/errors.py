@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from foundation.sanitize import without_secrets
 
-class TidemarkError(Exception):
+
+class ShownError(Exception):
+    """An error whose text goes to people, wherever it is caught: logs, pages, tables, terminals. The text has no secrets,
+    although it is often made of what an SDK said.
+    """
+
+    def __str__(self) -> str:
+        return without_secrets(super().__str__())
+
+
+class TidemarkError(ShownError):
     """The base of what any part raises on purpose. `exit_status` is of a process that ends by it."""
 
     exit_status = 1
@@ -27,7 +38,7 @@ class ConflictError(Exception):
     """The stored row changed since it was loaded: load again and decide again."""
 
 
-class StoreUnavailableError(Exception):
+class StoreUnavailableError(ShownError):
     """The store did not answer; nothing may be concluded."""
 
 

@@ -13,67 +13,26 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-HIDDEN = "***"
-
-# A key of a signed string, with its value up to what ends it in connection strings, queries and SQL addresses.
-_NAMED = re.compile(
-    r"""(?ix) (?<![a-z0-9])
-    (shared\ ?access\ ?key | account\ ?key | shared\ ?access\ ?signature | sig | client_?secret | password | pwd
-    | access_token | refresh_token | (?<=[?&]) code | x-functions-key)
-    (\s*=\s*) (?!\*\*\*) [^\s;&"'<>\\]+"""
-)
-_IN_ADDRESS = re.compile(
-    r"(?P<head>\b[a-z][a-z0-9+.-]{0,30}://[^/\s:@\"']*:)(?!\*\*\*@)[^/\s@\"']+(?=@)", re.IGNORECASE
-)
-_BEARER = re.compile(r"(?i)\b(bearer|sharedaccesssignature)( +)(?!\*\*\*)[A-Za-z0-9._~+/=%&-]{16,}")
-_TOKEN = re.compile(r"\beyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,8000}(?:\.[A-Za-z0-9_-]*)?")
-# Keys as Azure makes them: 32 or 64 bytes in base64 end with '='; 84 letters and digits in newer services.
-_KEY = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{40,}={1,2}(?![A-Za-z0-9=])")
-_LONG = re.compile(
-    r"(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{64,}(?![A-Za-z0-9])"
-)
-
-SHORTEST_TOKEN = 20
-"""Characters of the shortest text that `_BEARER`, `_TOKEN`, `_KEY` or `_LONG` can find something in: "eyJ", 8 and 8."""
-
-_CONNECTION = re.compile(
-    r"(?i)\b(account|shared ?access)key\s*=|\b(endpoint|defaultendpointsprotocol)\s*=.*;"
-)
-_SIGNED = re.compile(r"(?i)\bsig\s*=|\bsharedaccesssignature\b")
+from foundation.secrets.known import without_known
+from foundation.secrets.patterns import kind_of_secret, without_spelt
 
 _BREAKS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+ *")
 _JOINERS = frozenset("\u200c\u200d")  # invisible, and part of ordinary words in Persian and Hindi
 
 
 def secret_in(text: str) -> str | None:
-    """What kind of secret `text` is or holds, in words; None for none that can be recognised."""
-    if without_secrets(text) == text:
-        return None
-    if _CONNECTION.search(text):
-        return "a connection string"
-    if _SIGNED.search(text):
-        return "a shared access signature"
-    if _IN_ADDRESS.search(text):
-        return "an address with a password"
-    return "a key or token"
+    """What kind of secret `text` is or holds by its spelling, in words; None for none that can be recognised. What this
+    process knows by value does not count: a name in a file may equal a password.
+    """
+    return kind_of_secret(text)
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the secrets in it replaced by `***`; names, hosts and everything else stay readable."""
-    # Most texts are short words of a log line: what each pattern cannot do without is looked for first.
-    named = "=" in text
-    if named:
-        text = _NAMED.sub(rf"\1\2{HIDDEN}", text)
-    if "@" in text:
-        text = _IN_ADDRESS.sub(rf"\g<head>{HIDDEN}", text)
-    if len(text) < SHORTEST_TOKEN:
-        return text
-    text = _BEARER.sub(rf"\1\2{HIDDEN}", text)
-    if "eyJ" in text:
-        text = _TOKEN.sub(HIDDEN, text)
-    if named:
-        text = _KEY.sub(HIDDEN, text)
-    return _LONG.sub(HIDDEN, text)
+    """`text` with the secrets in it replaced by `***`: those that this process knows by value, and those that can be
+    recognised. Names, hosts and everything else stay readable. Cut a text after this, not before: of half a secret nothing
+    is recognised.
+    """
+    return without_spelt(without_known(text))
 
 
 def one_line(text: str) -> str:
@@ -92,6 +51,11 @@ def _visible(character: str) -> str:
 def leaving(text: str) -> str:
     """`text` as it may leave in a line: without secrets, and without what could begin another line."""
     return one_line(without_secrets(text))
+
+
+def shorten(text: str, limit: int) -> str:
+    """The first `limit` characters of `text` as it may leave. It is cut last: half a secret is recognised by nobody."""
+    return leaving(text)[:limit]
 
 
 def words_of(error: BaseException) -> str:

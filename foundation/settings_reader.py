@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from foundation.sanitize import one_line, secret_in, without_secrets
+from foundation.sanitize import leaving, one_line, secret_in, shorten, without_secrets
 from foundation.wording import count_text
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
@@ -61,7 +61,9 @@ def read_log_level(settings: Mapping[str, str]) -> str:
     text = settings.get("TIDEMARK_SDK_LOG_LEVEL", "").strip()
     level = text.upper() or SDK_LOG_LEVEL
     if level not in LOG_LEVELS:
-        raise ValueError(f"TIDEMARK_SDK_LOG_LEVEL is '{text[:60]}'; accepted: {', '.join(LOG_LEVELS)}")
+        raise ValueError(
+            f"TIDEMARK_SDK_LOG_LEVEL is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}"
+        )
     return level
 
 
@@ -243,9 +245,7 @@ class Shared:
     def where(self, path: str) -> str:
         """File, line where known, and key path: how messages name a place."""
         line = self._line(path)
-        return one_line(
-            without_secrets(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
-        )
+        return leaving(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
 
     def _line(self, path: str) -> int | None:
         """The line of a key, else of the nearest table or list around it."""

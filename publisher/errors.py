@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from foundation.errors import ShownError
+
 
 class Outcome(enum.Enum):
     """What became of the events of a call that ended with an error."""
@@ -14,7 +16,7 @@ class Outcome(enum.Enum):
     STORED = "stored"
 
 
-class PublishError(Exception):
+class PublishError(ShownError):
     """The base of all that the publisher raises on purpose. `exit_status` is of a process that ends by it."""
 
     exit_status = 1

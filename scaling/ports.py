@@ -10,14 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from foundation.errors import StoreUnavailableError
+from foundation.errors import ShownError, StoreUnavailableError
 from scaling.log_entry import LogEntry
 from scaling.model import Capacity, Controls, Effect, Reason, ScaleAction, TargetState
 from scaling.notice import Letter, Notice
 from scaling.window import Window
 
 
-class CollectError(Exception):
+class CollectError(ShownError):
     """A metric could not be read. `reason` becomes the reason of the hold; never a made-up zero."""
 
     def __init__(self, message: str, *, reason: Reason = Reason.COLLECT_FAILED) -> None:
@@ -25,7 +25,7 @@ class CollectError(Exception):
         self.reason = reason
 
 
-class ScalerError(Exception):
+class ScalerError(ShownError):
     """The management API failed in a way that the next try may not meet; `retry_after` in seconds, if it says.
 
     `unknown` where an order may have left: the platform may carry it out yet, all of it or a part.

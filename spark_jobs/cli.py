@@ -12,6 +12,7 @@ import typer
 from typer import Option
 
 from foundation.app_settings import COMMAND_ROOT, settings_of
+from foundation.sanitize import raising_no_secrets
 from foundation.version import install_hint
 from spark_jobs.errors import GATE_CLOSED, GateClosedError, JobError, job_errors
 
@@ -110,7 +111,8 @@ def run_command(
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command()(command)
     try:
-        single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
+        with raising_no_secrets():
+            single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
     except Exception as error:
         told = _told(error)
         if told is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from foundation.errors import SettingsError, TidemarkError
+from foundation.errors import SettingsError, ShownError, TidemarkError
 
 GATE_CLOSED = 3
 """Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""
 
 
-class JobError(Exception):
+class JobError(ShownError):
     """A job cannot go on. The text is the whole message for people."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import typer
 
+from foundation.log.process import telling_no_secrets
 from foundation.version import install_hint
 from spark_jobs.cli import COMMANDS
 
@@ -49,7 +50,8 @@ def main() -> None:
     """The entry point of the installed command."""
     # These compute, and start in half the time without the SDKs of the other parts.
     alone = sys.argv[1:2] and sys.argv[1] in COMMANDS
-    command_line({"spark": PARTS["spark"]} if alone else PARTS)()
+    with telling_no_secrets():
+        command_line({"spark": PARTS["spark"]} if alone else PARTS)()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
 from foundation.app_settings import COMMAND_ROOT, settings_of
 from foundation.errors import TidemarkError
-from foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks
+from foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
 from foundation.sanitize import without_secrets
 
 log = logging.getLogger("tidemark.consumer")
@@ -158,4 +158,5 @@ def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None
 
 def main() -> None:
     """The entry point of `python -m consumer`."""
-    typer.run(consume)
+    with telling_no_secrets():
+        typer.run(consume)

@@ -28,6 +28,7 @@ from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
 from foundation.app_settings import STORAGE
 from foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
+from foundation.secrets.known import hide_settings
 
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
@@ -46,6 +47,7 @@ class Parts:
 
     def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
         """Raises SettingsError for a connection that cannot work."""
+        hide_settings(settings)
         self.config = config
         self.settings = settings
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address

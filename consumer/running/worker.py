@@ -23,6 +23,7 @@ from msgspec import Struct
 from consumer.core.rate_limiter import divided
 from consumer.errors import OrphanedError, ShutdownError
 from foundation.errors import SettingsError
+from foundation.sanitize import shorten
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -45,7 +46,7 @@ class Worker(Struct, frozen=True):
         numbers = text.replace("@", "/").split("/")
         if len(numbers) != 3 or not all(each.isdecimal() for each in numbers):
             raise SettingsError(
-                f"--worker is '{text[:60]}'; accepted: index/count@parent, from `consume` itself"
+                f"--worker is '{shorten(text, 60)}'; accepted: index/count@parent, from `consume` itself"
             )
         return cls(*map(int, numbers))
 

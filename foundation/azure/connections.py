@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from foundation.errors import SettingsError
 from foundation.sanitize import leaving, told, words_of
+from foundation.secrets.known import hide_text, hide_token
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -133,6 +134,7 @@ class IdentityCredential:
         if known is None or known.expires_on < time.time() + TOKEN_MARGIN:
             async with self._open() as credential:
                 known = self._tokens[key] = await credential.get_token(*scopes, **options)
+                hide_token(known.token)
         return known
 
     async def close(self) -> None:
@@ -187,7 +189,9 @@ def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:
 
 def connection_string(settings: Settings, prefix: str) -> str | None:
     """The setting called `prefix`, or None where missing or blank. Treat the result as a secret."""
-    return settings.get(prefix, "").strip() or None
+    text = settings.get(prefix, "").strip()
+    hide_text(text)
+    return text or None
 
 
 def credential(settings: Settings, prefix: str, environment: Settings | None = None) -> IdentityCredential:

@@ -8,11 +8,18 @@ So their loggers get a level of their own, which no later level or handler of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
-from foundation.log.tail import without_tail
+from foundation.log.tail import line_without_secrets, without_tail
 from foundation.sanitize import without_secrets
+from foundation.secrets.known import hide_settings
 from foundation.settings_reader import SDK_LOG_LEVEL, read_log_level
 
 _formatter = logging.Formatter()
@@ -41,14 +48,43 @@ def hide_secrets(record: logging.LogRecord) -> None:
     """Rewrites a record that holds a secret, in its message or its traceback; any other stays as it is."""
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001 - arguments that do not fit: the handler reports it
+    except Exception:  # noqa: BLE001 - arguments that do not fit: the handler reports it, with the arguments
+        text, shown = repr(record.args), without_secrets(repr(record.args))
+        if shown != text:
+            record.msg, record.args = f"{record.msg}, with arguments that do not fit: {shown}", None
         return
-    if (shown := without_secrets(text)) != text:
+    if (shown := line_without_secrets(text)) != text:
         record.msg, record.args = shown, None
     if record.exc_info and record.exc_info[0] is not None:
         story = _formatter.formatException(record.exc_info)
         if (shown := without_secrets(story)) != story:
             record.exc_info, record.exc_text = None, shown
+
+
+def hide_in_tracebacks() -> None:
+    """The same for what ends a process or a thread without being logged: its traceback goes to standard error."""
+    sys.excepthook = _tell_fault
+    threading.excepthook = lambda fault: _tell_fault(
+        fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback
+    )
+
+
+def _tell_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if sys.stderr is not None and not issubclass(kind, SystemExit):
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
+
+
+@contextmanager
+def telling_no_secrets() -> Iterator[None]:
+    """Around a command as a whole: an error that nobody expected ends it with its traceback and status 1, as ever, but
+    without secrets. Typer has a hook of its own for these.
+    """
+    keep_secrets_from_logs()
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - told as the interpreter would
+        _tell_fault(type(error), error, error.__traceback__)
+        raise SystemExit(1) from None
 
 
 class _Factory:
@@ -72,6 +108,8 @@ class ForPeople(logging.Formatter):
 
 def keep_secrets_from_logs() -> None:
     """In this process, from now on; again is the same."""
+    hide_settings(os.environ)
+    hide_in_tracebacks()
     make = logging.getLogRecordFactory()
     if not isinstance(make, _Factory):
         logging.setLogRecordFactory(_Factory(make))

@@ -11,13 +11,15 @@ quotation marks of a value with a backslash; and what was written before it, by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Self
 
 import msgspec
 
-from foundation.sanitize import leaving
+from foundation.sanitize import leaving, one_line, without_secrets
+from foundation.secrets.known import without_known
+from foundation.secrets.patterns import without_spelt
 
 SCHEMA = 1
 """Of the fields' names and meanings; new fields do not change it."""
@@ -59,7 +61,28 @@ def told_line(line: str) -> str:
     if not isinstance(line, Line):
         return text[:MAX_LINE]
     tail = _tail(line.kind, line.fields)
+    if without_known(tail) != tail:
+        tail = _tail_without_secrets(tail) or tail
     return f"{text[: MAX_LINE - len(SEPARATOR) - len(tail)]}{SEPARATOR}{tail}"
+
+
+def line_without_secrets(text: str) -> str:
+    """A line that is about to be written, whoever made it. Of a tail the texts are looked into one by one, so that it stays
+    what it is: taken as one text, a value could seem to begin with the quotation mark that ends another.
+    """
+    shown = without_secrets(text)
+    start = text.rfind(SEPARATOR + MARK)
+    if shown == text or start < 0 or not text.endswith("}"):
+        return shown
+    tail = _tail_without_secrets(text[start + len(SEPARATOR) :])
+    return shown if tail is None else f"{without_secrets(text[:start])}{SEPARATOR}{tail}"
+
+
+def _tail_without_secrets(tail: str) -> str | None:
+    try:
+        return _json(_clean(msgspec.json.decode(tail), _text))
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def without_tail(text: str) -> str:
@@ -104,20 +127,27 @@ def _text(value: str) -> str:
     return leaving(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
 
 
-_word = lru_cache(2_000)(_text)
-"""Names of fields, targets and metrics, and reasons: the same in every line."""
+@lru_cache(2_000)
+def _word(value: str) -> str:
+    """By spelling alone: what is known by value may grow, and is looked for in the finished tail."""
+    return one_line(without_spelt(value.encode("utf-8", "replace").decode()))
+
 
 WORD = 60
-"""Characters of what may be one."""
+"""Characters of what may be a name of a field, target or metric, or a reason: the same in every line."""
 
 
-def _clean(value: Any) -> Any:
+def _quickly(value: str) -> str:
+    return _word(value) if len(value) <= WORD else _text(value)
+
+
+def _clean(value: Any, text: Callable[[str], str] = _quickly) -> Any:
     if isinstance(value, str):
-        return _word(value) if len(value) <= WORD else _text(value)
+        return text(value)
     if isinstance(value, Mapping):
-        return {_clean(str(name)): _clean(each) for name, each in value.items()}
+        return {text(str(name)): _clean(each, text) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_clean(each) for each in value]
+        return [_clean(each, text) for each in value]
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
         return None
     return value

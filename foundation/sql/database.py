@@ -8,6 +8,7 @@ are locked cost no others; and a shutdown leaves behind what hangs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ from sqlalchemy.pool import StaticPool
 from sqlalchemy.schema import CreateColumn, CreateTable
 
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
+from foundation.sanitize import without_secrets
+from foundation.secrets.known import hide_text
+from foundation.sql.address import check_url, place_of, said_of_connecting
 from foundation.sql.threads import Threads
 from foundation.version import install_hint
 
@@ -74,7 +78,9 @@ class SqlDatabase:
         create_tables: bool | None = None,
         tables: Sequence[Table] = (),
     ) -> None:
+        hide_text(url)
         self._url = _readable(url, setting)
+        self._place = place_of(url)
         self._tables = tables
         self.dialect = self._url.get_backend_name()
         self._create = self.dialect == "sqlite" if create_tables is None else create_tables
@@ -90,7 +96,7 @@ class SqlDatabase:
         self._checking = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"SqlDatabase({self._url.render_as_string(hide_password=True)!r})"
+        return f"SqlDatabase({self._place!r})"
 
     def use(self) -> None:
         self._users += 1
@@ -249,6 +255,7 @@ def ddl(tables: Sequence[Table], dialect: str) -> str:
 
 
 def _readable(url: str, setting: str) -> URL:
+    check_url(url, setting)
     try:
         parsed = make_url(url)
     except exc.ArgumentError:
@@ -280,6 +287,8 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
         raise SettingsError(
             f"{setting}: no driver for '{url.drivername}' is installed ({error}){hint}"
         ) from error
+    if backend != "sqlite":
+        event.listen(engine, "do_connect", _connect)
     if backend == "sqlite":
         event.listen(engine, "connect", _open_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -297,6 +306,19 @@ def _postgres_options(url: URL) -> dict[str, Any]:
         "options": f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout={milliseconds}",
     }
     return {name: value for name, value in defaults.items() if name not in url.query}
+
+
+def _connect(dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A connection of the driver's. What it says when it makes none is told in words of ours: see `said_of_connecting`."""
+    try:
+        return dialect.connect(*arguments, **options)
+    except dialect.loaded_dbapi.Error as error:
+        state = _state_of(error)
+        told = said_of_connecting(str(error))
+        fault = type(error)(*([state, told] if error.args and error.args[0] == state else [told]))
+        with contextlib.suppress(AttributeError):
+            fault.sqlstate = state
+        raise fault from None
 
 
 def _open_azure_sql(connection: Any, _record: Any) -> None:
@@ -326,7 +348,7 @@ def _json(value: Any) -> str:
 def message_of(error: BaseException) -> str:
     """One line, without the statement and its parameters: those hold the events' data."""
     cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
-    text = " ".join(str(cause).split()) or type(cause).__name__
+    text = without_secrets(" ".join(str(cause).split())) or type(cause).__name__
     name = NAMES.get(sqlstate(error))
     return f"{name}: {text}" if name else text
 
@@ -345,7 +367,11 @@ NAMES = {
 def sqlstate(error: BaseException) -> str:
     """The five characters of the database's answer; '' where there is none, as with SQLite."""
     cause = error.orig if isinstance(error, exc.StatementError) else None
+    return "" if cause is None else _state_of(cause)
+
+
+def _state_of(cause: BaseException) -> str:
     state = getattr(cause, "sqlstate", None)
-    if state is None and cause is not None and cause.args and isinstance(cause.args[0], str):
+    if state is None and cause.args and isinstance(cause.args[0], str):
         state = cause.args[0]  # pyodbc
     return state if isinstance(state, str) and len(state) == 5 else ""

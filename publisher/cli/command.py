@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from foundation.errors import TidemarkError
+from foundation.sanitize import without_secrets
 from publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
 
 console = Console(stderr=True)
@@ -78,7 +79,7 @@ def ends_told(entity: str, connection: str, *, stopped: str = "stopped") -> Iter
     try:
         yield
     except (PublishError, TidemarkError, OSError) as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        console.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"look at {escape(entity)} and at the app setting {escape(connection)}")
         raise typer.Exit(getattr(error, "exit_status", SETTINGS)) from None

@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from foundation.errors import SettingsError
+from foundation.sanitize import shorten
 from foundation.wording import count_text
 
 SHARE = "TIDEMARK_CALL_SHARE"
@@ -86,7 +87,7 @@ def budgets_of(settings: Mapping[str, str]) -> dict[str, Budget]:
             or not float(match["seconds"])
         ):
             raise SettingsError(
-                f"{BUDGETS}: found '{entry.strip()[:60]}'; accepted is API=CALLS/SECONDS, comma-separated, such as "
+                f"{BUDGETS}: found '{shorten(entry.strip(), 60)}'; accepted is API=CALLS/SECONDS, comma-separated, such as "
                 f"management_reads=50/5, of {', '.join(PUBLISHED)}"
             )
         found[match["api"]] = Budget(int(match["calls"]), float(match["seconds"]))
@@ -105,7 +106,7 @@ def _share(settings: Mapping[str, str]) -> float:
         share = 0.0
     if not isfinite(share) or not 0.0 < share <= 1.0:
         raise SettingsError(
-            f"{SHARE} is '{text[:40]}'; accepted is a number above 0, and up to 1, such as 0.25"
+            f"{SHARE} is '{shorten(text, 40)}'; accepted is a number above 0, and up to 1, such as 0.25"
         )
     return share
 

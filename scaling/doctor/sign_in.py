@@ -24,6 +24,7 @@ from foundation.http.callers import (
     door_of,
     is_deployed,
 )
+from foundation.sanitize import shorten
 
 CHECK = "sign-in"
 OWNER = "WEBSITE_OWNER_NAME"
@@ -76,7 +77,12 @@ def by_environment(settings: Settings) -> list[Finding]:
     text = settings.get(SIGN_IN, "").strip()
     if text.casefold() not in _TRUE | _FALSE:
         return [
-            failed(CHECK, SIGN_IN, f"is '{text[:60]}', which counts as off", "set it to true, or remove it")
+            failed(
+                CHECK,
+                SIGN_IN,
+                f"is '{shorten(text, 60)}', which counts as off",
+                "set it to true, or remove it",
+            )
         ]
     wanted, platform = text.casefold() in _TRUE, door_of(settings).platform
     if wanted and not platform:

@@ -17,6 +17,7 @@ from foundation.errors import TidemarkError
 from foundation.http.callers import SITE
 from foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
 from foundation.sanitize import one_line, told
+from foundation.secrets.known import hide_address
 from foundation.settings_reader import Problem
 from foundation.wording import count_text
 from scaling.config.notify_table import Notify, Webhook
@@ -61,6 +62,8 @@ def unusable(notify: Notify, settings: Mapping[str, str]) -> list[Problem]:
     for webhook in notify.webhooks.values():
         problems = list[str]()
         named = {webhook.url_setting, webhook.key_setting, *webhook.headers.values()} - {None, ""}
+        for name in named:
+            hide_address(settings.get(str(name), "").strip())
         missing = sorted(str(name) for name in named if not settings.get(str(name), "").strip())
         problems += [f"app setting '{name}' is not set" for name in missing]
         try:

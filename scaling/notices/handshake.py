@@ -9,6 +9,7 @@ from msgspec import Struct
 from foundation.http.callers import HOSTNAME
 from foundation.http.outward import AddressError, Outward
 from foundation.sanitize import leaving
+from foundation.secrets.known import hide_address
 from scaling.config.notify_table import Webhook
 
 ORIGIN = "WebHook-Request-Origin"
@@ -59,4 +60,5 @@ def setting_of(webhook: Webhook, name: str, settings: Mapping[str, str]) -> str:
     value = settings.get(name, "").strip()
     if not value:
         raise AddressError(f"app setting {name} of webhook '{webhook.name}' is not set")
+    hide_address(value)
     return value

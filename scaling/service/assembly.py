@@ -15,6 +15,7 @@ from foundation.azure.connections import transport_options
 from foundation.errors import SettingsError
 from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
+from foundation.secrets.known import hide_settings
 from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 from scaling.calls.budgets import budgets_of
 from scaling.calls.gate import gate_of
@@ -48,6 +49,7 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
 
     Raises ConfigError with every problem found.
     """
+    hide_settings(settings)
     path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     try:
         data = path.read_bytes()
@@ -62,6 +64,7 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
     Raises ConfigError, and ValueError naming what is wrong with the keys. Code of the user's own is not loaded for it: whoever
     may look at a target may ask.
     """
+    hide_settings(settings)
     path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     try:
         shadow = toml.parsed(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foundation.log.tail import Line
-from foundation.sanitize import leaving
+from foundation.sanitize import shorten
 from foundation.wording import count_text, duration_text
 from scaling.config.policy_file import Config
 from scaling.decision.transitions import as_advised
@@ -32,7 +32,7 @@ def target_named(config: Config, body: str | bytes, kind: str) -> str | None:
         return known[0]
     names = ", ".join(known[:MOST_NAMED])
     raise MessageError(
-        f"not {kind} message: found {leaving(text[:200])!r}; to ask by hand, type the name of a target: {names}"
+        f"not {kind} message: found {shorten(text, 200)!r}; to ask by hand, type the name of a target: {names}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from foundation.sanitize import shorten
 from scaling.model import MetricsReport, ScaleAction
 
 VERSION = 1
@@ -54,4 +55,5 @@ def decode(expected: type[_Message], text: str | bytes) -> _Message:
             raise MessageError(f"found message version {envelope.v}; this release accepts {VERSION}")
         return msgspec.json.decode(envelope.body, type=expected)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise MessageError(f"not a {kind} message: {error}; found {text[:200]!r}") from None
+        found = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        raise MessageError(f"not a {kind} message: {error}; found {shorten(found, 200)!r}") from None

@@ -19,6 +19,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, g
 from foundation.azure.exporting import azure_monitor_provider
 from foundation.errors import SettingsError
 from foundation.log.tail import Line
+from foundation.sanitize import shorten
 
 METER = "tidemark.autoscaler"
 EXPORTER = "TIDEMARK_METRICS_EXPORTER"
@@ -237,7 +238,9 @@ def metrics_of(settings: Mapping[str, str], clock: Callable[[], float]) -> Autos
         return AutoscalerMetrics(clock)
     if exporter == "azure_monitor":
         return AutoscalerMetrics(clock, azure_monitor_provider(EXPORTER, METER, settings))
-    raise SettingsError(f"{EXPORTER} is '{exporter[:60]}'; accepted: none, opentelemetry, azure_monitor")
+    raise SettingsError(
+        f"{EXPORTER} is '{shorten(exporter, 60)}'; accepted: none, opentelemetry, azure_monitor"
+    )
 
 
 HEAD = f"""

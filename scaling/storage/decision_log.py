@@ -29,6 +29,7 @@ from foundation.azure.tables import TableStore
 from foundation.errors import ConflictError
 from foundation.gathering import gather
 from foundation.keys import after, key_of
+from foundation.sanitize import shorten
 from scaling.log_entry import LogEntry
 from scaling.ports import LogPage
 from scaling.storage import rows as layout
@@ -65,11 +66,11 @@ def decode_position(text: str, scope: str | None) -> Position:
             raise ValueError(text)
     except (binascii.Error, ValueError) as error:
         raise ValueError(
-            f"continuation '{text[:80]}' was not issued by this log; accepted is the continuation of a page"
+            f"continuation '{shorten(text, 80)}' was not issued by this log; accepted is the continuation of a page"
         ) from error
     if position.scope != scope:
         raise ValueError(
-            f"continuation '{text[:80]}' belongs to a listing of {_scope(position.scope)}, not of {_scope(scope)}"
+            f"continuation '{shorten(text, 80)}' belongs to a listing of {_scope(position.scope)}, not of {_scope(scope)}"
         )
     return position
 

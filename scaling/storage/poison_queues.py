@@ -119,4 +119,4 @@ def shown(content: str) -> str:
     # Short plain words can happen to be base64; what they decode to is rarely printable.
     if not all(character.isprintable() or character in "\r\n\t" for character in text):
         text = content
-    return without_secrets(text[: 2 * BODY_CHARS])[:BODY_CHARS]  # anybody may write to a queue, and at length
+    return without_secrets(text)[:BODY_CHARS]  # anybody may write to a queue, and at length

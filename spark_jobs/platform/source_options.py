@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from consumer.config import ConsumerConfig, SinkKind, read_config
+from foundation.secrets.known import hide_settings
 from spark_jobs.errors import InputError, job_errors
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
@@ -47,9 +48,11 @@ def check_secrets(options: Mapping[str, str]) -> None:
 def settings_in(source: str, options: Mapping[str, str]) -> dict[str, str]:
     """The app settings that the options, by names in lower case, carry. Raises InputError."""
     try:
-        return msgspec.json.decode(options.get(SETTINGS.lower(), "{}"), type=dict[str, str])
+        settings = msgspec.json.decode(options.get(SETTINGS.lower(), "{}"), type=dict[str, str])
     except msgspec.DecodeError:
         raise InputError(f"{source}: option {SETTINGS} is no JSON object of texts") from None
+    hide_settings(settings)  # in the task's own process, too
+    return settings
 
 
 def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:
@@ -62,7 +65,9 @@ def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:
 
 def environment(options: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, and the settings that the options carry."""
-    return {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
+    settings = {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
+    hide_settings(settings)
+    return settings
 
 
 def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from foundation.gathering import gather
+from foundation.sanitize import shorten
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
@@ -235,7 +236,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         from azure.eventhub.exceptions import AuthenticationError, ConnectError  # noqa: PLC0415 - as in _open
 
         if isinstance(error, ConnectError):
-            story = " ".join(str(error.message).split())[:300]
+            story = shorten(" ".join(str(error.message).split()), 300)
             if error.error == "not-found" or "Status code: 404" in story:
                 return f"{label or self._label}: does not exist"
             if isinstance(error, AuthenticationError):

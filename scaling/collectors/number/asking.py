@@ -30,6 +30,7 @@ from foundation.http.outward import (
     trusted_hosts,
 )
 from foundation.sanitize import leaving
+from foundation.secrets.known import hide_headers
 from scaling.calls.gate import gate_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
@@ -240,6 +241,7 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
                 f"the app setting that is named for the header {header} holds what no header can"
             )
         found[header] = value
+    hide_headers(found)
     return found
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from foundation.secrets.known import hide_text
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
     Asking,
@@ -49,6 +50,7 @@ class HttpJsonCollector(NumberCollector):
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        hide_text(params.url)
         host = urlsplit(params.url).hostname or ""
         super().__init__(
             f"'{params.path}' of {host}", settings, endpoint=host, empty=params.empty, deadline=deadline

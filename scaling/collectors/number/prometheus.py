@@ -11,6 +11,7 @@ import msgspec
 
 from foundation.http.outward import trusted_hosts
 from foundation.sanitize import leaving
+from foundation.secrets.known import hide_text
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
     CLOUDS,
@@ -52,6 +53,7 @@ class PrometheusCollector(NumberCollector):
             return found
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        hide_text(params.url)
         host = urlsplit(params.url).hostname or ""
         super().__init__(
             f"'{_short(params.query)}' of {host}",

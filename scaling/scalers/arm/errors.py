@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from foundation.azure.connections import identity_story
 from foundation.azure.retry_after import retry_after
-from foundation.sanitize import told
+from foundation.sanitize import shorten, told
 from scaling.calls.gate import CallRefusedError
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
@@ -148,7 +148,7 @@ def _story(error: Exception, text: str) -> str:
     status = error.status_code if isinstance(error, HttpResponseError) else None
     found = re.search(r'"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
     words = found.group(1) if found else _one_line(str(error))
-    return f"{status}: {words}"[:400] if status and status >= 400 else words[:400]
+    return shorten(f"{status}: {words}" if status and status >= 400 else words, 400)
 
 
 def _words(error: Exception) -> str:
@@ -157,4 +157,4 @@ def _words(error: Exception) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:400]
+    return shorten(" ".join(text.split()), 400)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation import sanitize
 from foundation.sanitize import one_line, secret_in, told, without_secrets
+from foundation.secrets import patterns
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
 KEY64 = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
@@ -121,7 +121,7 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
 def test_what_is_looked_for_first_leaves_no_secret_out(text):
     """As if every pattern were tried on every text."""
-    everything = "; = @ eyJ " + "." * sanitize.SHORTEST_TOKEN
+    everything = "; = @ eyJ " + "." * patterns.SHORTEST_TOKEN
 
     assert without_secrets(f"{text}\n{everything}") == f"{without_secrets(text)}\n{everything}"
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 import types
 
 import pytest
@@ -18,7 +19,8 @@ from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
 from consumer.stores.sql.tables import TABLES
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.sql import database as module
-from foundation.sql.database import SqlDatabase
+from foundation.sql.address import place_of
+from foundation.sql.database import SqlDatabase, sqlstate
 from foundation.sql.threads import Threads
 from tests.failures import exceptions
 from tests.sql_support import SCOPE, soon
@@ -46,12 +48,14 @@ class Pyodbc(types.ModuleType):
     def __init__(self):
         super().__init__("pyodbc")
         self.connections = []
-        self.failure = None
+        self.failure = self.unreachable = None
         self.IntegrityError = self.DataError = self.DatabaseError = type("Other", (self.Error,), {})
         self.Cursor = Cursor
         self.InterfaceError = self.InternalError = self.NotSupportedError = self.DatabaseError
 
     def connect(self, *_args, **options):
+        if self.unreachable is not None:
+            raise self.unreachable
         self.connections.append(Connection(self, options))
         return self.connections[-1]
 
@@ -161,6 +165,75 @@ async def test_a_timeout_of_azure_sql_is_an_outage_in_its_words_and_no_event_s_f
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert rejection_of(caught.value.__cause__) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (("08001", "Named Pipes: server h4lf@127.0.0.1 timed out"), "no answer in time"),
+        (("28000", "Login failed for user 'sE/h4lf'"), "the login was refused"),
+        (("08001", "TCP Provider: Connection refused (h4lf)"), "the connection was refused"),
+        (("IM002", "Data source name not found: h4lf"), "the driver that the URL names is not installed"),
+        (('missing "=" after "h4lf"',), "the driver cannot read what the URL says"),
+        (("h4lf@h is odd",), "the driver gives a reason that is not shown"),
+    ],
+)
+async def test_what_a_driver_says_before_a_connection_stands_is_told_in_other_words(pyodbc, said, shown):
+    pyodbc.unreachable = pyodbc.OperationalError(*said)
+    database = await used()
+    with pytest.raises(UnavailableError) as caught:
+        await execute(database, "UPDATE x SET y = 1")
+    await database.release()
+    story = "".join(traceback.format_exception(caught.value))
+
+    assert shown in str(caught.value)
+    assert "SqlDatabase('mssql+pyodbc://server/db')" in str(caught.value)
+    assert "h4lf" not in story
+    assert sqlstate(caught.value.__cause__) == (said[0] if len(said) == 2 else "")
+
+
+@pytest.mark.parametrize(
+    ("url", "at"),
+    [
+        ("postgresql://u:s@Ec:ret@h/db", 18),
+        ("postgresql://u:sE@cret@127.0.0.1/db", 19),
+        ("postgresql://u:sE/cret@h/db", 14),
+        ("postgresql://u:12/cret@h/db", 18),
+        ("postgresql://u:sE?cret@h/db", 14),
+        ("postgresql://u:12?cret@h/db", 18),
+        ("postgresql://u:sE#cret@h/db", 14),
+        ("postgresql://u:sE cret@h/db", 14),
+        ("mssql+pyodbc://u:sE;cret=@h@x/db", 27),
+    ],
+)
+def test_a_url_whose_parts_could_be_taken_for_one_another_is_refused_by_position(url, at):
+    with pytest.raises(SettingsError) as caught:
+        SqlDatabase(url, setting="CONSUMER_SQL_URL")
+
+    assert f"CONSUMER_SQL_URL cannot be read from character {at} on" in str(caught.value)
+    assert "cret" not in str(caught.value)
+    assert "'@' is written %40" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("sqlite:////tmp/a@b: c?.db", "sqlite:////tmp/a@b: c"),
+        ("postgresql://u:s%40cret@h:5432/db?sslmode=require&password=cret", "postgresql://h:5432/db"),
+        ("postgresql://postgres@/postgres?host=/tmp/x", "postgresql:///postgres"),
+        ("postgresql://u:p@[::1]:5432/db", "postgresql://[::1]:5432/db"),
+        ("mssql+pyodbc://u:p@server\\SQL/db?driver=ODBC Driver 18", "mssql+pyodbc://server\\SQL/db"),
+        (
+            "mssql+pyodbc:///?odbc_connect=Server%3Dtcp%3Ax.database.windows.net%2C1433%3BDatabase%3Dd%3BPwd%3Dcret",
+            "mssql+pyodbc://x.database.windows.net/d",
+        ),
+        ("mssql+pyodbc:///?odbc_connect=Server%3Dx%3BPwd%3D%7Ba%3BServer%3Dcret%7D", "mssql+pyodbc://x"),
+        ("mssql+pyodbc:///?odbc_connect=Pwd%3D%7Bcret%3BServer%3Dx", "mssql+pyodbc://"),
+    ],
+)
+def test_messages_name_a_database_by_scheme_host_and_name(url, place):
+    assert place_of(url) == place
+    assert "cret" not in place
 
 
 class Hanging:

@@ -1,0 +1,315 @@
+"""A secret that a configuration holds is in nothing that leaves, in whatever form it got there: a log line, an error, a row, an
+answer, a traceback.
+"""
+
+import base64
+import json
+import logging
+import string
+from urllib.parse import quote, quote_plus
+
+import msgspec
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from consumer.model import Rejection
+from foundation.errors import UnavailableError
+from foundation.http.answers import error_response
+from foundation.log.process import hide_secrets, telling_no_secrets
+from foundation.log.tail import MARK, Line, told_line
+from foundation.sanitize import shorten, told, without_secrets
+from foundation.secrets import known
+from foundation.secrets.configuration import of_address, of_headers, of_settings
+from foundation.secrets.known import KnownSecrets
+from foundation.sql.database import SqlDatabase
+
+ODD = "@:/;=+&%#?!{}'\"\\<> ,.~|^$()[]*-_ü€"
+secrets = (
+    st.text(st.sampled_from(string.ascii_letters + string.digits + ODD), min_size=8, max_size=40)
+    .map(str.strip)
+    # Of a value that is mostly marks, the rest is in other texts as well.
+    .filter(lambda text: len(text) >= 8 and sum(map(str.isalnum, text)) >= 6 and "***" not in text)
+)
+
+
+@pytest.fixture(autouse=True)
+def own_register(monkeypatch):
+    """What is hidden in one example is not hidden in the next."""
+    monkeypatch.setattr(known, "_known", KnownSecrets())
+
+
+def forget():
+    known._known = KnownSecrets()
+
+
+def odbc(text):
+    return "{" + text.replace("}", "}}") + "}"
+
+
+def doubled(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+CODED = {
+    "a URL's user part": lambda it: {
+        "CONSUMER_SQL_URL": f"postgresql://app:{quote(it, safe='')}@db.example/x"
+    },
+    "a URL's user part, uncoded": lambda it: {"CONSUMER_SQL_URL": f"postgresql://app:{it}@db.example/x"},
+    "a URL's query": lambda it: {
+        "CONSUMER_SQL_URL": f"postgresql://db.example/x?password={quote(it, safe='')}"
+    },
+    "odbc_connect": lambda it: {
+        "CONSUMER_SQL_URL": "mssql+pyodbc:///?odbc_connect="
+        + quote_plus(
+            f"Driver={{ODBC Driver 18 for SQL Server}};Server=x;Database=d;Uid=app;Pwd={odbc(it)};Encrypt=yes"
+        )
+    },
+    "ODBC": lambda it: {"MY_DATABASE": f"Driver={{ODBC}};Server=x;Uid=app;PWD={odbc(it)};PWDDBMS={odbc(it)}"},
+    "ADO.NET": lambda it: {
+        "MY_DATABASE": f"Server=x;Database=d;User ID=app;Password={doubled(it)};Encrypt=true"
+    },
+    "JDBC": lambda it: {
+        "MY_JDBC": f"jdbc:sqlserver://h:1433;user=app;keyStoreSecret={odbc(it)};encrypt=true"
+    },
+    "libpq": lambda it: {
+        "MY_PG": "host=h user=app password='" + it.replace("\\", "\\\\").replace("'", "\\'") + "' dbname=x"
+    },
+    "a key": lambda it: {"TIDEMARK_APP_KEY": it},
+    "an environment's secret": lambda it: {"AZURE_CLIENT_SECRET": it},
+    "a signature": lambda it: {
+        "Blobs": f"BlobEndpoint=https://a/;SharedAccessSignature=sv=1&sig={quote(it, safe='')}"
+    },
+}
+"""Settings that hold a secret, by where it stands."""
+
+FORMS = {
+    "raw": lambda it: it,
+    "coded": lambda it: quote(it, safe=""),
+    "coded, in lower case": lambda it: "".join(
+        each if each in string.printable and quote(each, safe="") == each else quote(each, safe="").lower()
+        for each in it
+    ),
+    "coded but for slashes": quote,
+    "coded twice": lambda it: quote(quote(it, safe=""), safe=""),
+    "a form": quote_plus,
+    "JSON": lambda it: json.dumps({"x": it}),
+    "JSON in UTF-8": lambda it: msgspec.json.encode({"x": it}).decode(),
+    "JSON in JSON": lambda it: json.dumps({"x": json.dumps({"y": it})}),
+    "Python": lambda it: repr({"x": it}),
+    "bytes": lambda it: repr(it.encode()),
+    "Basic": lambda it: "Basic " + base64.b64encode(f"user:{it}".encode()).decode(),
+    "base64": lambda it: base64.b64encode(it.encode()).decode(),
+    "base64 among others": lambda it: base64.urlsafe_b64encode(f"ab{it}xyz".encode()).decode(),
+    "a page": lambda it: it.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
+}
+
+
+def told_in_lines(text):
+    line = told_line(
+        Line(f"it failed: {text}", "effect", {"target": "t", "effect": {"detail": text, text: 1}})
+    )
+    record = logging.LogRecord("azure.core", 30, "x", 1, "said %s", (line,), None)
+    hide_secrets(record)
+    assert json.loads(line[line.rindex(MARK) :])["kind"] == "effect"
+    return record.getMessage()
+
+
+def traced(text):
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        record = logging.LogRecord("mine", 40, "x", 1, "failed", (), (ValueError, error, error.__traceback__))
+    hide_secrets(record)
+    return logging.Formatter().format(record)
+
+
+LEAVE = {
+    "a text": without_secrets,
+    "the beginning of one": lambda text: shorten(text, 20),
+    "a line with fields": told_in_lines,
+    "a traceback": traced,
+    "an error": lambda text: str(UnavailableError(text)),
+    "an error of somebody's": lambda text: told(KeyError(text)),
+    "an answer": lambda text: json.loads(error_response(503, text).body)["error"],
+    "a dead letter": lambda text: Rejection("transform", text).detail,
+}
+
+
+def hidden_parts(secret):
+    """Whatever of the secret may not be there: itself, and every run of six letters and digits of it."""
+    runs = "".join(each if each.isascii() and each.isalnum() else " " for each in secret).split()
+    return [secret, *(run for run in runs if len(run) >= 8)]
+
+
+@pytest.mark.parametrize("leave", LEAVE.values(), ids=LEAVE)
+@given(
+    secrets,
+    st.sampled_from(sorted(CODED)),
+    st.sampled_from(sorted(FORMS)),
+    st.sampled_from(["", "x", " ", "%3D", "'"]),
+)
+@example("Zx9/Qw=8+Rt:7;Kp@1", "odbc_connect", "coded twice", "%3D")
+def test_no_form_of_a_secret_leaves(leave, secret, where, form, before):
+    settings = CODED[where](secret)
+    assume(where != "a URL's user part, uncoded" or not set(secret) & set("?# "))
+    forget()
+    known.hide_settings(settings)
+
+    shown = leave(f"connecting with {before}{FORMS[form](secret)} failed")
+
+    assert FORMS[form](secret).strip("{}\"' ") not in shown
+    assert all(part not in shown for part in hidden_parts(secret))
+    assert "ecting" in shown
+
+
+@given(secrets, st.sampled_from(sorted(CODED)))
+def test_a_setting_that_is_shown_whole_or_cut_shows_no_secret(secret, where):
+    assume(where != "a URL's user part, uncoded" or not set(secret) & set("?# "))
+    (value,) = CODED[where](secret).values()
+    forget()
+    known.hide_settings(CODED[where](secret))
+
+    assert all(part not in shorten(f"is '{value}'", 60) for part in hidden_parts(secret))
+    assert all(part not in without_secrets(repr(CODED[where](secret))) for part in hidden_parts(secret))
+
+
+HALVES = [
+    ("postgresql://u:s@Ecrets:retret@h/db", "invalid literal for int() with base 10: 'retret@h'", "retret"),
+    ("postgresql://u:sE@cretcret@127.0.0.1/db", "failed to resolve host 'cretcret@127.0.0.1'", "cretcret"),
+    ("postgresql://u:sEcret/cretcret@h/db", 'database "cretcret@h/db" does not exist', "cretcret"),
+    ("postgresql://u:sEcret?cretcret@h/db", "invalid option cretcret", "cretcret"),
+    ("host=h user=u password=sEc33ret retcret", 'missing "=" after "sEc33ret"', "sEc33ret"),
+]
+
+
+@pytest.mark.parametrize(("url", "said", "half"), HALVES)
+def test_half_a_password_in_the_words_of_a_driver_is_hidden(url, said, half):
+    known.hide_settings({"CONSUMER_SQL_URL": url})
+
+    assert half not in without_secrets(said)
+
+
+@given(secrets)
+def test_a_webhooks_address_and_the_headers_of_a_request_are_secrets(secret):
+    forget()
+    known._known.add(
+        of_address(f"https://hooks.example/services/T0/{quote(secret, safe='')}/x?code={quote(secret)}")
+    )
+    known._known.add(of_headers({"X-Api": f"Bearer {secret}", "Accept": "application/json"}))
+
+    assert secret not in without_secrets(f"POST {secret}: 403 application/json")
+    assert "application/json" in without_secrets("403 application/json")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["PATH", "HOME", "EVENTHUB_NAME", "MODE"]), st.text())))
+def test_settings_that_hold_no_secret_hide_nothing(pairs):
+    assume(not any("@" in text or ";" in text or "=" in text for _, text in pairs))
+
+    assert of_settings(dict(pairs)) == set()
+
+
+def test_words_and_numbers_that_lines_are_made_of_stay_although_a_secret_equals_them():
+    known.hide_settings(
+        {
+            "EVENTHUB_NAME": "orders",
+            "A_SECRET": "tidemark",
+            "B_SECRET": "orders",
+            "PIN_SECRET": "123456",
+            "DB_URL": "postgresql://postgres:postgres@localhost/postgres",
+            "PWD": "/home/site",
+        }
+    )
+    line = told_line(
+        Line("orders: 123456 of postgres in /home/site", "decision", {"at": 1712345678.5, "target": "orders"})
+    )
+
+    assert line == (
+        'orders: *** of postgres in /home/site; {"tidemark":1,"kind":"decision","at":1712345678.5,"target":"orders"}'
+    )
+
+
+def test_tokens_make_room_for_newer_ones_and_settings_stay():
+    known.hide_settings({"A_SECRET": "kept-1-for-ever"})
+    for number in range(known.PASSING + 1):
+        known.hide_token(f"token-{number:04}-of-an-hour")
+
+    shown = without_secrets("kept-1-for-ever token-0000-of-an-hour token-0050-of-an-hour")
+
+    assert shown == "*** token-0000-of-an-hour ***"
+
+
+def test_a_thousand_secrets_are_hidden_as_one_is():
+    known.hide_settings({f"N{number}_SECRET": f"s3cret/{number:06}x" for number in range(1_000)})
+
+    assert without_secrets("a s3cret/000007x b s3cret%2F000999x c") == "a *** b *** c"
+
+
+NAMES = {
+    "odbc_connect": "Driver%3DODBC%3BServer%3Dx%3BPwd%3D{}%3BEncrypt%3Dyes",
+    "odbc_connect in braces": "Server%3Dx%3BPWD%3D%7Ba{}%3Bb%7D%3BEncrypt%3Dyes",
+    "JSON": '{{"client_id": "x", "client_secret": "{}"}}',
+    "JSON in JSON": '"{{\\"client_secret\\":\\"{}\\"}}"',
+    "Python": "{{'password': '{}', 'user': 'a'}}",
+    "headers of h11": "[(b'api-key', b'{}'), (b'accept', b'x')]",
+    "headers of aiohttp": "<CIMultiDict('Authorization': 'Basic {}', 'Accept': 'x')>",
+    "a header": "api-key: {}",
+    "Basic": "Authorization: Basic {}",
+    "SharedKey": "authorization: SharedKey account:{}",
+    "Proxy": "Proxy-Authorization: Negotiate {}",
+    "Cookie": "Set-Cookie: session={}; Path=/",
+    "token": "token={}",
+    "a form": "grant_type=client_credentials&client_assertion={}&client_secret={}",
+    "a signature": "sig%3D{}%26se%3D1",
+    "twice": "type%253Dmaster%2526sig%253D{}",
+    "Cosmos DB": "authorization: type%3Dmaster%26ver%3D1.0%26sig%3D{}",
+    "in JSON of .NET": "https://h/x?sv=1\\u0026sig={}",
+    "quoted": 'Server=x;Password="a {}";Encrypt=yes',
+    "quoted once": "host=h password='a {}' user=x",
+    "braces": "Uid=a;Pwd={{a@b;{}}};Encrypt=yes",
+    "an address": "postgresql://a:p@ss/{}@h/db",
+    "coded address": "url=postgresql%3A%2F%2Fa%3A{}%40h%2Fdb",
+    "event grid": "aeg-sas-key: {}",
+    "functions": "x-functions-key: {}",
+    "OCP": "Ocp-Apim-Subscription-Key: {}",
+    "identity": "X-IDENTITY-HEADER: {}",
+    "ODBC's key store": "KeystoreSecret={};ClientKey={}",
+    "JDBC's": "trustStorePassword={};keyVaultProviderClientKey={};AADSecurePrincipalSecret={}",
+    "App Configuration": "Endpoint=https://x;Id=y;Secret={}",
+    "SignalR": "Endpoint=https://x;AccessKey={};Version=1.0",
+    "insights": "InstrumentationKey={};IngestionEndpoint=https://x",
+}
+
+
+@pytest.mark.parametrize("text", NAMES.values(), ids=NAMES)
+@given(st.text(string.ascii_letters + string.digits, min_size=4, max_size=40))
+def test_a_secret_from_outside_is_known_by_the_name_beside_it(text, secret):
+    assume(secret not in text and secret not in "and then nothing")
+    forget()
+
+    shown = without_secrets(f"and {text.replace('{}', secret).replace('{{', '{').replace('}}', '}')}")
+
+    assert secret not in shown
+
+
+@given(st.text(string.ascii_letters + string.digits + ODD, min_size=1))
+def test_a_database_is_named_by_scheme_host_and_name_and_by_nothing_else(secret):
+    forget()
+    database = SqlDatabase(f"postgresql://app:{quote(secret, safe='')}@db.example:5432/x?sslmode=require")
+
+    assert repr(database) == "SqlDatabase('postgresql://db.example:5432/x')"
+
+
+def test_an_error_that_nobody_expected_ends_a_command_without_secrets(capsys):
+    known.hide_settings({"A_SECRET": "h1dden-value"})
+    before = logging.getLogRecordFactory()
+    try:
+        with pytest.raises(SystemExit) as ended, telling_no_secrets():
+            raise RuntimeError("said h1dden-value") from KeyError("h1dden-value")
+    finally:
+        logging.setLogRecordFactory(before)
+
+    told_of = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "RuntimeError: said ***" in told_of
+    assert "h1dden-value" not in told_of
