@@ -285,6 +285,7 @@ class TargetState(Struct, frozen=True):
     `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
     `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
     what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
+    `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -304,6 +305,7 @@ class TargetState(Struct, frozen=True):
     delivery: Delivery | None = None
     memories: dict[str, bytes] = {}
     unlearned: dict[str, str] = {}
+    others_changes: tuple[float, ...] = ()
     shadow: bytes = b""
     spent: Spent | None = None
     telling: Telling | None = None

@@ -40,6 +40,10 @@ class Reason(StrEnum):
     COOLING_DOWN = "cooling_down", "the last effect is too recent for another change in this direction"
     STABILIZING = "stabilizing", "a recent recommendation within the stabilization window holds this one back"
     RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"
+    CHANGES_SPENT = (
+        "changes_spent",
+        "the platform takes so many changes an hour only, and the last ones of the hour are kept for scaling out",
+    )
     AT_MAXIMUM = "at_maximum", "more was wanted, but the maximum is reached"
     AT_MINIMUM = "at_minimum", "less was wanted, but the minimum is reached"
     OVER_BUDGET = "over_budget", "the budget of the day does not allow so much capacity now"

@@ -42,12 +42,15 @@ class Settable(Struct, frozen=True):
 
 
 class TargetFacts(Struct, frozen=True):
-    """`unit` is what capacities count, in the plural; changes more often than every `pause` seconds are unwise, and `why`."""
+    """`unit` is what capacities count, in the plural; changes more often than every `pause` seconds are unwise, and `why`;
+    above `changes_per_hour` in a sliding hour, those of others included, the platform refuses. None: no limit is known.
+    """
 
     unit: str = "instances"
     settable: Settable = Settable()
     pause: float = 0.0
     why: str = ""
+    changes_per_hour: int | None = None
 
     @property
     def one(self) -> str:

@@ -36,6 +36,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "an external change holds what would scale in; minimum, maximum and scale-outs are decided from the capacity that runs",
         "an override that is clamped says by what, and nothing is lowered below the first step of the platform",
         "guards and lock step nested in a composite tell their own numbers",
+        "missing samples of several metrics are guessed high and low in every combination",
         "the fallback acts only where a metric that is not read keeps the rules from voting",
         "an expression votes where no value of an unknown metric could make it another vote, unless for less",
     ),

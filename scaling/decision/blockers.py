@@ -164,6 +164,7 @@ def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Bloc
         _plateaued(case, wanted) if out else None,
         None if out else _unknown(case, wanted),
         _cooling(case, direction, wanted),
+        _out_of_changes(case, direction, wanted),
         _pause_blocker(case, direction, wanted),
     )
     return [blocker for blocker in found if blocker is not None]
@@ -294,6 +295,22 @@ def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | No
     if until is None or case.now >= until:
         return None
     limit = Limit(Reason.COOLING_DOWN, wanted, case.view.current, f"{until - case.now:.0f} s left")
+    return limit, (time_flip(until, REASON_OF[direction]),)
+
+
+def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
+    """The platform would refuse a change more, or the last ones of the hour are kept for scaling out."""
+    most = case.policy.spec.facts.changes_per_hour
+    if most is None:
+        return None
+    kept = 0 if direction is Direction.OUT else pace.reserved(most)
+    changes = pace.changes_of_hour(case.state.effects, case.state.others_changes, case.now)
+    until = pace.change_free_at(changes, most - kept)
+    if until is None:
+        return None
+    text = f"{len(changes)} of {most} changes in the last hour"
+    text += f", of which the last {kept} are for scaling out" if kept else ""
+    limit = Limit(Reason.CHANGES_SPENT, wanted, case.view.current, text)
     return limit, (time_flip(until, REASON_OF[direction]),)
 
 

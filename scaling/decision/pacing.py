@@ -161,3 +161,24 @@ def plateaued(effects: Sequence[EffectRecord], level: float, plateau: Plateau, n
         return None
     needed = run[-1] * (1 - plateau.fall)
     return None if level < needed else needed
+
+
+HOUR = 3600.0
+"""The time within which platforms limit changes; it slides: "within the past hour" (App Service's own words)."""
+
+
+def reserved(changes_per_hour: int) -> int:
+    """How many of an hour's changes are for scaling out only: a quarter, with which the HPA's doubling goes from 1 to 32."""
+    return max(changes_per_hour // 4, 1)
+
+
+def changes_of_hour(effects: Sequence[EffectRecord], others: Sequence[float], now: float) -> list[float]:
+    """When the capacity was changed within the last hour, by us and by others, ascending."""
+    return sorted(at for at in (*(effect.at for effect in effects), *others) if at > now - HOUR)
+
+
+def change_free_at(changes: Sequence[float], allowed: int) -> float | None:
+    """When so few changes of the hour are left that one more is allowed; None where it is now."""
+    if len(changes) < allowed:
+        return None
+    return changes[len(changes) - max(allowed, 1)] + HOUR + TICK

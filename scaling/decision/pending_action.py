@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.orders import active_pause
+from scaling.decision.pacing import HOUR
 from scaling.decision.reconsider import action_text, asked_since, may_have_led_to, stays_pending, under_way
 from scaling.model import (
     MOVED,
@@ -140,10 +141,18 @@ def _with_effect(state: TargetState, effect: Effect, reached: int, level: float 
     if effect.outcome is EffectOutcome.FOREIGN_HAND:
         expected = state.expected if state.expected is not None else effect.from_capacity
         if reached != expected:
-            return replace(state, foreign=ForeignHand(reached, expected, effect.at))
+            return noted_foreign(state, ForeignHand(reached, expected, effect.at))
     if effect.outcome is EffectOutcome.REFUSED:  # by the platform: other refusals have not looked at it
         return replace(state, refused=_refused(state, effect))
     return state
+
+
+def noted_foreign(state: TargetState, foreign: ForeignHand) -> TargetState:
+    """The state with somebody else's change, which counts among those of the hour when it is first seen."""
+    known, others = state.foreign, state.others_changes
+    if known is None or known.seen != foreign.seen:
+        others = (*(at for at in others if foreign.at - HOUR < at <= foreign.at), foreign.at)[-EFFECTS_KEPT:]
+    return replace(state, foreign=foreign, others_changes=others)
 
 
 def _refused(state: TargetState, effect: Effect) -> Refused:

@@ -22,6 +22,7 @@ from scaling.decision.pending_action import (
     is_from_before,
     leads_to,
     may_be_ours,
+    noted_foreign,
     pursue,
     record_effect,
     withdraw,
@@ -49,7 +50,6 @@ from scaling.window import (
     EMPTY,
     NO_WINDOWS,
     Window,
-    WindowSpec,
     observe,
     samples_missing,
 )
@@ -146,14 +146,13 @@ def unseen(
     """
     if policy.memory <= 0 or state.expected is None:
         return state
-    known, spec = state.recommendations, max(policy.windows.values(), key=_interval, default=None)
+    known, spec = (
+        state.recommendations,
+        max(policy.windows.values(), key=lambda each: each.interval, default=None),
+    )
     if known and not (before and spec is not None and samples_missing(before[-1], at, spec)):
         return state
     return msgspec.structs.replace(state, recommendations=(*known, (now, state.expected)))
-
-
-def _interval(spec: WindowSpec) -> float:
-    return spec.interval
 
 
 def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
@@ -286,7 +285,7 @@ def believe(
     cleared = controls.foreign_cleared_at is not None and controls.foreign_cleared_at >= foreign.at
     if cleared or now - foreign.at >= policy.spec.foreign_hold:
         return replace(state, expected=capacity.current, foreign=None)
-    return replace(state, foreign=foreign)
+    return noted_foreign(state, foreign)
 
 
 def advance(

@@ -28,11 +28,21 @@ from scaling.scalers.app_service.plan_reader import PLANS, PlanReader, advice_of
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out, reading_back
+from scaling.target_facts import TargetFacts
 
 if TYPE_CHECKING:
     from azure.mgmt.web.models import AppServicePlan
 
 WRITER = "the 'Web Plan Contributor' role on the plan"
+
+
+CHANGES_PER_HOUR = 20
+"""Changes of a plan within the past hour, whoever makes them, above which App Service refuses: "You have exceeded the maximum
+amount of scale changes within the past hour(XX changes and limit is 20)" (MicrosoftDocs/azure-docs#97530; not in its docs).
+"""
+
+MOST_CHANGES = 60
+"""No more can be counted: as many effects are remembered."""
 
 
 class _Order(Order):
@@ -50,13 +60,14 @@ class AppServicePlanScaler(UsesArm):
         and the checks find its effect.
 
         `poll_interval_seconds` counts where the platform does not say when to look again.
-        `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
+        `changes_per_hour` is what the platform takes of a plan in a sliding hour. `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
         """
 
         resource_id: str
         deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
         zone_redundant_minimum: Annotated[int, msgspec.Meta(ge=1)] = 2
+        changes_per_hour: Annotated[int, msgspec.Meta(ge=2, le=MOST_CHANGES)] = CHANGES_PER_HOUR
 
         def problems(self) -> dict[str, str]:
             try:
@@ -89,6 +100,10 @@ class AppServicePlanScaler(UsesArm):
         """What is scaled, however its id is written: two targets must not have the same. Raises ValueError."""
         plan = PlanId.parse(params.resource_id)
         return f"{plan.subscription}/{plan.resource_group}/{plan.name}".casefold()
+
+    @staticmethod
+    def facts(params: Params) -> TargetFacts:
+        return TargetFacts(changes_per_hour=params.changes_per_hour)
 
     async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one plan per scaler
         """Raises TargetRefusedError for a plan that cannot be scaled, ScalerError when it cannot be read."""

@@ -26,6 +26,7 @@ from scaling.model import (
     Verdict,
 )
 from scaling.spent import Spent
+from scaling.target_facts import TargetFacts
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
@@ -150,6 +151,15 @@ CASES = {
     "steady": ({}, Reason.WITHIN_TARGET, 3),
     "below the minimum": ({"current": 0}, Reason.BELOW_MINIMUM, 1),
     "above the maximum": ({"current": 12}, Reason.ABOVE_MAXIMUM, 10),
+    "changes spent": (
+        {
+            "value": LOW,
+            "facts": TargetFacts(changes_per_hour=4),
+            "state": at(3, effects=tuple(EffectRecord(NOW - 600 + n, 2, 3) for n in range(3))),
+        },
+        Reason.CHANGES_SPENT,
+        3,
+    ),
     "override": ({"controls": overridden(7)}, Reason.OVERRIDDEN, 7),
     "override reached": ({"value": HIGH, "controls": overridden(3)}, Reason.OVERRIDDEN, 3),
     "fallback": (
