@@ -26,7 +26,10 @@ container.on("sendable", (context) => { if (!context.sender.sent) {
 } });
 container.on("accepted", () => done("accepted"));
 for (const event of ["sender_error", "connection_error", "rejected"])
-  container.on(event, (context) => done(String(context.error || (context.sender || context.connection).error || event)));
+  container.on(event, (context) => {
+    const error = (context.sender && context.sender.error) || context.error || (context.connection && context.connection.error);
+    done(String((error && (error.description || error.message)) || event));
+  });
 container.on("disconnected", (context) => done("disconnected: " + (context.error || "")));
 container.connect({ host: "localhost", port: Number(port), transport: "tcp", reconnect: false, ...how }).open_sender("orders");
 setTimeout(() => done("nothing happened"), 8000);
