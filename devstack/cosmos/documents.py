@@ -15,7 +15,7 @@ from devstack.cosmos.query import Query, parse
 from devstack.cosmos.resources import Handler, query_of
 from devstack.cosmos.store.account import Account
 from devstack.cosmos.store.change_feed import INCREMENTAL, changed, parse_place, with_change
-from devstack.cosmos.store.container import Condition, Container, Outcome, Partition
+from devstack.cosmos.store.container import ANY, Condition, Container, Outcome, Partition
 
 PAGE_ITEMS = 1000  # most items of one page
 PAGE_BYTES = 4 * 1024 * 1024
@@ -73,6 +73,7 @@ class Documents:
             "docs.read": self._read,
             "docs.patch": self._patch,
             "docs.delete": self._delete,
+            "docs.delete_key": self._delete_key,
             "docs.batch": self._batch,
             "docs.bulk": self._bulk,
             "docs.query": self._query,
@@ -123,6 +124,14 @@ class Documents:
     def _delete(self, request: Request) -> Response:
         container, partition = self._admitted(request)
         return _answer(request, container, container.delete(partition, request.names[2], _condition(request)))
+
+    def _delete_key(self, request: Request) -> Response:
+        """All documents of a logical partition. The service does it in the background, and hides them from then on."""
+        container, partition = self._admitted(request)
+        charge = 0.0
+        for name in list(partition.documents):
+            charge += container.delete(partition, name, ANY).charge
+        return Response(200, _range_headers(partition.range, charge))
 
     def _admitted(self, request: Request) -> tuple[Container, Partition]:
         container = self.container(request)
@@ -198,7 +207,9 @@ class Documents:
             partitions = _asked_for(container, request)
             holders = list(dict.fromkeys(partition.range for partition in partitions))
             _admit(container, holders, self._account.clock())
-            results = Results(_evaluate(container, partitions, _parsed(request)), holders)
+            results = Results(
+                _evaluate(container, partitions, _parsed(request, self._account.clock())), holders
+            )
         else:
             _admit(container, results.holders, self._account.clock())
         end = _page_end(results.items, start, request.headers.get("x-ms-max-item-count"))
@@ -216,7 +227,7 @@ class Documents:
     def _plan(self, request: Request) -> Response:
         """For clients that put answers over ranges together themselves, as the JavaScript SDK does."""
         container = self.container(request)
-        if not _parsed(request).streams and len(container.map) > 1:
+        if not _parsed(request, self._account.clock()).streams and len(container.map) > 1:
             raise bad_request(
                 "Plans of queries with ORDER BY, GROUP BY, DISTINCT, TOP, OFFSET or aggregates over several "
                 f"physical partitions are not known here, and {container.name!r} has {len(container.map)}; "
@@ -254,13 +265,13 @@ def _admit(container: Container, holders: Sequence[Range], now: float) -> None:
         container.admit(holder, now)
 
 
-def _parsed(request: Request) -> Query:
+def _parsed(request: Request, now: float) -> Query:
     if request.point == "docs.list":
         return parse("SELECT * FROM c")
     document = request.json()
     if not isinstance(document, dict):
         raise bad_request(f"A query request is {type(document).__name__}, accepted: an object")
-    return parse(*query_of(document))
+    return parse(*query_of(document), now=now)
 
 
 def _asked_for(container: Container, request: Request) -> list[Partition]:

@@ -85,6 +85,16 @@ class ResourceManagerApi:
         plans = [plan_document(plan) for plan in self._plans_under(call.parts)]
         return Answer(200, {"value": plans, "nextLink": None})
 
+    def list_plan_sites(self, call: Call) -> Answer:
+        """The apps that run on the plan."""
+        plan = plan_document(self._plan(call))
+        sites = [
+            site
+            for site in self.resources.documents_of("microsoft.web/sites")
+            if str((site.get("properties") or {}).get("serverFarmId", "")).lower() == str(plan["id"]).lower()
+        ]
+        return Answer(200, {"value": sites, "nextLink": None})
+
     def patch_plan(self, call: Call) -> Answer:
         """Changes what is said and keeps the rest: without a SKU, which the SDK's typed document has no place for, the
         number of workers among it.

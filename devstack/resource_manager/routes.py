@@ -59,6 +59,7 @@ ROUTES: tuple[Route, ...] = (
     _route("arm.put_plan", "PUT", _GROUP + _PLANS + _NAME, _API.put_plan),
     _route("arm.patch_plan", "PATCH", _GROUP + _PLANS + _NAME, _API.patch_plan),
     _route("arm.get_skus", "GET", _GROUP + _PLANS + _NAME + "/skus", _API.get_skus),
+    _route("arm.list_plan_sites", "GET", _GROUP + _PLANS + _NAME + "/sites", _API.list_plan_sites),
     _route("arm.list_plans", "GET", _GROUP + _PLANS, _API.list_plans),
     _route("arm.list_plans", "GET", _SUBSCRIPTION + _PLANS, _API.list_plans),
     _route("arm.get_operation", "GET", _WEB_LOCATION + "/operations" + _ID, _API.get_operation),

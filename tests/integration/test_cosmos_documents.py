@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 from azure.core import MatchConditions
@@ -330,3 +331,23 @@ def test_the_blocking_client_works_the_same():
             ] == ["8", "9"]
             assert len(list(container.read_feed_ranges())) == 2
             assert container.get_throughput().offer_throughput == 20_000
+
+
+async def test_a_subquery_the_current_time_and_a_deletion_by_partition_key(server, container):
+    """L2: none of them was known."""
+    await fill(container, 10)
+    await container.upsert_item(
+        {"id": "tagged", "origin": "JFK", "tags": [{"name": "late"}, {"name": "night"}]}
+    )
+    text = "SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t.name = @name)"
+    found = container.query_items(text, parameters=[{"name": "@name", "value": "night"}])
+    assert [id_ async for id_ in found] == ["tagged"]
+    before = time.time()
+    found = container.query_items("SELECT VALUE GetCurrentTimestamp() FROM c", partition_key="SFO")
+    assert {abs(stamp / 1000 - before) < 60 async for stamp in found} == {True}
+
+    await container.delete_all_items_by_partition_key("JFK")
+
+    found = container.query_items("SELECT VALUE c.origin FROM c")
+    assert sorted({origin async for origin in found}) == ["EWR", "LGA", "ORD", "SFO"]
+    await container.delete_all_items_by_partition_key("JFK")  # of a key without documents

@@ -271,6 +271,21 @@ async def test_plans_are_listed_by_group_and_by_subscription(sdk, server):
     assert [plan.name for plan in in_subscription] == [NAME, "plan-other"]
 
 
+async def test_the_sites_of_a_plan_are_those_that_run_on_it(sdk, server):
+    """L2: the list was a 404. An app of another plan is not in it."""
+    server.add_plan(SUBSCRIPTION, GROUP, "plan-other", sku="S1")
+    for name, plan in (("one", NAME), ("two", NAME.upper()), ("elsewhere", "plan-other")):
+        path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Web"
+        server.add_resource(
+            f"{path}/sites/{name}", {"properties": {"serverFarmId": f"{path}/serverfarms/{plan}"}}
+        )
+    plans = sdk.web.app_service_plans
+
+    assert [site.name for site in await sdk.pages(plans.list_web_apps, GROUP, NAME)] == ["one", "two"]
+    with pytest.raises(ResourceNotFoundError):
+        await sdk.pages(plans.list_web_apps, GROUP, "nothing")
+
+
 async def test_the_selectable_skus_tell_the_bounds_of_the_plans_own_sku(sdk):
     answer = await sdk.call(sdk.web.app_service_plans.get_server_farm_skus, GROUP, NAME)
     bounds = {item["sku"]["name"]: item["capacity"] for item in answer["value"]}

@@ -10,6 +10,11 @@ from devstack.cosmos.protocol.errors import CosmosError
 _AAD_FORBIDDEN = frozenset({"offers", "dbs", "colls"})  # beyond reading: the control plane's business
 
 
+_SIGNED_AS = {
+    "partitionkey": "colls"
+}  # the SDKs sign the deletion of a partition key as what is in a container
+
+
 class Authorization:
     """Verifies the `authorization` header. `key` is base64; `bearer` accepts any `type=aad` token."""
 
@@ -30,7 +35,7 @@ class Authorization:
             return
         date = headers.get("x-ms-date", "").lower()
         http_date = "" if date else headers.get("date", "").lower()
-        signed = f"{method.lower()}\n{kind}\n{link}\n{date}\n{http_date}\n"
+        signed = f"{method.lower()}\n{_SIGNED_AS.get(kind, kind)}\n{link}\n{date}\n{http_date}\n"
         signature = b64encode(hmac.digest(self._key, signed.encode(), "sha256")).decode()
         if not hmac.compare_digest(given, f"type=master&ver=1.0&sig={signature}"):
             raise CosmosError(

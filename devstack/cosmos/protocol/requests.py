@@ -26,6 +26,7 @@ _POINTS = {
     ("POST", "offers"): "offers.query",
     ("GET", "offers/*"): "offers.read",
     ("PUT", "offers/*"): "offers.replace",
+    ("POST", "dbs/*/colls/*/operations/*"): "docs.delete_key",
     ("GET", _DOCS): "docs.list",
     ("GET", f"{_DOCS}/*"): "docs.read",
     ("PUT", f"{_DOCS}/*"): "docs.replace",
@@ -79,6 +80,10 @@ def parse_request(method: str, target: str, headers: Mapping[str, str], body: by
     named = len(segments) % 2 == 0
     kind = (segments[-2] if named else segments[-1]) if segments else ""
     link = "/".join(segments if named else segments[:-1])
+    if point == "docs.delete_key":
+        if segments[-1] != "partitionkeydelete":
+            raise CosmosError(405, f"{method} {target} is not known here")
+        kind, link = "partitionkey", "/".join(segments[:-2])  # what is signed
     if kind == "offers" and named:
         link = segments[-1].lower()  # a resource id, which is signed in lower case
     return Request(method, point, tuple(segments[1::2]), kind, link, headers, body)

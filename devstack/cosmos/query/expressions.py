@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from devstack.cosmos.protocol.errors import CosmosError, bad_request
-from devstack.cosmos.query.functions import AGGREGATES, SCALARS, is_number
+from devstack.cosmos.query.functions import AGGREGATES, CLOCKS, SCALARS, is_number
 from devstack.cosmos.query.lexer import END, Token
 from devstack.cosmos.query.values import both, either, equal, ordered
 
@@ -48,7 +48,8 @@ class ExpressionParser:
     Every method raises CosmosError (400) that names the token at fault.
     """
 
-    def __init__(self, tokens: list[Token], parameters: Mapping[str, Any]) -> None:
+    def __init__(self, tokens: list[Token], parameters: Mapping[str, Any], now: float = 0.0) -> None:
+        self._now = now
         self._tokens = tokens
         self._position = 0
         self._parameters = parameters
@@ -193,6 +194,8 @@ class ExpressionParser:
                 raise bad_request(f"The query uses {token.value}, which is not among its parameters")
             return _constant(self._parameters[token.value])
         if self.accept("("):
+            if self._at_subquery():
+                return _first_of(self._subquery())
             inner = self.expression()
             self.expect(")")
             return inner
@@ -207,10 +210,20 @@ class ExpressionParser:
         name = self.identifier()
         upper = name.upper()
         if self.accept("("):
+            if upper in {"EXISTS", "ARRAY"} and self._at_subquery():
+                results = self._subquery()
+                return results if upper == "ARRAY" else lambda row: bool(results(row))
             return self._call(upper)
         if upper in _CONSTANTS:
             return _constant(_CONSTANTS[upper])
         return lambda row: row.names.get(name, UNSET)
+
+    def _at_subquery(self) -> bool:
+        return self.current.kind == "name" and self.current.value == "SELECT"
+
+    def _subquery(self) -> Callable[[Row], list[Any]]:
+        """The results of a SELECT for a row, up to its closing parenthesis."""
+        raise self.unexpected("no SELECT here")
 
     def _call(self, name: str) -> Expression:
         arguments = self._list(")")
@@ -220,9 +233,11 @@ class ExpressionParser:
             index = len(self.aggregates)
             self.aggregates.append((name, arguments[0]))
             return lambda row: row.aggregates[index]
+        if name in CLOCKS and not arguments:
+            return _constant(CLOCKS[name](self._now))
         function = SCALARS.get(name)
         if function is None:
-            known = ", ".join(sorted({*SCALARS, *AGGREGATES}))
+            known = ", ".join(sorted({*SCALARS, *AGGREGATES, *CLOCKS}))
             raise bad_request(f"The function {name} is not known here, accepted: {known}")
 
         def call(row: Row) -> Any:
@@ -259,6 +274,11 @@ class ExpressionParser:
 
 def _constant(value: Any) -> Expression:
     return lambda _row: value
+
+
+def _first_of(results: Callable[[Row], list[Any]]) -> Expression:
+    """A subquery as one value: its only result, or undefined."""
+    return lambda row: found[0] if (found := results(row)) else UNSET
 
 
 def _property(holder: Expression, name: Expression) -> Expression:

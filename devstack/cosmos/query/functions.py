@@ -6,6 +6,7 @@ A scalar function returns UNSET (undefined) for arguments of the wrong type.
 import math
 import re
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import UNSET
@@ -107,6 +108,14 @@ SCALARS: dict[str, Function] = {
     "TRIM": _on_string(str.strip),
     "UPPER": _on_string(str.upper),
 }
+
+
+CLOCKS: dict[str, Callable[[float], Any]] = {
+    "GETCURRENTDATETIME": lambda now: datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f0Z"),
+    "GETCURRENTTICKS": lambda now: int(now * 10_000_000),
+    "GETCURRENTTIMESTAMP": lambda now: int(now * 1000),
+}
+"""Functions of the time in seconds since 1970, one and the same for the whole of a query."""
 
 
 def _count(values: Iterable[Any]) -> int:

@@ -54,7 +54,14 @@ class Query(Struct, frozen=True):
 
     def run(self, documents: Iterable[Any]) -> list[Any]:
         """The results, in order; a document for which a VALUE is undefined gives none."""
-        rows: Iterator[Row] = self._rows(documents)
+        return self._results(Row({self.alias: document}) for document in documents)
+
+    def within(self, row: Row) -> list[Any]:
+        """The results of a subquery: it sees what the row of the outer query has."""
+        return self._results([Row(dict(row.names))])
+
+    def _results(self, starts: Iterable[Row]) -> list[Any]:
+        rows: Iterator[Row] = self._rows(starts)
         if self.aggregates or self.group_by:
             rows = self._groups(rows)
         if self.order_by:
@@ -65,9 +72,9 @@ class Query(Struct, frozen=True):
         end = None if self.limit is None else self.offset + self.limit
         return list(results)[self.offset : end]
 
-    def _rows(self, documents: Iterable[Any]) -> Iterator[Row]:
-        for document in documents:
-            for row in self._joined(Row({self.alias: document}), 0):
+    def _rows(self, starts: Iterable[Row]) -> Iterator[Row]:
+        for start in starts:
+            for row in self._joined(start, 0):
                 if self.where is None or self.where(row) is True:
                     yield row
 
@@ -107,9 +114,11 @@ class Query(Struct, frozen=True):
         return {name: value for name, part in self.select if (value := part(row)) is not UNSET}
 
 
-def parse(text: str, parameters: Mapping[str, Any] | None = None) -> Query:
-    """Raises CosmosError (400) that names what is not understood."""
-    return _StatementParser(text, parameters or {}).query()
+def parse(text: str, parameters: Mapping[str, Any] | None = None, *, now: float = 0.0) -> Query:
+    """`now` in seconds since 1970, for functions of the current time. Raises CosmosError (400) that names what is not
+    understood.
+    """
+    return _StatementParser(text, parameters or {}, now).query()
 
 
 def parse_condition(text: str) -> Callable[[Any], bool]:
@@ -119,10 +128,22 @@ def parse_condition(text: str) -> Callable[[Any], bool]:
 
 
 class _StatementParser(ExpressionParser):
-    def __init__(self, text: str, parameters: Mapping[str, Any]) -> None:
-        super().__init__(tokens(text), parameters)
+    def __init__(self, text: str, parameters: Mapping[str, Any], now: float) -> None:
+        super().__init__(tokens(text), parameters, now)
 
     def query(self) -> Query:
+        found = self._statement()
+        self.finish()
+        return found
+
+    def _subquery(self) -> Callable[[Row], list[Any]]:
+        outer, self.aggregates = self.aggregates, []
+        query = self._statement()
+        self.aggregates = outer
+        self.expect(")")
+        return query.within
+
+    def _statement(self) -> Query:
         self.expect("SELECT")
         distinct = self.accept("DISTINCT") is not None
         top = self._whole() if self.accept("TOP") else None
@@ -133,7 +154,6 @@ class _StatementParser(ExpressionParser):
         group_by = self._group_by()
         order_by = self._order_by()
         offset, limit = self._page()
-        self.finish()
         return Query(
             alias,
             joins,

@@ -149,6 +149,10 @@ class ResourcesApi:
         under = [each for each in found if str(each["id"]).lower().startswith(f"{scope}/")]
         return Answer(200, {"value": under, "nextLink": None})
 
+    def documents_of(self, kind: str) -> list[dict[str, Any]]:
+        """All resources of a type, in lower case."""
+        return [self.get_document(each) for each in self._of_type(kind)]
+
     def _of_type(self, kind: str) -> list[Resource]:
         typed = (each for key, each in self.resources.items() if "/providers/" in key)
         return [each for each in typed if ResourcePath.of(each.id).type.lower() == kind]

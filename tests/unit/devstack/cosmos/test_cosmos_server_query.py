@@ -14,7 +14,7 @@ FLIGHTS = [
 
 
 def ids(where):
-    return "".join(parse(f"SELECT VALUE c.id FROM c WHERE {where}").run(FLIGHTS))
+    return "".join(parse(f"SELECT VALUE c.id FROM c WHERE {where}", now=2000.0).run(FLIGHTS))
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,13 @@ def ids(where):
         ("c.cancelled = 1", ""),
         ("(c.cancelled ?? false) = false AND c.id < '3'", "1"),
         ("LOWER(c.origin) || c.id = 'jfk3'", "3"),
+        ("EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t = 'b')", "13"),
+        ("EXISTS (SELECT VALUE t FROM t IN c.tags WHERE t = 'b' AND c.delay > 20)", "3"),
+        ("NOT EXISTS(SELECT VALUE t FROM t IN c.tags)", "245"),
+        ("EXISTS(SELECT VALUE c.cancelled)", "2"),
+        ("(SELECT VALUE COUNT(1) FROM t IN c.tags) = 2", "1"),
+        ("ARRAY(SELECT VALUE t FROM t IN c.tags)[1] = 'b'", "1"),
+        ("c.delay < GetCurrentTimestamp() / 100000", "12"),
     ],
 )
 def test_a_condition_picks_the_documents_for_which_it_is_true(where, expected):
@@ -56,6 +63,7 @@ def test_a_condition_picks_the_documents_for_which_it_is_true(where, expected):
     ("text", "expected"),
     [
         ("SELECT VALUE COUNT(1) FROM c", [5]),
+        ("SELECT VALUE COUNT(1) FROM c WHERE EXISTS(SELECT VALUE COUNT(1) FROM t IN c.tags)", [5]),
         ("SELECT VALUE COUNT(c.delay) FROM c", [4]),
         ("SELECT COUNT(1) AS n, MAX(c.delay) AS worst FROM c WHERE c.delay > 0", [{"n": 2, "worst": 40}]),
         ("SELECT VALUE SUM(c.delay) FROM c WHERE IS_NUMBER(c.delay)", [49]),
