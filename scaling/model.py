@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from scaling.flip import Flip
 from scaling.notice import Telling
 from scaling.reason import Reason as Reason
 from scaling.spent import Spent
@@ -94,21 +95,6 @@ class Evidence(Struct, frozen=True, gc=False):
     threshold: float
     span: float = 0.0
     samples: int = 0
-
-
-class Flip(Struct, frozen=True, gc=False):
-    """The value that would have changed the outcome: had `quantity` been `comparator value`, then `outcome`.
-
-    `quantity` is `<statistic> <metric>` (for every sample of the window); `samples`, `span`, `age` or `failures`, each with
-    ` <metric>`; or one of `time` (an epoch time, the metrics staying as they are), `maximum`, `minimum`, `budget`, `step`,
-    `capacity`, `pending`, `failures`, `expression`, and `control` (an order of an operator, or another controller, goes
-    away). Several flips of the same outcome belong together.
-    """
-
-    quantity: str
-    comparator: str
-    value: float
-    outcome: Reason
 
 
 class Limit(Struct, frozen=True):

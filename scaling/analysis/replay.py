@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Policy, PolicySpec
-from scaling.decision.decide import decide
+from scaling.flips.explained import decide_and_explain
 from scaling.model import Controls, Recommendation, TargetState
 from scaling.window import Window
 
@@ -38,6 +38,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "guards and lock step nested in a composite tell their own numbers",
         "missing samples of several metrics are guessed high and low in every combination",
         "the fallback acts only where a metric that is not read keeps the rules from voting",
+        "what would have changed a decision is worked out by deciding again, and names what would come of it",
         "an expression votes where no value of an unknown metric could make it another vote, unless for less",
     ),
 }
@@ -114,7 +115,7 @@ def decode_inputs(data: bytes) -> Inputs:
 
 def replay(inputs: Inputs) -> Recommendation:
     """Decides again. Raises RuleError when a rule of the user's own code is not there any more."""
-    return decide(
+    return decide_and_explain(
         Policy(inputs.policy),
         inputs.windows,
         inputs.state,

@@ -1,22 +1,23 @@
 """What forbids a change: bounds reached, guards, plateau, missing metrics, cooldowns, pauses. Pure.
 
-Each blocker comes with the flips that together would lift it.
+Each blocker comes with what would lift it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from scaling.budget.allowance import Allowance, allowance_of
 from scaling.config.policy import Policy
 from scaling.decision import pacing as pace
-from scaling.decision.missing import first_missing, missing_flips
+from scaling.decision.missing import first_missing, missing_conditions
 from scaling.decision.orders import active_pause
+from scaling.flip import Condition, Conditions, Lifts
 from scaling.model import (
     Controls,
     Direction,
-    Flip,
     Limit,
     Override,
     Pause,
@@ -30,8 +31,11 @@ from scaling.rules.combine import PROBLEMS, combine
 from scaling.rules.view import MetricsView
 from scaling.target_facts import settable_of
 
-Blocker = tuple[Limit, tuple[Flip, ...]]
-"""What forbids a change, and what together would lift it."""
+Blocker = tuple[Limit, Lifts]
+"""What forbids a change, and what would lift it."""
+
+ALTERNATIVES = 4
+"""Ways out of one hold that are named at most."""
 
 PLATFORM_FLOOR = "platform floor"
 
@@ -43,9 +47,21 @@ that was granted meanwhile, or an hourly limit of changes, shows nowhere.
 REASON_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
 
 
-def time_flip(until: float, outcome: Reason) -> Flip:
-    """The same metrics lead to `outcome` from `until` on."""
-    return Flip("time", ">=", until, outcome)
+def lifted_at(until: float) -> Lifts:
+    """What holds ends at `until`."""
+    return lifted_by("time", ">=", until)
+
+
+def lifted_by(quantity: str, comparator: str = "==", value: float = 0.0) -> Lifts:
+    """What holds ends with one condition."""
+    return ((Condition(quantity, comparator, value),),)
+
+
+def all_lifted(each: Iterable[Lifts]) -> Lifts:
+    """What lifts every one of them, in as many ways as are named at most; none where one of them stays."""
+    ways = product(*each)
+    found = dict.fromkeys(tuple(dict.fromkeys(c for part in way for c in part)) for way in ways)
+    return tuple(found)[:ALTERNATIVES]
 
 
 @dataclass(eq=False)
@@ -107,13 +123,25 @@ class Situation:
         self.unpaid_floor = floor if paid < floor else None
         return paid
 
-    def lower_flips(self, comparator: str, outcome: Reason) -> tuple[Flip, ...]:
-        """Lower bounds that together would lead to `outcome`: the policy's, and the platform's where it is higher."""
-        current, by_platform = float(self.view.current), self.low_is == PLATFORM_FLOOR
-        flips = (Flip(PLATFORM_FLOOR, comparator, current, outcome),) if by_platform else ()
-        if by_platform and max(self.policy.minimum, self.verdict.floor or 0) <= current - (comparator == "<"):
-            return flips
-        return (*flips, Flip("minimum", comparator, current, outcome))
+    def lower(self, most: int) -> Conditions:
+        """What together keeps no lower bound above `most`."""
+        capacity = self.state.capacity
+        bounds = (
+            ("minimum", self.policy.minimum),
+            ("schedule floor", max((v.floor or 0 for v in self.verdicts if is_scheduled(v)), default=None)),
+            (PLATFORM_FLOOR, None if capacity is None else capacity.floor),
+        )
+        return tuple(Condition(n, "<=", float(most)) for n, b in bounds if b is not None and b > most)
+
+    def higher(self, least: int) -> Conditions:
+        """What together keeps no upper bound below `least`."""
+        capacity = self.state.capacity
+        bounds = (
+            ("maximum", self.policy.maximum),
+            ("schedule ceiling", self.verdict.ceiling),
+            ("platform ceiling", None if capacity is None else capacity.ceiling),
+        )
+        return tuple(Condition(n, ">=", float(least)) for n, b in bounds if b is not None and b < least)
 
     def stepped(self, wanted: int) -> int:
         """`wanted` rounded up to what the platform can be set to: too little is throttled, too much costs a step."""
@@ -153,6 +181,11 @@ class Situation:
         return stepped == current or (stepped > current) != (exact > current)
 
 
+def is_scheduled(verdict: Verdict) -> bool:
+    """True where a floor belongs to a time; that of an activation belongs to the load."""
+    return verdict.reason not in _LOADED
+
+
 def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
     """Everything that forbids a change to `wanted`, in the order it is reported."""
     out = direction is Direction.OUT
@@ -174,12 +207,16 @@ def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
     current = case.view.current
     if out and current >= case.high:
         limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{case.high_is} {case.high}")
-        return limit, (Flip("maximum", ">", float(current), Reason.SCALE_OUT),)
+        return limit, (case.higher(case.settable.after(current)),)
     if not out and current <= case.low:
         if (kept := _still_active(case)) is not None:
-            return Limit(Reason.STILL_ACTIVE, wanted, current, _compared(kept)), kept.flips
+            limit = Limit(Reason.STILL_ACTIVE, wanted, current, _compared(kept))
+            return limit, tuple(flip.conditions for flip in kept.flips)
         limit = Limit(Reason.AT_MINIMUM, wanted, current, f"{case.low_is} {case.low}")
-        return limit, case.lower_flips("<", Reason.SCALE_IN)
+        below = case.settable.down(current - 1) if current else -1
+        active = [v for v in case.verdicts if not is_scheduled(v) and (v.floor or 0) > below]
+        quiet = [tuple(flip.conditions for flip in v.flips) for v in active]
+        return limit, all_lifted(((case.lower(below),), *quiet)) if below >= 0 else ()
     return None
 
 
@@ -205,16 +242,16 @@ def _over_budget(case: Situation, wanted: int) -> Blocker | None:
     if allowance is None or case.settable.down(allowance.out) > current:
         return None
     limit = Limit(Reason.OVER_BUDGET, wanted, current, allowance.text())
-    return limit, budget_flips(case, allowance, Reason.SCALE_OUT)
+    return limit, budget_lifts(case, allowance)
 
 
-def budget_flips(case: Situation, allowance: Allowance, outcome: Reason) -> tuple[Flip, ...]:
+def budget_lifts(case: Situation, allowance: Allowance) -> Lifts:
     """The budget that would pay for a step more; and the end of the day, where the next one begins with enough."""
     step = case.settable.after(case.view.current)
-    more = Flip("budget", ">=", allowance.takes_out(step), outcome)
+    more = lifted_by("budget", ">=", allowance.takes_out(step))
     tomorrow = allowance_of(case.policy, case.state, now=allowance.ends)
     enough = tomorrow is not None and tomorrow.out >= step
-    return (more, time_flip(allowance.ends, outcome)) if enough else (more,)
+    return (*more, *lifted_at(allowance.ends)) if enough else more
 
 
 def _guarded(case: Situation, wanted: int) -> Blocker | None:
@@ -228,15 +265,32 @@ def _guarded(case: Situation, wanted: int) -> Blocker | None:
     inactive = all(v.reason in _INACTIVE for v in guards)
     reason = guards[0].reason if inactive else Reason.GUARDED
     told = [v for v in guards if v.reason is reason]
-    flips = tuple(f for v in told for f in v.flips)
+    lifts = _lifts_of(told)
     unread = any(summary.problem is not None for summary in case.view.metrics().values())
-    if not flips or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
-        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    if not lifts or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
+        lifts = _when_read(case, lifts)
     note = next((v.note for v in guards if v.note), "")
     text = next((_compared(v) for v in told if v.evidence), note)
-    return Limit(reason, wanted, case.view.current, text), flips
+    return Limit(reason, wanted, case.view.current, text), lifts
 
 
+def _when_read(case: Situation, lifts: Lifts) -> Lifts:
+    """The same once every metric is read again."""
+    whole = missing_conditions(case.view, case.policy.windows, gaps=False)
+    return all_lifted((lifts or ((),), (whole,)))
+
+
+def _lifts_of(verdicts: Iterable[Verdict]) -> Lifts:
+    """What makes all of them allow more."""
+    found = (
+        tuple(flip.conditions for flip in verdict.flips if flip.outcome is Reason.SCALE_OUT)
+        for verdict in verdicts
+    )
+    known = [lifts for lifts in found if lifts]
+    return all_lifted(known) if known else ()
+
+
+_LOADED = PROBLEMS | {Reason.STILL_ACTIVE}
 _INACTIVE = PROBLEMS | {Reason.NOT_ACTIVE}
 
 
@@ -246,12 +300,12 @@ def _waiting(case: Situation, wanted: int) -> Blocker | None:
     if allowed is None or allowed > case.view.current:
         return None
     told = [v for v in case.verdicts if v.out_ceiling is not None and v.out_ceiling <= case.view.current]
-    flips = tuple(f for v in told for f in v.flips)
-    if not flips or any(v.note for v in told):
-        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    lifts = _lifts_of(told)
+    if not lifts or any(v.note for v in told):
+        lifts = _when_read(case, lifts)
     # How far the step and rate limits let it come at once.
     reached, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
-    return Limit(Reason.LOCK_STEP, case.stepped(reached), case.view.current, out_ceiling_text(case)), flips
+    return Limit(Reason.LOCK_STEP, case.stepped(reached), case.view.current, out_ceiling_text(case)), lifts
 
 
 def out_ceiling_text(case: Situation) -> str:
@@ -269,8 +323,8 @@ def _unknown(case: Situation, wanted: int) -> Blocker | None:
     if missing is None:
         return None
     name, reason = missing
-    flips = missing_flips(case.view, case.policy.windows, Reason.SCALE_IN, gaps=True)
-    return Limit(reason, wanted, case.view.current, name), flips
+    needed = missing_conditions(case.view, case.policy.windows, gaps=True)
+    return Limit(reason, wanted, case.view.current, name), (needed,)
 
 
 def _plateaued(case: Situation, wanted: int) -> Blocker | None:
@@ -285,8 +339,8 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     if found is None:
         return None
     text = f"{plateau.metric} {level:g} did not fall below {found:g} over {plateau.effects} scale-outs"
-    flip = Flip(f"latest {plateau.metric}", "<", found, Reason.SCALE_OUT)
-    return Limit(Reason.PLATEAU, wanted, case.view.current, text), (flip,)
+    lifts = lifted_by(f"latest {plateau.metric}", "<", found)
+    return Limit(Reason.PLATEAU, wanted, case.view.current, text), lifts
 
 
 def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
@@ -295,7 +349,7 @@ def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | No
     if until is None or case.now >= until:
         return None
     limit = Limit(Reason.COOLING_DOWN, wanted, case.view.current, f"{until - case.now:.0f} s left")
-    return limit, (time_flip(until, REASON_OF[direction]),)
+    return limit, lifted_at(until)
 
 
 def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
@@ -316,16 +370,16 @@ def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Block
 
 def _pause_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
     paused = active_pause(case.controls, direction, case.now)
-    return pause_limit(case, paused, wanted, REASON_OF[direction]) if paused is not None else None
+    return pause_limit(case, paused, wanted) if paused is not None else None
 
 
-def pause_limit(case: Situation, paused: Pause, wanted: int, outcome: Reason) -> Blocker:
+def pause_limit(case: Situation, paused: Pause, wanted: int) -> Blocker:
     limit = Limit(Reason.PAUSED, wanted, case.view.current, f"paused by {paused.by}")
     direction = Direction.OUT if wanted > case.view.current else Direction.IN
     ends = [p.until for p in case.controls.pauses if p.direction in {None, direction}]
     if None in ends:
-        return limit, (Flip("control", "!=", 0.0, outcome),)
-    return limit, (time_flip(max(end for end in ends if end is not None), outcome),)
+        return limit, lifted_by(f"pause {direction}")
+    return limit, lifted_at(max(end for end in ends if end is not None))
 
 
 def known_refusal(case: Situation, desired: int) -> Refused | None:

@@ -15,29 +15,26 @@ Order of the steps, each with its own Reason:
 5. What reduces it: step, rate policies, bounds.
 6. Dry-run turns an action into a note; one the platform has just refused is not ordered again.
 
-A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. Every hold
-names, as flips, what together would have ended it.
+A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. What would have
+led to another outcome is worked out from the same steps, where it is told: `scaling.flips`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.decision.blockers import time_flip
+from scaling.decision.blockers import lifted_at, lifted_by
 from scaling.decision.missing import verdicts_of
 from scaling.decision.reconsider import action_text, is_begun, is_still_wanted, under_way_until
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
 from scaling.model import (
     NO_CONTROLS,
-    Capacity,
     Controls,
     Direction,
-    Flip,
     ForeignHand,
     Limit,
     Reason,
@@ -58,25 +55,22 @@ def decide(
     controls: Controls = NO_CONTROLS,
     decision_id: str = "",
 ) -> Recommendation:
-    """The recommendation for one target at `now`. Never raises for any windows, state or controls."""
-    capacity = state.capacity
-    if capacity is None or state.capacity_error is not None or state.expected is None:
-        return Recommendation(
-            decision_id=decision_id,
-            target=policy.target,
-            at=now,
-            current=state.expected,
-            proposed=None,
-            desired=state.expected,
-            minimum=policy.minimum,
-            maximum=policy.maximum,
-            reason=Reason.CAPACITY_UNKNOWN,
-            flips=(Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),),
-            note=state.capacity_error or "the capacity has never been read",
-        )
-    return _case_of(
-        policy, windows, state, capacity, now=now, controls=controls, decision_id=decision_id
-    ).made()
+    """The recommendation for one target at `now`, without flips. Never raises for any windows, state or controls."""
+    case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+    if case is not None:
+        return case.decided()
+    return Recommendation(
+        decision_id=decision_id,
+        target=policy.target,
+        at=now,
+        current=state.expected,
+        proposed=None,
+        desired=state.expected,
+        minimum=policy.minimum,
+        maximum=policy.maximum,
+        reason=Reason.CAPACITY_UNKNOWN,
+        note=state.capacity_error or "the capacity has never been read",
+    )
 
 
 def no_longer_wanted(
@@ -86,36 +80,38 @@ def no_longer_wanted(
     pending, capacity = state.pending, state.capacity
     if pending is None:
         return None
-    if capacity is None or state.capacity_error is not None or state.expected is None:
+    case = case_of(policy, windows, state, now=now, controls=controls, decision_id="")
+    if case is None or capacity is None:
         unseen = pending.direction is Direction.IN
         return f"not wanted any more: {Reason.CAPACITY_UNKNOWN.words}" if unseen else None
     if capacity.held_by is not None:
         return f"held by {capacity.held_by}"
-    case = _case_of(policy, windows, state, capacity, now=now, controls=controls, decision_id="")
     fresh = case.free()
     return None if case.wants(pending, fresh) else f"not wanted any more: {fresh.reason.words}"
 
 
-def _case_of(
+def case_of(
     policy: Policy,
     windows: Mapping[str, Window],
     state: TargetState,
-    capacity: Capacity,
     *,
     now: float,
     controls: Controls,
     decision_id: str,
-) -> _Case:
-    """The case as it stands, from the capacity that runs where somebody else has set it."""
-    current = state.foreign.seen if state.foreign is not None else state.expected or 0
+) -> Case | None:
+    """The case as it stands, from the capacity that runs where somebody else has set it; None while that is not known."""
+    capacity = state.capacity
+    if capacity is None or state.capacity_error is not None or state.expected is None:
+        return None
+    current = state.foreign.seen if state.foreign is not None else state.expected
     view = view_of(policy, windows, state, capacity, current, now=now)
-    return _Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
+    return Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
 
 
-class _Case(Steps):
+class Case(Steps):
     """One decision in the making, step 1 included."""
 
-    def made(self) -> Recommendation:
+    def decided(self) -> Recommendation:
         """Step 1, and then the others: with a pending action as if nothing were pending, to compare the two."""
         return self._distrusted() or self._moved_by_others() or self._moving() or self._reconsidered()
 
@@ -124,8 +120,7 @@ class _Case(Steps):
         if pending is None or self.now >= pending.expires_at:
             return fresh
         if self.wants(pending, fresh):
-            flip = time_flip(pending.expires_at, self.after(pending.expires_at))
-            return self.hold(Reason.ACTION_PENDING, (flip,), action_text(pending))
+            return self.hold(Reason.ACTION_PENDING, lifted_at(pending.expires_at), action_text(pending))
         text = f"it takes the place of {action_text(pending)}"
         if not fresh.acts:
             text = f"{action_text(pending)} is withdrawn"
@@ -151,15 +146,13 @@ class _Case(Steps):
         until = since + max(spec.out.cooldown, spec.inward.cooldown, self.policy.memory, 60.0)
         if self.now >= until:
             return None
-        return self.hold(
-            Reason.STATE_CORRUPT, (time_flip(until, self.after(until)),), "stored state was unreadable"
-        )
+        return self.hold(Reason.STATE_CORRUPT, lifted_at(until), "stored state was unreadable")
 
     def _moved_by_others(self) -> Recommendation | None:
         capacity, foreign = self.state.capacity, self.state.foreign
         if capacity is not None and capacity.held_by is not None:
-            flip = Flip("control", "!=", 0.0, self.after(self.now))
-            return self.hold(Reason.FOREIGN_HAND, (flip,), f"held by {capacity.held_by}")
+            lifts = lifted_by("other controller")
+            return self.hold(Reason.FOREIGN_HAND, lifts, f"held by {capacity.held_by}")
         if foreign is not None and is_begun(self.state, self.now):
             return self.free()
         return None
@@ -175,11 +168,10 @@ class _Case(Steps):
             later = None if over is None else self.later(over)
             if over is not None and later is not None and not later.wants(live, later.free()):
                 until = min(over, until)
-            flip = time_flip(until, self.after(until))
-            return self.hold(Reason.ACTION_PENDING, (flip,), note)
+            return self.hold(Reason.ACTION_PENDING, lifted_at(until), note)
         if capacity is not None and capacity.pending:
-            flip = Flip("pending", "==", 0.0, self.after(self.now))
-            return self.hold(Reason.ACTION_PENDING, (flip,), "the platform is still changing the capacity")
+            lifts = lifted_by("platform change")
+            return self.hold(Reason.ACTION_PENDING, lifts, "the platform is still changing the capacity")
         return None
 
     def free(self) -> Recommendation:
@@ -200,8 +192,7 @@ class _Case(Steps):
             wanted > current or more or ordered or reason is Reason.ABOVE_MAXIMUM
         ):
             return structs.replace(made, note=f"{made.note}; {note}" if made.note else note)
-        until, later = foreign.at + self.policy.spec.foreign_hold, copy(self)
-        later.state = structs.replace(self.state, foreign=None)
-        flip = time_flip(until, later.after(until))
         limits = (Limit(Reason.FOREIGN_HAND, wanted, current, note),) if wanted != current else ()
-        return self.hold(Reason.FOREIGN_HAND, (flip,), note, limits=limits)
+        return self.hold(
+            Reason.FOREIGN_HAND, lifted_at(foreign.at + self.policy.spec.foreign_hold), note, limits=limits
+        )

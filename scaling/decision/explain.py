@@ -7,12 +7,14 @@ A decision becomes one line that a person can read in the portal's log stream wi
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from math import ceil, floor, log10
+
 from foundation.wording import count_text, duration_text, number_text, time_text
-from scaling.model import Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
+from scaling.flip import Condition, Conditions, Flip
+from scaling.model import Effect, EffectOutcome, Evidence, Limit, Reason, Recommendation
 
 _BEFORE_RULES = {Reason.OVERRIDDEN, Reason.BELOW_MINIMUM, Reason.ABOVE_MAXIMUM, Reason.FALLBACK}
-_CHANGES = _BEFORE_RULES | {Reason.SCALE_OUT, Reason.SCALE_IN}
-"""Outcomes that change the capacity."""
 _BLOCKED = {Reason.CAPACITY_UNKNOWN, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.STATE_CORRUPT}
 _ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
@@ -36,39 +38,97 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def flip_text(flip: Flip) -> str:
-    """What would have changed the outcome: `scale out if average backlog > 500`."""
-    outcome = flip.outcome.replace("_", " ")
-    # What only ends a wait does not make anything else come true: metrics go on changing meanwhile.
-    possible = f"{outcome if flip.outcome in _CHANGES else 'a decision is'} possible"
-    kind, _, metric = flip.quantity.partition(" ")
-    if flip.quantity in _ALONE_WORDS:
-        return f"{outcome} {_ALONE_WORDS[flip.quantity]}"
-    if flip.quantity in _WAITS:
-        return f"{possible} {_WAITS[flip.quantity]}"
-    if flip.quantity == "time":
-        return f"{possible} from {time_text(flip.value)}"
-    if kind == "failures" and metric:
-        return f"{possible} once {metric} can be read again"
-    if kind in {"age", "span"} and metric:
-        what = "the newest sample is at most" if kind == "age" else "the samples cover"
-        return (
-            f"{possible} once {what} {duration_text(flip.value)}{' old' if kind == 'age' else ''} ({metric})"
-        )
-    if kind == "samples" and metric:
-        return f"{possible} with {count_text(int(flip.value), 'sample')} of {metric}"
-    return f"{outcome} if {flip.quantity} {flip.comparator} {number_text(flip.value)}"
+    """One sentence: the outcome, and all that it takes: `scale out to 4 if average backlog > 500 and minimum <= 3`."""
+    if not flip.conditions:
+        return "no single value changes this"
+    what = " and ".join(_condition_texts(flip.conditions))
+    if not flip.possible:
+        outcome = "a change" if flip.outcome is None else flip.outcome.replace("_", " ")
+        return f"no {outcome} is possible: it takes {what}"
+    return f"{_outcome_text(flip)} if {what}"
 
 
-_ALONE_WORDS = {
-    "expression": "if the expression gave another value",
-    "step": "if the rate limits allowed a step",
+def flips_text(flips: Iterable[Flip]) -> str:
+    """All of them, each an alternative."""
+    return "; or ".join(map(flip_text, flips))
+
+
+def _outcome_text(flip: Flip) -> str:
+    if flip.outcome is None:
+        return "decide anew"
+    reason = flip.outcome.replace("_", " ")
+    if flip.to is None:
+        return f"hold ({reason})"
+    if flip.outcome in {Reason.SCALE_OUT, Reason.SCALE_IN}:
+        further = " or more" if flip.outcome is Reason.SCALE_OUT else " or fewer"
+        return f"{reason} to {flip.to}{further if flip.beyond else ''}"
+    return f"go to {flip.to}{' or further' if flip.beyond else ''} ({reason})"
+
+
+def _condition_texts(conditions: Conditions) -> Iterator[str]:
+    """Each in words; two borders of one quantity as a range."""
+    upper = {c.quantity: c for c in conditions if c.comparator.startswith("<")}
+    lower = {c.quantity: c for c in conditions if c.comparator.startswith(">")}
+    both = upper.keys() & lower.keys()
+    for condition in conditions:
+        if condition.quantity not in both:
+            yield condition_text(condition)
+        elif condition is lower[condition.quantity]:
+            end = upper[condition.quantity]
+            begin = {">": "<", ">=": "<="}[condition.comparator]
+            ends = _border_text(condition), _border_text(end)
+            if float(ends[0]) >= float(ends[1]):
+                ends = repr(condition.value), repr(end.value)
+            yield f"{ends[0]} {begin} {condition.quantity} {end.comparator} {ends[1]}"
+
+
+def condition_text(condition: Condition) -> str:
+    """One condition: `average backlog > 500`, `not before 2027-01-15 08:05:24Z`."""
+    quantity, value = condition.quantity, condition.value
+    kind, _, metric = quantity.partition(" ")
+    if quantity in _WORDS:
+        return _WORDS[quantity]
+    if quantity == "time":
+        return f"not before {time_text(ceil(value))}"
+    if kind == "failures":
+        return f"{metric} can be read again, and is as it was"
+    if kind == "age":
+        return f"the newest sample of {metric} is at most {duration_text(value)} old, and as the one before"
+    if kind == "span":
+        return f"the samples of {metric} cover {duration_text(value)}, and are like those there are"
+    if kind == "samples":
+        return f"{metric} has {count_text(ceil(value), 'sample')}, all like those there are"
+    return f"{quantity} {condition.comparator} {_border_text(condition)}"
+
+
+def _border_text(condition: Condition) -> str:
+    """A border in few digits, rounded so that what is said of the values beyond it stays true."""
+    value = condition.value
+    text = number_text(value)
+    if float(text) == value:
+        return text
+    upward = condition.comparator.startswith(">")
+    digits = 0 if abs(value) >= 100 else 2 if abs(value) >= 0.1 else 1 - floor(log10(abs(value)))
+    unit = 10.0**-digits
+    rounded = (ceil if upward else floor)(value / unit) * unit
+    text = f"{rounded:.{digits}f}"
+    return text if (float(text) >= value) == upward else repr(value)
+
+
+_WORDS = {
+    "capacity": "the capacity can be read",
+    "disabled in": "scaling in is not disabled",
+    "disabled out": "scaling out is not disabled",
+    "dry-run": "dry-run is off",
+    "failures": "the rule works again",
+    "other controller": "no other controller scales it",
+    "pause in": "scaling in is not paused",
+    "pause out": "scaling out is not paused",
+    "platform change": "the platform is not changing it any more",
+    "rates in": "no rate policy limits scaling in",
+    "rates out": "no rate policy limits scaling out",
 }
-_WAITS = {
-    "capacity": "once the capacity can be read",
-    "control": "once it is lifted",
-    "failures": "once the rule works again",
-    "pending": "once the effect is there",
-}
+"""Conditions that are compared with nothing."""
 
 
 def limit_text(limit: Limit) -> str:
@@ -92,7 +152,7 @@ def line(recommendation: Recommendation) -> str:
         head = f"scaling {r.target} hold {'?' if r.current is None else r.current}"
     parts = [_why(r)]
     if r.flips and not r.acts:
-        parts.append("; ".join(flip_text(flip) for flip in r.flips))
+        parts.append(flips_text(r.flips))
     return f"{head}: {'; '.join(part for part in parts if part)} [{r.decision_id}]"
 
 

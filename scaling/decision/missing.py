@@ -10,7 +10,8 @@ from msgspec import structs
 
 from foundation.wording import count_text
 from scaling.config.policy import Policy
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Condition, Conditions, Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
@@ -52,38 +53,36 @@ def unread_keeps_from_voting(policy: Policy, view: MetricsView) -> bool:
     return verdict.desired is None and verdict.reason in PROBLEMS
 
 
-def missing_flips(
-    view: MetricsView, specs: Mapping[str, WindowSpec], outcome: Reason, *, gaps: bool
-) -> tuple[Flip, ...]:
+def missing_conditions(view: MetricsView, specs: Mapping[str, WindowSpec], *, gaps: bool) -> Conditions:
     """What every metric that is not whole still needs; together they change the outcome.
 
     A gap counts only where it forbids something (`gaps`). With no metric to blame, a rule failed.
     """
-    found: list[Flip] = []
+    found: list[Condition] = []
     for name, spec in specs.items():
         summary = view.metric(name)
         if summary.problem is not None or (gaps and summary.gap):
-            found.append(_flip(name, summary, spec, outcome))
-    return tuple(found) or (Flip("failures", "==", 0.0, outcome),)
+            found.append(_condition(name, summary, spec))
+    return tuple(found) or (Condition("failures", "==", 0.0),)
 
 
-def _flip(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Flip:
+def _condition(name: str, summary: Summary, spec: WindowSpec) -> Condition:
     problem = summary.problem or summary.lacking
     if problem is Reason.STALE_METRIC:
-        return Flip(f"age {name}", "<=", spec.stale_after, outcome)
+        return Condition(f"age {name}", "<=", spec.stale_after)
     if problem not in {None, Reason.INCOMPLETE_WINDOW}:
-        return Flip(f"failures {name}", "==", 0.0, outcome)
+        return Condition(f"failures {name}", "==", 0.0)
     if summary.gap and summary.count:
-        return _whole(name, summary, spec, outcome)
+        return _whole(name, summary, spec)
     if summary.count < spec.min_samples:
-        return Flip(f"samples {name}", ">=", float(spec.min_samples), outcome)
-    return Flip(f"span {name}", ">=", spec.span - COVERAGE_SLACK * spec.interval, outcome)
+        return Condition(f"samples {name}", ">=", float(spec.min_samples))
+    return Condition(f"span {name}", ">=", spec.span - COVERAGE_SLACK * spec.interval)
 
 
-def _whole(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Flip:
+def _whole(name: str, summary: Summary, spec: WindowSpec) -> Condition:
     """With no sample missing there is another outcome."""
     whole = summary.count + summary.missing if spec.schedule else ceil(spec.span / spec.interval)
-    return Flip(f"samples {name}", ">=", float(max(whole, spec.min_samples)), outcome)
+    return Condition(f"samples {name}", ">=", float(max(whole, spec.min_samples)))
 
 
 def verdicts_of(policy: Policy, view: MetricsView) -> list[Verdict]:
@@ -141,13 +140,13 @@ def _held(
     high: Mapping[str, int] | None,
 ) -> Verdict:
     """To stay, for what is missing might forbid to scale in."""
-    flips = tuple(_whole(name, view.metric(name), policy.windows[name], Reason.SCALE_IN) for name in missing)
+    whole = tuple(_whole(name, view.metric(name), policy.windows[name]) for name in missing)
     lacking = ", ".join(f"{name} lacks {count_text(count, 'sample')}" for name, count in missing.items())
     return structs.replace(
         said,
         desired=view.current,
         reason=Reason.INCOMPLETE_WINDOW,
-        flips=flips,
+        flips=(Flip(Reason.SCALE_IN, whole),),
         note=f"{lacking}; {_were(missing, high)}",
     )
 

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Condition, Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.combine import PROBLEMS
 from scaling.rules.view import LevelLine, MetricsView
 
@@ -50,34 +51,39 @@ class ActivationRule:
 
     def _of_none(self, view: MetricsView) -> Verdict:
         """A vote for the first one; or nothing is started, also where some of the metrics cannot be read."""
-        unknown, flips = None, []
-        for metric in self._metrics:
-            summary = view.metric(metric)
-            if summary.problem is not None:
-                unknown = unknown or summary.problem
-            elif summary.latest > self._above:
-                evidence = view.evidence(self._name, metric, "latest", ">", self._above)
-                flip = Flip(f"latest {metric}", "<=", self._above, Reason.NOT_ACTIVE)
-                return Verdict(1, Reason.SCALE_OUT, (evidence,), (flip,))
-            else:
-                flips.append(Flip(f"latest {metric}", ">", self._above, Reason.SCALE_OUT))
+        active, unknown = self._active(view, "latest")
+        if active:
+            evidence = view.evidence(self._name, active[0], "latest", ">", self._above)
+            return Verdict(
+                1, Reason.SCALE_OUT, (evidence,), (self._quiet(active, "latest", Reason.NOT_ACTIVE),)
+            )
         if unknown is not None:
             return Verdict(None, unknown, blocks_out=True)
         evidences = tuple(view.evidence(self._name, m, "latest", "<=", self._above) for m in self._metrics)
-        return Verdict(None, Reason.NOT_ACTIVE, evidences, tuple(flips), blocks_out=True)
+        flips = tuple(Flip.at(f"latest {m}", ">", self._above, Reason.SCALE_OUT) for m in self._metrics)
+        return Verdict(None, Reason.NOT_ACTIVE, evidences, flips, blocks_out=True)
 
     def _of_some(self, view: MetricsView) -> Verdict:
         """Nothing to say where all is quiet; else one stays."""
-        unknown = None
-        for metric in self._metrics:
-            summary = view.metric(metric)
-            if summary.problem is not None:
-                unknown = unknown or summary.problem
-            elif summary.maximum > self._above:
-                evidence = view.evidence(self._name, metric, "maximum", ">", self._above)
-                flip = Flip(f"maximum {metric}", "<=", self._above, Reason.SCALE_IN)
-                return Verdict(None, Reason.STILL_ACTIVE, (evidence,), (flip,), floor=1)
+        active, unknown = self._active(view, "maximum")
+        if active:
+            evidence = view.evidence(self._name, active[0], "maximum", ">", self._above)
+            flips = (self._quiet(active, "maximum", Reason.SCALE_IN),)
+            return Verdict(None, Reason.STILL_ACTIVE, (evidence,), flips, floor=1)
         if unknown is not None:
             assert unknown in PROBLEMS  # noqa: S101 - which forbids every scale-in
             return Verdict(None, unknown, floor=1)
         return Verdict(None, Reason.WITHIN_TARGET)
+
+    def _active(self, view: MetricsView, statistic: str) -> tuple[list[str], Reason | None]:
+        """The metrics above the threshold, and why one is not known, where there is such."""
+        summaries = [(metric, view.metric(metric)) for metric in self._metrics]
+        unknown = next((s.problem for _, s in summaries if s.problem is not None), None)
+        known = [(metric, s) for metric, s in summaries if s.problem is None]
+        return [metric for metric, s in known if s.statistic(statistic) > self._above], unknown
+
+    def _quiet(self, active: list[str], statistic: str, outcome: Reason) -> Flip:
+        """What would have them all at the threshold or below."""
+        return Flip(
+            outcome, tuple(Condition(f"{statistic} {metric}", "<=", self._above) for metric in active)
+        )

@@ -34,8 +34,9 @@ def fault_of(verdict: object) -> str | None:
         if not (isfinite(evidence.value) and isfinite(evidence.threshold) and isfinite(evidence.span)):
             return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"
     for flip in verdict.flips:
-        if not isfinite(flip.value):
-            return f"{flip.quantity} in its flips is not finite"
+        for condition in flip.conditions:
+            if not isfinite(condition.value):
+                return f"{condition.quantity} in its flips is not finite"
     return None
 
 
@@ -67,7 +68,13 @@ def storable(rule: Rule, verdict: Verdict) -> Verdict:
             for each in verdict.evidence[:NUMBERS_KEPT]
         ),
         flips=tuple(
-            structs.replace(each, quantity=_name(each.quantity), comparator=_name(each.comparator))
+            structs.replace(
+                each,
+                conditions=tuple(
+                    structs.replace(c, quantity=_name(c.quantity), comparator=_name(c.comparator))
+                    for c in each.conditions[:NUMBERS_KEPT]
+                ),
+            )
             for each in verdict.flips[:NUMBERS_KEPT]
         ),
         note=leaving(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from scaling.model import Flip, Reason, Statistic, Verdict
+from scaling.model import Reason, Statistic, Verdict
 from scaling.rules.combine import (
     combine,
     direction_reason,
@@ -85,6 +85,11 @@ class CompositeRule:
         return self._rules
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What the expressions read of metrics, such as `backlog.average`."""
+        return self._names
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The expressions as written; empty when the rule is made of nested rules."""
         return tuple(e.text for e in self._expressions)
@@ -139,14 +144,10 @@ class CompositeRule:
             if metric not in unknown:
                 evidence.append(view.evidence(self._name, metric, statistic or "latest", "in", 0.0))
         lacking = "".join(f"; {metric} {problem}" for metric, problem in unknown.items())
-        flips = (
-            (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
-        )
         return Verdict(
             desired,
             direction_reason(desired, current),
             tuple(evidence),
-            flips,
             note=f"{self._name}: {' | '.join(self.texts)}{lacking}",
         )
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level, level_problems
 from scaling.rules.view import LevelLine, MetricsView, StatisticOption
 
@@ -40,7 +41,7 @@ class GuardRule:
         params = self._params
         summary = view.metric(params.metric)
         level = self._level(view.current)
-        flips = (Flip(f"{params.statistic} {params.metric}", "<=", level, Reason.SCALE_OUT),)
+        flips = (Flip.at(f"{params.statistic} {params.metric}", "<=", level, Reason.SCALE_OUT),)
         if summary.problem is not None:
             if params.when_missing == "allow":
                 return Verdict(None, Reason.WITHIN_TARGET)

@@ -14,7 +14,8 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticOption
 from scaling.window import Summary
@@ -139,14 +140,17 @@ class TargetPerUnitRule:
         comparator = ">" if desired > current else "<" if desired < current else "~"
         evidence = view.evidence(self._name, params.metric, params.statistic, comparator, whole)
         if desired > current:
-            flip = Flip(quantity, "<=", out, Reason.WITHIN_TARGET)
+            flip = Flip.at(quantity, "<=", out, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
         if desired < current:
             if summary.gap:
                 return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
-            flip = Flip(quantity, ">", inward, Reason.WITHIN_TARGET)
+            flip = Flip.at(quantity, ">", inward, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
-        flips = (Flip(quantity, ">", out, Reason.SCALE_OUT), Flip(quantity, "<", inward, Reason.SCALE_IN))
+        flips = (
+            Flip.at(quantity, ">", out, Reason.SCALE_OUT),
+            Flip.at(quantity, "<=", inward, Reason.SCALE_IN),
+        )
         return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
 
     def _cap(self, view: MetricsView) -> Summary | None:
@@ -163,7 +167,7 @@ class TargetPerUnitRule:
             evidence = (*evidence, view.evidence(self._name, name, "latest", "<", float(wanted)))
         if limit > current:
             return Verdict(limit, Reason.SCALE_OUT, evidence, verdict.flips)
-        more = Flip(quantity, ">=", float(current + 1), Reason.SCALE_OUT)
+        more = Flip.at(quantity, ">=", float(current + 1), Reason.SCALE_OUT)
         if limit == current and wanted > current:
             return Verdict(current, Reason.AT_CAP, evidence, (more, *verdict.flips))
         if limit == current:  # only what would scale out is another outcome now
@@ -175,7 +179,7 @@ class TargetPerUnitRule:
         if cap.gap:
             return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
         outcome = Reason.AT_CAP if wanted > current else Reason.WITHIN_TARGET
-        enough = Flip(quantity, ">=", float(current), outcome)
+        enough = Flip.at(quantity, ">=", float(current), outcome)
         own = verdict.flips if wanted < current else ()
         return Verdict(min(wanted, limit), Reason.SCALE_IN, evidence, (*own, enough))
 

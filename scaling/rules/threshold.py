@@ -7,7 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
+from scaling.flip import Condition, Flip
+from scaling.model import Evidence, Reason, Statistic, Verdict
 from scaling.rules.level import LevelSpec, compile_level, level_problems, step_problems
 from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticOption
 from scaling.window import Summary
@@ -132,16 +133,20 @@ class ThresholdRule:
         self, view: MetricsView, readings: Sequence[tuple[str, Summary]], above: float, span: float
     ) -> Verdict | None:
         statistic = self._params.out_statistic
-        for metric, summary in readings:
-            value = summary.statistic(statistic)
-            if summary.problem is None and value > above:
-                return Verdict(
-                    view.current + self._step_out,
-                    _OUT,
-                    (Evidence(self._name, metric, statistic, value, ">", above, span, summary.count),),
-                    (Flip(f"{statistic} {metric}", "<=", above, _STAY),),
-                )
-        return None
+        found = [
+            (metric, value, summary.count)
+            for metric, summary in readings
+            if summary.problem is None and (value := summary.statistic(statistic)) > above
+        ]
+        if not found:
+            return None
+        metric, value, count = found[0]
+        return Verdict(
+            view.current + self._step_out,
+            _OUT,
+            (Evidence(self._name, metric, statistic, value, ">", above, span, count),),
+            (Flip(_STAY, tuple(Condition(f"{statistic} {name}", "<=", above) for name, _, _ in found)),),
+        )
 
     def _held(self, view: MetricsView, metric: str, summary: Summary, span: float) -> Verdict:
         assert summary.problem is not None  # noqa: S101 - the caller's condition, restated for the type checker
@@ -153,7 +158,7 @@ class ThresholdRule:
         return Verdict(None, summary.problem, (evidence,) if summary.count else ())
 
     def _in_or_stay(self, view: MetricsView, readings: Sequence[tuple[str, Summary]], span: float) -> Verdict:
-        current, flips = view.current, []
+        current, flips = view.current, list[Flip]()
         statistic = self._params.in_statistic
         if self._below is not None and current > 0:
             below = self._below(current)
@@ -162,9 +167,10 @@ class ThresholdRule:
                 evidence = Evidence(self._name, metric, statistic, value, "<", below, span, summary.count)
                 if any(reading.gap for _, reading in readings):
                     return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
-                flip = Flip(f"{statistic} {metric}", ">=", below, _STAY)
-                return Verdict(max(current - self._step_in, 0), _IN, (evidence,), (flip,))
-            flips.append(Flip(f"{statistic} {metric}", "<", below, _IN))
+                kept = tuple(Flip.at(f"{statistic} {name}", ">=", below, _STAY) for name, _ in readings)
+                return Verdict(max(current - self._step_in, 0), _IN, (evidence,), kept)
+            high = (name for name, reading in readings if not reading.statistic(statistic) < below)
+            flips.append(Flip(_IN, tuple(Condition(f"{statistic} {name}", "<", below) for name in high)))
         return self._stay(current, readings, span, flips)
 
     def _stay(
@@ -175,5 +181,5 @@ class ThresholdRule:
         above, statistic = self._above(current), self._params.out_statistic
         metric, summary, value = _highest(readings, statistic)
         evidence = Evidence(self._name, metric, statistic, value, "<=", above, span, summary.count)
-        flips.insert(0, Flip(f"{statistic} {metric}", ">", above, _OUT))
-        return Verdict(current, _STAY, (evidence,), tuple(flips))
+        more = [Flip.at(f"{statistic} {name}", ">", above, _OUT) for name, _ in readings]
+        return Verdict(current, _STAY, (evidence,), (*more, *flips))

@@ -104,8 +104,12 @@ class MetricsView:
 
     def _with(self, change: Callable[[Summary], Summary]) -> MetricsView:
         """The same view with other summaries."""
+        return self.with_summaries({name: change(summary) for name, summary in self.metrics().items()})
+
+    def with_summaries(self, summaries: dict[str, Summary]) -> MetricsView:
+        """The same view with these summaries, whatever the windows hold."""
         view = copy(self)
-        view._summaries = {name: change(summary) for name, summary in self.metrics().items()}  # noqa: SLF001 - a copy of this one
+        view._summaries = summaries  # noqa: SLF001 - a copy of this one
         return view
 
 

@@ -34,7 +34,6 @@ from scaling.config.checks import Finding, Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
-from scaling.decision.decide import decide
 from scaling.decision.orders import deciding
 from scaling.decision.pending_action import pursue, with_withdrawal
 from scaling.decision.reconsider import under_way
@@ -49,6 +48,7 @@ from scaling.decision.transitions import (
     overtaken,
     review,
 )
+from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import LogEntry, decision_id
 from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
 from scaling.notices.events import poison_notice
@@ -255,24 +255,24 @@ class Autoscaler:
         if (text := not_lasting(rules, before, state, now=now)) is not None:
             found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
-        recommendation = decide(rules, windows, state, now=now, controls=controls, decision_id=identity)
+        made = decide_and_explain(rules, windows, state, now=now, controls=controls, decision_id=identity)
         level = plateau_level(rules, windows)
-        after, action = advance(rules, state, recommendation, report_at=report.at, level=level)
+        after, action = advance(rules, state, made, report_at=report.at, level=level)
         if action is not None:
-            action = msgspec.structs.replace(action, line=explain.line(recommendation)[:LINE_CHARS])
+            action = msgspec.structs.replace(action, line=explain.line(made)[:LINE_CHARS])
             after = msgspec.structs.replace(after, pending=action)
         shadow = Beside(state.shadow)
         if known:
-            shadow = await self._paper.decided(policy, windows, state, recommendation, controls=controls)
+            shadow = await self._paper.decided(policy, windows, state, made, controls=controls)
         after = msgspec.structs.replace(after, shadow=shadow.shadow)
         entry = decision_entry(
             report,
-            recommendation,
+            made,
             {name: window.values[-1] for name, window in windows.items() if window.values},
             encode_inputs(rules, windows, state, controls, now=now, decision_id=identity),
             shadow.said,
         )
-        found = with_withdrawal(found, recommendation)
+        found = with_withdrawal(found, made)
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
         told = (*warnings, *unlearned(policy.target, after), *findings_of(noted), *shadow.warnings)

@@ -17,6 +17,7 @@ from foundation.azure.storage_requests import StorageWire
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError, key_of
 from scaling.config.target_table import MAX_METRICS
+from scaling.flip import Flip
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -24,7 +25,6 @@ from scaling.model import (
     Direction,
     EffectRecord,
     Evidence,
-    Flip,
     ForeignHand,
     Limit,
     MetricFailure,
@@ -126,7 +126,7 @@ def full_state() -> TargetState:
         10,
         Reason.RATE_LIMITED,
         evidence=(Evidence("threshold", "backlog", "average", 0.1 + 0.2, ">", math.inf, 600.0, 10),),
-        flips=(Flip("average backlog", "<", 1e-300, Reason.WITHIN_TARGET),),
+        flips=(Flip.at("average backlog", "<", 1e-300, Reason.WITHIN_TARGET),),
         limits=(Limit(Reason.RATE_LIMITED, 4, 3, "„höchstens 1“"),),
     )
     return TargetState(

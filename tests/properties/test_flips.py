@@ -1,20 +1,29 @@
 """Counterfactuals: what a recommendation says would have changed it, does change it, and as it says."""
 
+import os
+from collections.abc import Iterator
+from math import sin
+from random import Random
+
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.config.policy import Budget, Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.explain import line
-from scaling.decision.transitions import believe
+from scaling.decision.pending_action import record_effect
+from scaling.decision.transitions import absorb, advance, believe
+from scaling.flip import Condition, Flip
+from scaling.flips.explained import decide_and_explain
+from scaling.log_entry import decision_id
 from scaling.model import (
     Capacity,
     Controls,
     Direction,
+    EffectOutcome,
     EffectRecord,
-    Flip,
     ForeignHand,
     MetricFailure,
     Override,
@@ -22,11 +31,14 @@ from scaling.model import (
     Reason,
     Refused,
     ScaleAction,
+    Statistic,
     TargetState,
+    effect_of,
 )
+from scaling.rules.combine import metrics_of
 from scaling.spent import Spent
 from scaling.window import Window
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy, report
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
 CAPPED = RuleSpec(
@@ -40,6 +52,67 @@ SECOND = RuleSpec(
     name="second",
     options={"metric": "other", "scale_out_above": 400.0, "scale_in_below": 50.0},
 )
+ACTIVE = RuleSpec(type="activation", name="active", options={"metrics": ["backlog", "other"], "above": 5.0})
+WITHIN = RuleSpec(
+    type="within_request_units",
+    name="paid",
+    options={"request_units": "ru", "rate": 10.0, "ru_per_record": 5.0},
+)
+SIZED = RuleSpec(
+    type="request_units_for_rate",
+    name="sized",
+    options={
+        "consumers": ["backlog", "other"],
+        "rate": 0.01,
+        "ru_per_record": 1.0,
+        "step": 1,
+        "throttled_share": "ru",
+        "throttled_above": 0.6,
+    },
+)
+NIGHTS = RuleSpec(
+    type="schedule",
+    name="nights",
+    options={
+        "periods": [
+            {"from": "00:00", "to": "08:05", "ceiling": 3, "floor": 2},
+            {"from": "08:05", "to": "08:20", "floor": 5},
+            {"from": "07:00", "to": "24:00", "ceiling": 6},
+        ]
+    },
+)
+
+
+def several(combine: str) -> RuleSpec:
+    levels = {"scale_out_above": "100 * instances + 50", "scale_in_below": 90.0}
+    return RuleSpec(
+        type="threshold",
+        name=combine,
+        options={"metrics": ["backlog", "other"], "combine": combine, **levels},
+    )
+
+
+def expression(**texts: str) -> RuleSpec:
+    return RuleSpec(type="composite", name="expression", options=texts)
+
+
+EXPRESSIONS = (
+    expression(desired="ceil(backlog.average / 100)"),
+    expression(desired="ceil(max(backlog, other.maximum) / 50) + 1"),
+    expression(scale_out_when="backlog > 100 and other > 80", scale_in_when="backlog < 60 and other < 30"),
+    expression(scale_out_when="backlog + other > 400 or ru > 90", scale_in_when="backlog + other < 100"),
+    expression(
+        scale_out_when="backlog.average > 100 * instances", scale_in_when="known(other) and other < 50"
+    ),
+    expression(desired="3 if 200 < backlog < 400 else 5"),
+    expression(scale_in_when="backlog == 0"),
+    RuleSpec(
+        type="composite",
+        name="nested",
+        options={"rules": [{"type": r.type, **r.options} for r in (THRESHOLD, SECOND, GUARD)]},
+    ),
+)
+TORTURE = os.environ.get("TORTURE") == "1"
 MIDNIGHT, NOON = 1_799_971_200.0, NOW // 3600 * 3600  # the day and the hour of NOW
 BEYOND = 1e-6
 """Relative step past a value that must be exceeded."""
@@ -55,23 +128,59 @@ class Case(msgspec.Struct):
     now: float
 
     def decide(self):
-        return decide(self.policy, self.windows, self.state, now=self.now, controls=self.controls)
+        return decide_and_explain(self.policy, self.windows, self.state, now=self.now, controls=self.controls)
 
     def spec(self, **changes) -> None:
         self.policy = Policy(msgspec.structs.replace(self.policy.spec, **changes))
 
+    def capacity(self, **changes) -> None:
+        capacity = msgspec.structs.replace(self.state.capacity, **changes)
+        self.state = msgspec.structs.replace(self.state, capacity=capacity)
 
-def beyond(flip: Flip) -> float:
-    step = max(abs(flip.value), 1.0) * BEYOND
-    return {">": flip.value + step, "<": max(flip.value - step, 0.0)}.get(flip.comparator, flip.value)
+
+def ranges(flip: Flip) -> dict[str, tuple[float, float]]:
+    """The values of each metric that a flip names, from one to the other."""
+    found: dict[str, tuple[float, float]] = {}
+    for condition in flip.conditions:
+        kind, _, name = condition.quantity.partition(" ")
+        if name and kind in set(Statistic):
+            value, step = condition.value, max(abs(condition.value), 1.0) * BEYOND
+            low, high = found.get(name, (0.0, 1e15))
+            match condition.comparator:
+                case ">":
+                    low = max(low, value + step)
+                case ">=":
+                    low = max(low, value)
+                case "<":
+                    high = min(high, max(value - step, 0.0) if value > 0 else -1.0)
+                case "<=":
+                    high = min(high, value)
+            found[name] = low, high
+    return found
 
 
-def apply_flips(case: Case, flips: list[Flip]) -> None:
-    times = [flip.value for flip in flips if flip.quantity == "time"]
-    for flip in flips:
-        kind, _, name = flip.quantity.partition(" ")
-        if kind != "time":
-            CHANGES[kind](case, flip, name)
+def border(flip: Flip, name: str, part: float = 0.0) -> tuple[float, bool]:
+    """The value of a metric at its border, or a part of the way to the other end; and whether that is higher."""
+    low, high = ranges(flip)[name]
+    conditions = [c for c in flip.conditions if c.quantity in {f"{s} {name}" for s in Statistic}]
+    upward = conditions[0].comparator.startswith(">")
+    begin, end = (low, high) if upward else (high, low)
+    if part and end - begin > 1e6 * max(begin, 1.0):  # so far that nobody goes there evenly
+        end = begin * 100 + 1000
+    return begin + (end - begin) * part, upward
+
+
+def apply_flip(case: Case, flip: Flip, part: float = 0.0) -> None:
+    times = [condition.value for condition in flip.conditions if condition.quantity == "time"]
+    for condition in flip.conditions:
+        kind, _, name = condition.quantity.partition(" ")
+        if condition.quantity in CHANGES:
+            CHANGES[condition.quantity](case, condition, name)
+        elif kind in {"samples", "span", "age", "failures"}:
+            refill(case, condition, name)
+        else:
+            assert kind == "time" or name in ranges(flip), condition
+    set_values(case, {name: border(flip, name, part) for name in ranges(flip)})
     if times:
         move_to(case, max(times))
 
@@ -96,76 +205,96 @@ def move_to(case: Case, until: float) -> None:
     )
 
 
-def set_values(case: Case, flip: Flip, name: str) -> None:
-    value = beyond(flip)
-    window = case.windows[name]
-    case.windows = case.windows | {name: msgspec.structs.replace(window, values=[value] * len(window.values))}
+def set_values(case: Case, values: dict[str, tuple[float, bool]]) -> None:
+    """Every sample of a metric has its value; of several in one name, each has its share, or what is named of it alone
+    where that is further.
+    """
+    shared: dict[str, float] = {}
+    for combined in (name for name in values if "(" in name):
+        way, _, rest = combined.partition("(")
+        metrics = rest.rstrip(")").split(", ")
+        shared |= dict.fromkeys(metrics, values[combined][0] / (len(metrics) if way == "sum" else 1))
+    alone = {name: value for name, value in values.items() if "(" not in name}
+    for name, (value, upward) in alone.items():
+        known = shared.get(name, value)
+        shared[name] = max(value, known) if upward else min(value, known)
+    for name, value in shared.items():
+        window = case.windows[name]
+        changed = msgspec.structs.replace(window, values=[value] * len(window.values))
+        case.windows = case.windows | {name: changed}
 
 
-def refill(case: Case, flip: Flip, name: str) -> None:
+def refill(case: Case, condition: Condition, name: str) -> None:
     """The samples that were missing, at the level of those there are."""
     old = case.windows.get(name, Window())
     value = old.values[-1] if old.values else 10.0
     case.windows = case.windows | {name: full(value, now=case.now)}
 
 
-def set_bound(case: Case, flip: Flip, name: str) -> None:
-    value = int(flip.value) + {">": 1, "<": -1}.get(flip.comparator, 0)
-    case.spec(**{flip.quantity: value})
+def set_bound(case: Case, condition: Condition, name: str) -> None:
+    case.spec(**{condition.quantity: int(condition.value)})
 
 
-def lift_order(case: Case, flip: Flip, name: str) -> None:
-    case.controls = Controls(dry_run=False, override=case.controls.override)
-    case.state = msgspec.structs.replace(
-        case.state, capacity=msgspec.structs.replace(case.state.capacity, held_by=None)
-    )
+def set_schedule(case: Case, condition: Condition, name: str) -> None:
+    """Of all periods, as far as they have such a bound and it is narrower."""
+    choose = {"ceiling": max, "floor": min}[name]
+
+    def widened(period: dict) -> dict:
+        return period | ({name: choose(period[name], int(condition.value))} if name in period else {})
+
+    rules = [
+        msgspec.structs.replace(
+            rule, options=rule.options | {"periods": [widened(period) for period in rule.options["periods"]]}
+        )
+        if rule.type == "schedule"
+        else rule
+        for rule in case.policy.spec.rules
+    ]
+    case.spec(rules=tuple(rules))
 
 
-def free_pace(case: Case, flip: Flip, name: str) -> None:
-    spec = case.policy.spec
-    free = {"select": "max", "rates": ()}
-    case.spec(
-        out=msgspec.structs.replace(spec.out, **free), inward=msgspec.structs.replace(spec.inward, **free)
-    )
+def lift_pause(case: Case, condition: Condition, name: str) -> None:
+    kept = tuple(p for p in case.controls.pauses if p.direction not in {None, Direction(name)})
+    case.controls = msgspec.structs.replace(case.controls, pauses=kept)
 
 
-def read_capacity(case: Case, flip: Flip, name: str) -> None:
+def free_pace(case: Case, condition: Condition, name: str) -> None:
+    way = "out" if name == "out" else "inward"
+    case.spec(**{way: msgspec.structs.replace(getattr(case.policy.spec, way), select="max", rates=())})
+
+
+def read_capacity(case: Case, condition: Condition, name: str) -> None:
     case.state = msgspec.structs.replace(
         case.state, capacity=Capacity(3, case.now), expected=3, capacity_error=None
     )
 
 
-def settle(case: Case, flip: Flip, name: str) -> None:
-    case.state = msgspec.structs.replace(
-        case.state, capacity=msgspec.structs.replace(case.state.capacity, pending=False)
-    )
+def dry_run_off(case: Case, condition: Condition, name: str) -> None:
+    case.controls = msgspec.structs.replace(case.controls, dry_run=False)
 
 
-def change_platform(case: Case, flip: Flip, name: str) -> None:
-    """A smaller step; or a floor below what there is."""
-    capacity = case.state.capacity
-    changed = {"step": 1} if name == "step" else {"floor": max(int(flip.value) - 1, 0)}
-    case.state = msgspec.structs.replace(case.state, capacity=msgspec.structs.replace(capacity, **changed))
-
-
-def raise_budget(case: Case, flip: Flip, name: str) -> None:
-    case.spec(budget=msgspec.structs.replace(case.policy.spec.budget, amount=flip.value))
+def raise_budget(case: Case, condition: Condition, name: str) -> None:
+    case.spec(budget=msgspec.structs.replace(case.policy.spec.budget, amount=condition.value))
 
 
 CHANGES = {
-    "average": set_values,
-    "maximum": lambda case, flip, name: (set_values if name else set_bound)(case, flip, name),
-    "minimum": lambda case, flip, name: (set_values if name else set_bound)(case, flip, name),
-    "latest": set_values,
-    "samples": refill,
-    "span": refill,
-    "age": refill,
-    "failures": refill,
-    "control": lift_order,
-    "step": free_pace,
+    "maximum": set_bound,
+    "minimum": set_bound,
+    "schedule ceiling": set_schedule,
+    "schedule floor": set_schedule,
+    "platform ceiling": lambda case, condition, name: case.capacity(ceiling=int(condition.value)),
+    "platform floor": lambda case, condition, name: case.capacity(floor=int(condition.value)),
+    "platform step": lambda case, condition, name: case.capacity(step=int(condition.value), allowed=()),
+    "platform change": lambda case, condition, name: case.capacity(pending=False),
+    "other controller": lambda case, condition, name: case.capacity(held_by=None),
+    "pause out": lift_pause,
+    "pause in": lift_pause,
+    "rates out": free_pace,
+    "rates in": free_pace,
+    "disabled out": free_pace,
+    "disabled in": free_pace,
     "capacity": read_capacity,
-    "pending": settle,
-    "platform": change_platform,
+    "dry-run": dry_run_off,
     "budget": raise_budget,
 }
 
@@ -192,7 +321,7 @@ def windows(draw, values=levels) -> Window:
         times = [NOW - 240, NOW - 230, NOW - 120, NOW - 60, NOW]
         return Window(times, whole.values)
     if shape == "lacking":
-        return Window([*whole.times[:2], *whole.times[3:]], [draw(values), *whole.values[2:]])
+        return Window([*whole.times[:2], *whole.times[3:]], whole.values[1:])
     return Window() if shape == "empty" else whole
 
 
@@ -269,21 +398,23 @@ def orders(draw) -> Controls:
 
 @st.composite
 def cases(draw) -> Case:
-    rules = draw(
-        st.sampled_from(
-            [
-                (THRESHOLD,),
-                (PER_UNIT,),
-                (CAPPED,),
-                (THRESHOLD, SECOND),
-                (THRESHOLD, GUARD),
-                (PER_UNIT, SECOND, GUARD),
-                (CAPPED, THRESHOLD),
-            ]
-        )
-    )
-    options = [rule.options for rule in rules]
-    names = sorted({o[key] for o in options for key in ("metric", "cap_metric") if key in o})
+    base = [
+        (THRESHOLD,),
+        (PER_UNIT,),
+        (CAPPED,),
+        (THRESHOLD, SECOND),
+        (THRESHOLD, GUARD),
+        (PER_UNIT, SECOND, GUARD),
+        (CAPPED, THRESHOLD),
+        (SIZED,),
+        *((several(way),) for way in ("each", "sum", "maximum", "minimum")),
+        *((rule,) for rule in EXPRESSIONS),
+    ]
+    extra = draw(st.lists(st.sampled_from([ACTIVE, WITHIN, NIGHTS, SECOND, EXPRESSIONS[2]]), max_size=2))
+    rules = (*draw(st.sampled_from(base)), *extra)
+    rules = tuple({rule.name: rule for rule in rules}.values())
+    names = sorted({name for rule in policy(rules=rules).rules for name in metrics_of(rule)})
+    names = names or ["backlog"]
     made = policy(
         metrics=dict.fromkeys(
             names, draw(st.sampled_from([metric(), metric(min_samples=4, missing_allowed=1)]))
@@ -301,39 +432,89 @@ def cases(draw) -> Case:
     return Case(made, read, draw(states()), draw(orders()), NOW)
 
 
-def test_every_kind_of_flip_can_be_applied() -> None:
-    assert set(CHANGES) >= {
-        "average",
-        "maximum",
-        "minimum",
-        "latest",
-        "samples",
-        "age",
-        "failures",
-        "control",
-    }
-
-
-@settings(max_examples=300)
-@given(cases())
-def test_all_flips_of_one_outcome_together_change_what_is_decided(case: Case) -> None:
+def assert_flips_come_true(case: Case) -> None:
     before = case.decide()
-    assert before.flips
+    for flip in before.flips:
+        if not flip.conditions:
+            continue
+        if not flip.possible:
+            low = [c for c in flip.conditions if c.comparator.startswith("<") and c.value <= 0]
+            assert low or any(low > high for low, high in ranges(flip).values()), (before, flip)
+            continue
+        for part in (0.0, 0.3, 1.0):
+            other = msgspec.structs.replace(case)
+            apply_flip(other, flip, part)
+            after = other.decide()
+            told = (flip, part, after.reason, after.current, after.desired, after.limits, before.reason)
+            if flip.outcome is None:
+                assert (after.reason, after.note, after.limits) != (before.reason, before.note, before.limits)
+                continue
+            assert after.reason is flip.outcome, told
+            if flip.to is None:
+                assert after.desired == after.current, told
+            elif part and flip.beyond:
+                assert after.acts, told
+                assert (after.desired > after.current) == (flip.to > after.current), told
+            else:
+                assert after.desired == flip.to, told
 
-    for outcome in {flip.outcome for flip in before.flips}:
-        other = msgspec.structs.replace(case)
-        flips = [flip for flip in before.flips if flip.outcome is outcome]
-        assume(all(flip.value >= 0 for flip in flips))
-        apply_flips(other, flips)
-        after = other.decide()
 
-        assert (after.reason, after.desired) != (before.reason, before.desired), (before, outcome, after)
+FIRST_POLICY = {
+    "rules": (
+        RuleSpec(
+            type="threshold",
+            name="backlog",
+            options={
+                "metric": "backlog",
+                "scale_out_above": "250 * instances",
+                "scale_in_below": "100 * (instances - 1)",
+                "step_out": 2,
+            },
+        ),
+    ),
+    "out": Pace(cooldown=300.0),
+    "inward": Pace(cooldown=600.0),
+}
+"""README's, with the cooldown for scaling in that `tidemark.toml` has; not in dry-run, so that cooldowns run."""
+
+
+def a_day(made: Policy, minutes: int) -> Iterator[Case]:
+    """Each decision of a day whose backlog rises and falls with the load, the instances and chance."""
+    windows, state, backlog, current, chance = {}, TargetState(), 0.0, 1, Random(1)
+    for minute in range(minutes):
+        now = NOW + MINUTE * minute
+        arrivals = 700.0 * (1.1 + sin(minute / 115.0)) * chance.uniform(0.5, 1.5)
+        backlog = max(backlog + arrivals - 300.0 * current, 0.0)
+        read = report(round(backlog), current, now=now)
+        windows, state = absorb(made, windows, state, read, now=now, controls=Controls())
+        yield Case(made, windows, state, Controls(), now)
+        decided = decide(made, windows, state, now=now, decision_id=decision_id("plan", now))
+        state, action = advance(made, state, decided, report_at=now, level=None)
+        if action is not None:
+            current = action.to_capacity
+            effect = effect_of(action, EffectOutcome.APPLIED, now + 5, "", current)
+            state = record_effect(state, effect)
+
+
+def test_no_decision_of_a_day_by_the_first_policy_of_the_readme_promises_what_does_not_follow() -> None:
+    reasons = set()
+    for case in a_day(policy(**FIRST_POLICY), 1440 if TORTURE else 300):
+        reasons.add(case.decide().reason)
+        assert_flips_come_true(case)
+
+    assert reasons >= {Reason.WITHIN_TARGET, Reason.COOLING_DOWN, Reason.SCALE_OUT, Reason.SCALE_IN}
+
+
+@settings(max_examples=2000 if TORTURE else 150)
+@given(cases())
+def test_every_flip_leads_to_the_outcome_it_names(case: Case) -> None:
+    assert_flips_come_true(case)
 
 
 def scaled(case: Case, outcome: Reason) -> Reason:
-    before = case.decide()
+    flip = next(flip for flip in case.decide().flips if flip.outcome is outcome)
     other = msgspec.structs.replace(case)
-    apply_flips(other, [flip for flip in before.flips if flip.outcome is outcome])
+    apply_flip(other, flip)
     return other.decide().reason
 
 
@@ -406,7 +587,7 @@ INS = {
         20.0, state=at(3, recommendations=((NOW - 60, 5),)), inward=Pace(stabilization=300.0)
     ),
     "another metric missing": held_case(
-        windows={"backlog": full(20.0)},
+        windows={"backlog": full(20.0), "ru": full(10.0, now=NOW - 400)},
         metrics={"backlog": metric(), "ru": metric()},
         rules=(THRESHOLD, GUARD),
     ),
@@ -425,7 +606,7 @@ def test_the_value_named_is_the_exact_border() -> None:
     at_border = held_case(500.0)
     above = held_case(500.0 * (1 + BEYOND))
 
-    assert Flip("average backlog", ">", 500.0, Reason.SCALE_OUT) in at_border.decide().flips
+    assert Flip(Reason.SCALE_OUT, (Condition("average backlog", ">", 500.0),), 4) in at_border.decide().flips
     assert at_border.decide().reason is Reason.WITHIN_TARGET
     assert above.decide().reason is Reason.SCALE_OUT
 
@@ -435,15 +616,6 @@ def test_a_foreign_capacity_is_taken_over_at_the_time_named() -> None:
 
     assert scaled(case, Reason.WITHIN_TARGET) is Reason.WITHIN_TARGET
     assert case.policy.spec.foreign_hold > MINUTE
-
-
-CHANGING = {Reason.SCALE_OUT, Reason.SCALE_IN}
-MISSING = {
-    Reason.INCOMPLETE_WINDOW,
-    Reason.STALE_METRIC,
-    Reason.COLLECT_FAILED,
-    Reason.INVALID_METRIC,
-}
 
 
 @st.composite
@@ -464,24 +636,15 @@ def young_cases(draw) -> Case:
     return case
 
 
-@settings(max_examples=300)
+@settings(max_examples=2000 if TORTURE else 150)
 @given(young_cases())
-def test_a_change_that_missing_samples_point_to_follows_when_they_come_as_they_were(case: Case) -> None:
-    before = case.decide()
-    promised = {flip.outcome for flip in before.flips} & CHANGING
-    if before.reason not in MISSING or not promised:
-        return
-    (outcome,) = promised
-
-    apply_flips(case, list(before.flips))
-
-    assert case.decide().reason is outcome
+def test_what_missing_samples_point_to_follows_when_they_come_as_they_were(case: Case) -> None:
+    assert_flips_come_true(case)
 
 
-@settings(max_examples=300)
+@settings(max_examples=2000 if TORTURE else 150)
 @given(cases())
-def test_the_words_of_every_decision_are_one_line_and_promise_no_rest(case: Case) -> None:
+def test_the_words_of_every_decision_are_one_line(case: Case) -> None:
     text = line(case.decide())
 
     assert text.isprintable()
-    assert "within target possible" not in text

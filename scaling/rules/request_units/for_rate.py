@@ -11,7 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.flip import Condition, Conditions, Flip
+from scaling.model import Evidence, Reason, Verdict
 from scaling.rules.request_units.sizing import DemandParams, Source, Unit, UnknownError, known
 from scaling.rules.view import GAP, MetricsView
 
@@ -71,18 +72,18 @@ class RequestUnitsForRateRule:
     def _sized(self, view: MetricsView, load: _Load, throttling: _Throttling) -> Verdict:
         current, step, limit = view.current, self._params.step, view.current / load.unit.request_units
         desired, lowest = self._rounded(load.needed), current * (1 - self._params.tolerance)
+        enough = (ceil(lowest / step) - 1) * step / load.unit.request_units
         if load.needed > current:
-            flips = self._flips("<=", limit, Reason.WITHIN_TARGET)
+            flips = tuple(Flip(Reason.WITHIN_TARGET, c) for c in (self._all("<=", limit),) if c)
             evidence = self._evidence(view, ">", limit, load)
             return Verdict(desired, Reason.SCALE_OUT, evidence, flips, note=load.text)
         if desired < lowest and not throttling.lately:
             evidence = self._evidence(view, "<", limit, load)
             if load.gap or throttling.gap:
                 return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
-            enough = (ceil(lowest / step) - 1) * step / load.unit.request_units
-            flips = self._flips(">", enough, Reason.WITHIN_TARGET)
+            flips = tuple(Flip(Reason.WITHIN_TARGET, (c,)) for c in self._all(">", enough))
             return Verdict(desired, Reason.SCALE_IN, evidence, flips, note=load.text)
-        flips = self._flips(">", limit, Reason.SCALE_OUT)
+        flips = self._stay_flips(throttling, limit, enough)
         evidence = self._evidence(view, "~", limit, load)
         return Verdict(current, Reason.WITHIN_TARGET, evidence, flips, note=load.text)
 
@@ -91,14 +92,12 @@ class RequestUnitsForRateRule:
         params, current = self._params, view.current
         raised = ceil(current * (1 + params.throttled_raise))
         desired = max(self._rounded(raised), self._rounded(load.needed))
-        share = f"latest {params.throttled_share}"
-        flips = [Flip(share, "<=", params.throttled_above, Reason.WITHIN_TARGET)]
+        conditions = [Condition(f"latest {params.throttled_share}", "<=", params.throttled_above)]
         if load.needed > current:
-            flips += self._flips("<=", current / load.unit.request_units, Reason.WITHIN_TARGET)
+            conditions += self._all("<=", current / load.unit.request_units)
+        flips = (Flip(Reason.WITHIN_TARGET, tuple(conditions)),)
         evidence = (*throttling.evidence, *load.unit.evidence)
-        return Verdict(
-            desired, Reason.SCALE_OUT, evidence, tuple(flips), note=f"throttled, though {load.text}"
-        )
+        return Verdict(desired, Reason.SCALE_OUT, evidence, flips, note=f"throttled, though {load.text}")
 
     def _rounded(self, request_units: int) -> int:
         return ceil(request_units / self._params.step) * self._params.step
@@ -109,9 +108,22 @@ class RequestUnitsForRateRule:
         counted = (view.evidence(self._name, name, "latest", comparator, limit) for name in self._names)
         return (*counted, *load.unit.evidence)
 
-    def _flips(self, comparator: str, limit: float, outcome: Reason) -> tuple[Flip, ...]:
-        """What all metrics of consumers together would have to be."""
-        return tuple(Flip(f"latest {name}", comparator, limit, outcome) for name in self._names)
+    def _stay_flips(self, throttling: _Throttling, limit: float, enough: float) -> tuple[Flip, ...]:
+        """What would raise, of which the highest metric of consumers counts alone; and what together would lower."""
+        params = self._params
+        more = [Flip(Reason.SCALE_OUT, (condition,)) for condition in self._all(">", limit)]
+        less = list(self._all("<=", enough))
+        if params.throttled_share is not None:
+            more.append(
+                Flip.at(f"latest {params.throttled_share}", ">", params.throttled_above, Reason.SCALE_OUT)
+            )
+            if throttling.lately:
+                less.append(Condition(f"maximum {params.throttled_share}", "<=", params.throttled_above))
+        return (*more, Flip(Reason.SCALE_IN, tuple(less))) if less else tuple(more)
+
+    def _all(self, comparator: str, limit: float) -> Conditions:
+        """What the metrics of consumers would have to be."""
+        return tuple(Condition(f"latest {name}", comparator, limit) for name in self._names)
 
     def _load(self, view: MetricsView) -> _Load:
         """What a consumer needs, and how many there are to serve: the highest of the metrics, each as it is now."""

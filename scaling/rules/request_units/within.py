@@ -6,7 +6,8 @@ are wanted; when it is there, they may come (docs/adr/0007).
 
 from __future__ import annotations
 
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.request_units.sizing import DemandParams, UnknownError, known
 from scaling.rules.view import LevelLine, MetricsView
 
@@ -39,7 +40,7 @@ class WithinRequestUnitsRule:
             return Verdict(None, Reason.LOCK_STEP, out_ceiling=view.current, note=str(error))
         more = float(unit.needed(view.current + 1))
         evidence = view.evidence(self._name, name, "latest", "<" if there < more else ">=", more)
-        flips = (Flip(f"latest {name}", ">=", more, Reason.SCALE_OUT),) if there < more else ()
+        flips = (Flip.at(f"latest {name}", ">=", more, Reason.SCALE_OUT),) if there < more else ()
         allowed = max(unit.affordable(there), view.current)
         return Verdict(None, Reason.LOCK_STEP, (evidence,), flips, out_ceiling=allowed)
 

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from math import ceil
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from scaling.rules.service_level.memory import NEEDS, STARTS
 
@@ -107,36 +106,6 @@ def needs_of(outlook: Outlook, cases: Iterable[tuple[float, float, float]]) -> l
             served = alone
         found.append(served / service)
     return found
-
-
-def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity: float) -> float:
-    """The least number of waiting messages for which so many instances are needed: the inverse of `need`; 0 where
-    they are needed with none.
-    """
-    rate, wait, served = outlook.expected, outlook.wait, instances * outlook.service
-    ready_for = outlook.careful(carefulness)
-    keep_up = (served - ready_for) * outlook.keep_up_time + ready_for * wait * KEEP_UP_WAIT
-    hurry = (served - rate) * outlook.hurry_time + rate * wait * HURRY_WAIT
-    left = min(keep_up, hurry)
-    if left < 0.0:  # they are not enough for what is expected
-        return 0.0
-    return max(min(left - rate * outlook.start_up + capacity, served * wait), 0.0)
-
-
-def rate_for(
-    outlook: Outlook, carefulness: float, waiting: float, capacity: float, instances: float
-) -> float:
-    """The highest expected rate, to a millionth, for which fewer than so many instances are needed; the error of the
-    forecast as it is.
-    """
-    low, high = 0.0, outlook.expected
-    while high - low > 1e-6 * outlook.expected:
-        middle = (low + high) / 2
-        if need(replace(outlook, expected=middle), carefulness, waiting, capacity) < instances:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def rounded(instances: float) -> int:
@@ -291,16 +260,3 @@ def _fewer_or(total: int, recent: int, lately: int) -> int:
         return recent
     kept = lately if lately > recent else recent
     return kept if kept < total else total
-
-
-def keeps(total: int, needs: Needs, now: float, hold: float) -> float:
-    """Beyond so many needed instances, not rounded, none of `total` are given up."""
-    recent, lately = highest(needs, now - hold), highest(needs, now - SMALL_STEP_FOR)
-    few, many = 0, total
-    while many - few > 1:
-        middle = (few + many) // 2
-        if _fewer_or(total, max(recent, middle), max(lately, middle)) < total:
-            few = middle
-        else:
-            many = middle
-    return few + ROUNDING

@@ -14,7 +14,7 @@ from msgspec import Struct
 from foundation.durations import parse_duration
 from foundation.wording import duration_text, number_text
 from scaling.log_entry import parse_decision_id
-from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.model import Evidence, Reason, Verdict
 from scaling.rules.service_level import instances, learning, memory, plan, told
 from scaling.rules.service_level.learning import Objective, Observation
 from scaling.rules.service_level.memory import Memory
@@ -178,16 +178,7 @@ class ServiceLevelRule:
         desired = max(ceil(min(needed, MOST)), view.current)
         told = f"{why}; {number_text(summary.latest)} messages there need {number_text(needed)} instances"
         reason = Reason.SCALE_OUT if desired > view.current else Reason.WITHIN_TARGET
-        comparator, outcome = (
-            ("<=", Reason.WITHIN_TARGET) if desired > view.current else (">", Reason.SCALE_OUT)
-        )
-        flip = Flip(
-            f"latest {self.params.backlog}",
-            comparator,
-            view.current * summary.latest / needed if needed else 0.0,
-            outcome,
-        )
-        return Verdict(desired, reason, (), (flip,), sentence=told)
+        return Verdict(desired, reason, sentence=told)
 
 
 def _count(view: MetricsView, name: str | None, at: float) -> float | None:
@@ -241,17 +232,17 @@ class _Case:
         exact = min(self.exact, float(MOST))
         needs = plan.remembered(known.needs, known.at, plan.lasting(exact, self.outlook), self.hold)
         desired = plan.step(exact, current, needs, known.at, self.hold)
-        flips, evidence = self._flips(desired), self._evidence()
+        evidence = self._evidence()
         sentence = self._sentence(desired)
         if desired > current:
-            return Verdict(desired, Reason.SCALE_OUT, evidence, flips, sentence=sentence)
+            return Verdict(desired, Reason.SCALE_OUT, evidence, sentence=sentence)
         if desired == current:
-            return Verdict(current, Reason.WITHIN_TARGET, evidence, flips, sentence=sentence)
+            return Verdict(current, Reason.WITHIN_TARGET, evidence, sentence=sentence)
         missing = self._not_for_less()
         if missing is not None:
             reason, note = missing
             return Verdict(None, reason, evidence, note=note, sentence=sentence)
-        return Verdict(desired, Reason.SCALE_IN, evidence, flips, sentence=sentence)
+        return Verdict(desired, Reason.SCALE_IN, evidence, sentence=sentence)
 
     def _not_for_less(self) -> tuple[Reason, str] | None:
         """Why less must not be wanted."""
@@ -265,36 +256,6 @@ class _Case:
             )
             return Reason.STALE_METRIC, f"{stands}, though messages come and go"
         return None
-
-    def _flips(self, desired: int) -> tuple[Flip, ...]:
-        """The backlog beyond which more, or no less, is wanted, or the expected rate below which, as long as all else stays
-        as it is.
-        """
-        current, known = self.view.current, self.known
-        quantity = f"latest {self.backlog}"
-        if desired < current:
-            needs = plan.remembered(known.needs, known.at, plan.lasting(0.0, self.outlook), self.hold)
-            kept = plan.keeps(current, needs, known.at, self.hold)
-            return (Flip(quantity, ">", self._backlog_for(kept), Reason.WITHIN_TARGET),)
-        if current < 1:
-            return ()  # one is the least, whatever the backlog
-        more = plan.more_than(current)
-        enough = self._backlog_for(more)
-        if desired == current:
-            return (Flip(quantity, ">", enough, Reason.SCALE_OUT),)
-        if enough > 0.0:
-            return (Flip(quantity, "<=", enough, Reason.WITHIN_TARGET),)
-        waiting = max(self.summary.latest - self.busy_hold, 0.0)
-        rate = plan.rate_for(self.outlook, self.carefulness, waiting, self.capacity, more)
-        return (Flip("expected arrivals", "<", rate, Reason.WITHIN_TARGET),)
-
-    def _backlog_for(self, instances_needed: float) -> float:
-        """The least backlog that takes so many; 0 where they are needed with none."""
-        waiting = plan.waiting_for(self.outlook, self.carefulness, instances_needed, self.capacity)
-        backlog = waiting + self.busy_hold if waiting > 0.0 else 0.0
-        if learning.learning(self.known):
-            backlog = min(backlog, learning.held_by(instances_needed, self.objective))
-        return backlog
 
     def _evidence(self) -> tuple[Evidence, ...]:
         """Numbers of the sentence, for machines: what is expected and what the target is ready for; late messages."""

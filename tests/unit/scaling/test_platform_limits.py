@@ -7,9 +7,10 @@ import pytest
 
 from scaling.config.policy import Pace, RuleSpec
 from scaling.decision.blockers import REFUSAL_REMEMBERED
-from scaling.decision.decide import decide
 from scaling.decision.pending_action import being_carried_out, handed_back, record_effect
 from scaling.decision.transitions import absorb, review
+from scaling.flip import Condition
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -418,7 +419,7 @@ def test_a_bound_nested_in_composites_says_what_it_says_by_itself(bound, load, d
 
     assert decision.desired == 3
     assert decision.limits[0].detail == detail
-    assert [(f.quantity, f.comparator, f.value) for f in decision.flips] == [flip]
+    assert [f.conditions for f in decision.flips] == [(Condition(*flip),)]
 
 
 # -- reports of clocks that differ -------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 
 from foundation.errors import ConflictError
 from scaling.config.policy import Pace, RuleSpec
-from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Direction,
@@ -190,7 +190,7 @@ def test_five_points_over_four_minutes_are_not_ten_minutes() -> None:
     whole = decide(policy(metrics={"backlog": spec}), {"backlog": full(HIGH, count=10)}, at(3), now=NOW)
 
     assert held.reason is Reason.INCOMPLETE_WINDOW
-    assert held.flips[0].quantity == "span backlog"
+    assert held.flips[0].conditions[0].quantity == "span backlog"
     assert whole.reason is Reason.SCALE_OUT
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from scaling.config.policy import Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.decision import explain
-from scaling.decision.decide import decide
+from scaling.flip import Condition, Flip
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -13,7 +14,6 @@ from scaling.model import (
     Direction,
     EffectRecord,
     Evidence,
-    Flip,
     ForeignHand,
     Limit,
     MetricFailure,
@@ -420,7 +420,10 @@ def test_each_case_names_what_would_have_changed_it_and_reads_as_one_line(name: 
     line = explain.line(recommendation)
 
     assert recommendation.flips
-    assert all(flip.outcome is not recommendation.reason for flip in recommendation.flips)
+    assert all(
+        (flip.outcome, flip.to) != (recommendation.reason, recommendation.desired)
+        for flip in recommendation.flips
+    )
     assert "\n" not in line
     assert line.endswith("[plan@t]")
 
@@ -499,7 +502,7 @@ def test_an_override_waits_for_a_change_in_the_making_and_no_longer() -> None:
 
     assert held.reason is Reason.ACTION_PENDING
     assert held.note == "the override waits for 3 -> 4 [plan@x], which is being carried out"
-    assert held.flips == (Flip("time", ">=", NOW + 90, Reason.OVERRIDDEN),)
+    assert held.flips == (Flip(Reason.OVERRIDDEN, (Condition("time", ">=", NOW + 90),), 7),)
     assert made(HIGH, state=carried, controls=overridden(7), now=NOW + 90).desired == 7
     assert made(HIGH, state=moving, controls=overridden(7)).reason is Reason.ACTION_PENDING
 
@@ -523,12 +526,14 @@ def test_all_that_holds_a_scale_out_back_is_listed_in_order_and_the_first_is_the
         Reason.PAUSED,
     ]
     assert held.reason is Reason.AT_MAXIMUM
-    assert {flip.quantity for flip in held.flips} == {
+    (flip,) = held.flips
+    assert (flip.outcome, flip.to) == (Reason.SCALE_OUT, 11)
+    assert {condition.quantity for condition in flip.conditions} == {
         "maximum",
         "average ru",
         "latest backlog",
         "time",
-        "control",
+        "pause out",
     }
 
 
@@ -555,7 +560,12 @@ def test_a_scale_out_tells_its_numbers() -> None:
     recommendation = made(HIGH)
 
     assert recommendation.evidence == (Evidence("backlog", "backlog", "average", HIGH, ">", 500.0, 300.0, 5),)
-    assert recommendation.flips == (Flip("average backlog", "<=", 500.0, Reason.WITHIN_TARGET),)
+    assert recommendation.flips == (
+        Flip(
+            Reason.WITHIN_TARGET,
+            (Condition("average backlog", "<=", 500.0), Condition("average backlog", ">=", 100.0)),
+        ),
+    )
 
 
 # Several rules and metrics
@@ -565,7 +575,8 @@ def test_the_highest_of_several_proposals_wins_and_all_that_asked_are_named() ->
     recommendation = made(**both(HIGH, HIGH))
 
     assert recommendation.desired == 5
-    assert [flip.quantity for flip in recommendation.flips] == ["average other", "average backlog"]
+    (flip,) = recommendation.flips  # both of them: one alone changes nothing
+    assert [c.quantity for c in flip.conditions][:2] == ["average backlog", "average other"]
 
 
 def test_a_missing_metric_no_rule_votes_on_forbids_scaling_in_too() -> None:
@@ -573,7 +584,7 @@ def test_a_missing_metric_no_rule_votes_on_forbids_scaling_in_too() -> None:
 
     assert held.reason is Reason.INCOMPLETE_WINDOW
     assert held.limits == (Limit(Reason.INCOMPLETE_WINDOW, 2, 3, "ru"),)
-    assert held.flips == (Flip("samples ru", ">=", 5.0, Reason.SCALE_IN),)
+    assert held.flips == (Flip.at("samples ru", ">=", 5.0, None),)  # what it is, nobody knows
 
 
 # Bounds
@@ -642,7 +653,12 @@ def test_a_plateau_ends_when_the_backlog_falls_or_the_hold_is_over() -> None:
     later = made(1900.0, state=at(3, effects=effects), plateau=plateau, now=NOW + 1740)
 
     assert held.reason is Reason.PLATEAU
-    assert held.flips == (Flip("latest backlog", "<", 1900.0, Reason.SCALE_OUT),)
+    (flip,) = held.flips
+    assert (flip.outcome, flip.to) == (Reason.SCALE_OUT, 4)
+    assert flip.conditions == (
+        Condition("latest backlog", "<", 1900.0),
+        Condition("latest backlog", ">", 500.0),
+    )
     assert fell.reason is Reason.SCALE_OUT
     assert later.reason is Reason.SCALE_OUT
 
@@ -662,7 +678,9 @@ def test_the_wait_named_by_stabilization_ends_with_the_last_recommendation_that_
 
     held = made(LOW, state=state, inward=Pace(stabilization=300.0))
 
-    assert held.flips == (Flip("time", ">=", pytest.approx(NOW + 200, abs=0.01), Reason.SCALE_IN),)
+    assert held.flips == (
+        Flip(Reason.SCALE_IN, (Condition("time", ">=", pytest.approx(NOW + 200, abs=0.01)),), 2),
+    )
 
 
 def test_the_wait_named_by_a_rate_limit_is_the_moment_that_frees_a_whole_unit() -> None:
@@ -671,7 +689,9 @@ def test_the_wait_named_by_a_rate_limit_is_the_moment_that_frees_a_whole_unit() 
 
     held = made(HIGH, state=at(3, effects=effects), out=pace)
 
-    assert held.flips == (Flip("time", ">=", pytest.approx(NOW + 200, abs=0.01), Reason.SCALE_OUT),)
+    assert held.flips == (
+        Flip(Reason.SCALE_OUT, (Condition("time", ">=", pytest.approx(NOW + 200, abs=0.01)),), 4),
+    )
 
 
 # What a hold promises for afterwards
@@ -681,11 +701,13 @@ def test_a_pending_action_tells_what_would_follow_without_it() -> None:
     over = PENDING.expires_at
     begun = at(3, pending=PENDING, delivery=Delivery(over, over))
 
-    assert made(LOW, state=begun).flips == (Flip("time", ">=", over, Reason.SCALE_IN),)
+    assert made(LOW, state=begun).flips == (Flip(Reason.SCALE_IN, (Condition("time", ">=", over),), 2),)
 
 
 def test_an_override_tells_what_the_rules_would_do_after_it() -> None:
-    assert made(HIGH, controls=overridden(3)).flips == (Flip("time", ">=", NOW + 600, Reason.SCALE_OUT),)
+    assert made(HIGH, controls=overridden(3)).flips == (
+        Flip(Reason.SCALE_OUT, (Condition("time", ">=", NOW + 600),), 4),
+    )
 
 
 def test_dry_run_shows_what_would_be_done_and_does_not_act() -> None:

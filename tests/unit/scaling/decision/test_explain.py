@@ -7,13 +7,13 @@ import pytest
 
 from foundation.wording import duration_text, number_text
 from scaling.config.policy import RuleSpec
-from scaling.decision.decide import decide
 from scaling.decision.explain import effect_line, evidence_text, flip_text, limit_text, line
+from scaling.flip import Condition, Flip
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     Effect,
     EffectOutcome,
     Evidence,
-    Flip,
     Limit,
     MetricFailure,
     Reason,
@@ -77,38 +77,67 @@ def test_evidence_never_shows_two_equal_numbers_that_are_not():
     assert evidence_text(Evidence("r", "a", "average", 500.4, ">", 500.0)) == "average a 500.4 > 500.0"
 
 
+OVER = Condition("average backlog", ">", 500.0)
+
+
 @pytest.mark.parametrize(
     ("flip", "text"),
     [
-        (Flip("average backlog", ">", 500.0, Reason.SCALE_OUT), "scale out if average backlog > 500"),
-        (Flip("time", ">=", 0.0, Reason.SCALE_IN), "scale in possible from 1970-01-01 00:00:00Z"),
+        (Flip(Reason.SCALE_OUT, (OVER,), 4), "scale out to 4 if average backlog > 500"),
+        (Flip(Reason.SCALE_OUT, (OVER,), 4, beyond=True), "scale out to 4 or more if average backlog > 500"),
         (
-            Flip("failures backlog", "==", 0.0, Reason.SCALE_IN),
-            "scale in possible once backlog can be read again",
+            Flip(
+                Reason.SCALE_IN, (Condition("maximum backlog", "<", 100.0), Condition("time", ">=", 59.4)), 2
+            ),
+            "scale in to 2 if maximum backlog < 100 and not before 1970-01-01 00:01:00Z",
         ),
         (
-            Flip("age backlog", "<=", 180.0, Reason.WITHIN_TARGET),
-            "a decision is possible once the newest sample is at most 3 min old (backlog)",
+            Flip(
+                Reason.WITHIN_TARGET,
+                (Condition("average b", "<=", 500.0), Condition("average b", ">=", 100.0)),
+            ),
+            "hold (within target) if 100 <= average b <= 500",
         ),
         (
-            Flip("span backlog", ">=", 570.0, Reason.WITHIN_TARGET),
-            "a decision is possible once the samples cover 570 s (backlog)",
+            Flip(
+                Reason.WITHIN_TARGET,
+                (Condition("average b", ">", 0.5001), Condition("average b", "<", 0.5002)),
+            ),
+            "hold (within target) if 0.5001 < average b < 0.5002",
         ),
         (
-            Flip("samples backlog", ">=", 5.0, Reason.WITHIN_TARGET),
-            "a decision is possible with 5 samples of backlog",
+            Flip(Reason.SCALE_IN, (Condition("failures backlog", "==", 0.0),), 2),
+            "scale in to 2 if backlog can be read again, and is as it was",
         ),
         (
-            Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),
-            "a decision is possible once the capacity can be read",
+            Flip.at("age backlog", "<=", 180.0, Reason.WITHIN_TARGET),
+            "hold (within target) if the newest sample of backlog is at most 3 min old, and as the one before",
         ),
-        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out possible once it is lifted"),
         (
-            Flip("samples backlog", ">=", 5.0, Reason.SCALE_OUT),
-            "scale out possible with 5 samples of backlog",
+            Flip.at("span backlog", ">=", 570.0, Reason.WITHIN_TARGET),
+            "hold (within target) if the samples of backlog cover 570 s, and are like those there are",
         ),
-        (Flip("time", ">=", 0.0, Reason.COOLING_DOWN), "a decision is possible from 1970-01-01 00:00:00Z"),
-        (Flip("average backlog", "<=", 9.0, Reason.WITHIN_TARGET), "within target if average backlog <= 9"),
+        (
+            Flip(Reason.BELOW_MINIMUM, (Condition("samples backlog", ">=", 5.0),), 4),
+            "go to 4 (below minimum) if backlog has 5 samples, all like those there are",
+        ),
+        (Flip.at("capacity", "==", 0.0, None), "decide anew if the capacity can be read"),
+        (
+            Flip(Reason.SCALE_OUT, (Condition("pause out", "==", 0.0),), 4),
+            "scale out to 4 if scaling out is not paused",
+        ),
+        (
+            Flip(Reason.SCALE_IN, (Condition("maximum backlog", "<", 0.0),), possible=False),
+            "no scale in is possible: it takes maximum backlog < 0",
+        ),
+        (Flip(Reason.WITHIN_TARGET), "no single value changes this"),
+        # Digits are left out so that what is said of the values beyond stays true.
+        (Flip(Reason.SCALE_OUT, (Condition("next b", ">=", 2185.2),), 4), "scale out to 4 if next b >= 2186"),
+        (Flip(Reason.SCALE_IN, (Condition("next b", "<=", 2185.8),), 2), "scale in to 2 if next b <= 2185"),
+        (
+            Flip(Reason.SCALE_IN, (Condition("latest b", "<", 0.004123),), 2),
+            "scale in to 2 if latest b < 0.0041",
+        ),
     ],
 )
 def test_a_flip_says_what_would_have_changed_the_outcome(flip, text):
@@ -136,14 +165,14 @@ def test_a_hold_says_why_and_what_would_change_it():
             3,
             evidence=(NUMBERS,),
             limits=(Limit(Reason.COOLING_DOWN, 4, 3, "60 s left"),),
-            flips=(Flip("time", ">=", 60.0, Reason.SCALE_OUT),),
+            flips=(Flip(Reason.SCALE_OUT, (Condition("time", ">=", 60.0),), 4),),
         )
     )
 
     assert text.startswith(
         "scaling plan-orders hold 3: cooling down (60 s left): 4 wanted, 3 allowed; average"
     )
-    assert "scale out possible from 1970-01-01 00:01:00Z" in text
+    assert "scale out to 4 if not before 1970-01-01 00:01:00Z" in text
 
 
 def test_a_dry_run_says_what_it_would_do():
@@ -192,7 +221,8 @@ def young(value, *rules, samples=4, failure=None, stale=0.0, windows=None):
     return line(decide(made, read, at(3), now=NOW, decision_id=ID))
 
 
-NEEDED = "possible with 5 samples of backlog"
+NEEDED = "if backlog has 5 samples, all like those there are"
+BOTH = f"{NEEDED} and other has 5 samples, all like those there are"
 COUNTED = "over 5 min (4 samples)"
 
 
@@ -201,33 +231,33 @@ COUNTED = "over 5 min (4 samples)"
     [
         (
             young(888.0),
-            f"incomplete window; average backlog 888 > 500 {COUNTED}; scale out {NEEDED}",
+            f"incomplete window; average backlog 888 > 500 {COUNTED}; scale out to 4 {NEEDED}",
         ),
-        (young(20.0), f"maximum backlog 20 < 100 {COUNTED}; scale in {NEEDED}"),
-        (young(300.0), f"average backlog 300 <= 500 {COUNTED}; a decision is {NEEDED}"),
+        (young(20.0), f"maximum backlog 20 < 100 {COUNTED}; scale in to 2 {NEEDED}"),
+        (young(300.0), f"average backlog 300 <= 500 {COUNTED}; hold (within target) {NEEDED}"),
         (
             young(0.0, samples=0),
-            f"incomplete window, {Reason.INCOMPLETE_WINDOW.words}; a decision is {NEEDED}",
+            f"incomplete window, {Reason.INCOMPLETE_WINDOW.words}; decide anew {NEEDED}",
         ),
-        (young(888.0, samples=1), f"888 > 500 over 5 min (1 sample); scale out {NEEDED}"),
-        (young(888.0, PER_UNIT), f"latest backlog 888 > 300 {COUNTED}; scale out {NEEDED}"),
-        (young(888.0, FORMULA), f"scale out {NEEDED}"),
-        (young(200.0, SUM), f"average sum(backlog, other) 300 > 250 {COUNTED}; scale out {NEEDED}"),
+        (young(888.0, samples=1), f"888 > 500 over 5 min (1 sample); scale out to 4 {NEEDED}"),
+        (young(888.0, PER_UNIT), f"latest backlog 888 > 300 {COUNTED}; scale out to 9 {NEEDED}"),
+        (young(888.0, FORMULA), f"scale out to 4 {NEEDED}"),
+        (young(200.0, SUM), f"average sum(backlog, other) 300 > 250 {COUNTED}; scale out to 4 {NEEDED}"),
         (
             young(20.0, THRESHOLD, OTHER, windows={"other": Window()}),
-            f"; a decision is {NEEDED}; a decision is possible with 5 samples of other",
+            f"; decide anew {BOTH}",
         ),
         (
             young(888.0, THRESHOLD, OTHER, windows={"other": Window()}),
-            f"average backlog 888 > 500 {COUNTED}; scale out {NEEDED}; scale out possible with 5 samples of other",
+            f"average backlog 888 > 500 {COUNTED}; decide anew {BOTH}",
         ),
         (
             young(888.0, stale=400.0, samples=5),
-            "888 > 500 over 5 min (5 samples); scale out possible once the newest sample is at most",
+            "888 > 500 over 5 min (5 samples); scale out to 4 if the newest sample of backlog is at most",
         ),
         (
             young(888.0, samples=5, failure=MetricFailure("backlog", NOW, "403")),
-            "888 > 500 over 5 min (5 samples); scale out possible once backlog can be read again",
+            "888 > 500 over 5 min (5 samples); scale out to 4 if backlog can be read again",
         ),
     ],
 )

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from scaling.analysis.lint import lint
 from scaling.config.policy import Fallback, Plateau, RuleSpec
-from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -68,7 +68,7 @@ def test_nothing_is_scaled_in_while_the_newest_read_failed_and_the_line_says_wha
     )
 
     assert (found.reason, found.desired) == (Reason.INCOMPLETE_WINDOW, 3)
-    assert "once backlog can be read again" in line(found)
+    assert "if backlog can be read again" in line(found)
 
 
 @pytest.mark.parametrize("reason", [Reason.ENTITY_DISABLED, Reason.INVALID_METRIC])

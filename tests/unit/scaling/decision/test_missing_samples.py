@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import RuleSpec
 from scaling.config.policy_file import load_config
-from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
+from scaling.flip import Condition
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -212,7 +213,7 @@ def test_a_missing_sample_counts_as_the_highest_of_its_window_where_scaling_in_i
     assert held.note == (
         "backlog lacks 3 samples; were they as high as the highest of the window, nothing would be scaled in"
     )
-    assert [(flip.quantity, flip.value) for flip in held.flips] == [("samples backlog", 60.0)]
+    assert [flip.conditions for flip in held.flips] == [(Condition("samples backlog", ">=", 60.0),)]
     assert wanted(lacking(value=95.0), rules=(AVERAGE,)).reason is Reason.SCALE_IN
 
 

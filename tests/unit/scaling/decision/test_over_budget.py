@@ -4,9 +4,10 @@ import msgspec
 from msgspec import structs
 
 from scaling.config.policy import Budget, Fallback, Pace, RuleSpec
-from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.transitions import absorb, advance, not_lasting
+from scaling.flip import Condition
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -77,7 +78,7 @@ def test_a_hold_says_what_is_spent_and_what_would_have_allowed_more():
 
     assert text == (
         "scaling plan hold 4: over budget (171 of 192 instance-hours spent today, 9.4 h left at 2.2): 9 wanted, 4 "
-        "allowed; latest backlog 9 > 4 over 1 min (2 samples); scale out if budget >= 193; scale out possible from "
+        "allowed; latest backlog 9 > 4 over 1 min (2 samples); scale out to 5 or more if budget >= 193; or scale out to 9 if not before "
         "2027-01-16 00:00:00Z [plan@t]"
     )
 
@@ -181,7 +182,7 @@ def test_at_midnight_the_budget_is_new():
     after = at(1, now=MIDNIGHT + DAY, spent=known(47.99, current=1, now=MIDNIGHT + DAY - 60))
     windows = {"backlog": full(9.0, now=MIDNIGHT + DAY, count=2)}
 
-    assert held.flips[-1].value == MIDNIGHT + DAY
+    assert held.flips[-1].conditions == (Condition("time", ">=", MIDNIGHT + DAY),)
     assert decide(budgeted(), windows, after, now=MIDNIGHT + DAY).desired == 4
 
 
@@ -213,8 +214,11 @@ def test_what_is_foretold_of_the_next_day_is_by_its_budget():
     begun = {"pending": ended, "delivery": Delivery(NINE + 60, NINE + 60)}
     spent = made(9.0, hours=47.99, current=1, state=begun)
 
-    assert [(flip.value, flip.outcome) for flip in held.flips] == [(now + 540, Reason.SCALE_OUT)]
-    assert [(flip.value, flip.outcome) for flip in spent.flips] == [(NINE + 60, Reason.OVER_BUDGET)]
+    assert [(f.conditions, f.outcome) for f in held.flips] == [
+        ((Condition("time", ">=", now + 540),), Reason.SCALE_OUT)
+    ]
+    (flip,) = spent.flips  # once it is given up the budget is what holds
+    assert [c.quantity for c in flip.conditions] == ["time", "budget"]
 
 
 def test_request_units_that_instances_need_are_not_ordered_away():

@@ -5,7 +5,8 @@ import pytest
 from scaling.analysis.lint import lint
 from scaling.config.checks import Severity
 from scaling.config.rule_registry import RuleError
-from scaling.model import Evidence, Flip, Reason
+from scaling.flip import Flip
+from scaling.model import Evidence, Reason
 from scaling.rules.view import LevelLine
 from tests.steady_views import policy, rule, view, window
 
@@ -19,7 +20,7 @@ def test_above_its_threshold_it_asks_for_the_first_one():
 
     assert (verdict.desired, verdict.reason, verdict.blocks_out) == (1, Reason.SCALE_OUT, False)
     assert verdict.evidence == (Evidence("r", "backlog", "latest", 6.0, ">", 5.0, 600.0, 10),)
-    assert verdict.flips == (Flip("latest backlog", "<=", 5.0, Reason.NOT_ACTIVE),)
+    assert verdict.flips == (Flip.at("latest backlog", "<=", 5.0, Reason.NOT_ACTIVE),)
 
 
 def test_at_its_threshold_nothing_is_started_whatever_others_ask_for():

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Evidence, Flip, MetricFailure, Reason, Verdict
+from scaling.flip import Flip
+from scaling.model import Evidence, MetricFailure, Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, direction_reason, safe_evaluate
 from tests.steady_views import NOW, rule, steady, view, window
 
@@ -129,7 +130,7 @@ NAN = float("nan")
         Verdict(None, Reason.WITHIN_TARGET, ceiling=-1),
         Verdict(5, Reason.SCALE_OUT, (Evidence("r", "a", "latest", NAN, ">", 1.0),)),
         Verdict(5, Reason.SCALE_OUT, (Evidence("r", "a", "latest", 1.0, ">", float("inf")),)),
-        Verdict(5, Reason.SCALE_OUT, (), (Flip("a", ">", NAN, Reason.SCALE_IN),)),
+        Verdict(5, Reason.SCALE_OUT, (), (Flip.at("a", ">", NAN, Reason.SCALE_IN),)),
     ],
 )
 def test_a_rule_that_raises_or_answers_nonsense_has_failed_and_asks_for_nothing(answer):

@@ -3,7 +3,8 @@
 import pytest
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Evidence, Flip, Reason
+from scaling.flip import Flip
+from scaling.model import Evidence, Reason
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, view, window
 
@@ -17,7 +18,7 @@ def test_above_its_level_it_blocks_with_the_numbers():
 
     assert (verdict.desired, verdict.blocks_out, verdict.reason) == (None, True, Reason.GUARDED)
     assert verdict.evidence == (Evidence("r", "ru", "average", 81.0, ">", 80.0, 600.0, 10),)
-    assert verdict.flips == (Flip("average ru", "<=", 80.0, Reason.SCALE_OUT),)
+    assert verdict.flips == (Flip.at("average ru", "<=", 80.0, Reason.SCALE_OUT),)
 
 
 def test_at_its_level_it_does_not_block():
@@ -27,7 +28,7 @@ def test_at_its_level_it_does_not_block():
 def test_a_metric_that_cannot_be_read_blocks_unless_told_otherwise():
     unknown = guard().evaluate(view(ru=window()))
     assert (unknown.blocks_out, unknown.note) == (True, "ru unknown (incomplete_window)")
-    assert unknown.flips == (Flip("average ru", "<=", 80.0, Reason.SCALE_OUT),)
+    assert unknown.flips == (Flip.at("average ru", "<=", 80.0, Reason.SCALE_OUT),)
 
     assert not guard(when_missing="allow").evaluate(view(ru=window())).blocks_out
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Flip, Reason, Verdict
+from scaling.flip import Flip
+from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, view, window
 
@@ -59,11 +60,11 @@ def test_the_flips_are_where_the_answer_changes(mode, tolerance, current):
     for start in (whole, whole * 3, 0):
         verdict = tried.evaluate(view(current, backlog=start))
         for flip in verdict.flips:
-            nudge = 1e-6 if flip.comparator == ">" else -1e-6
-            beyond = tried.evaluate(view(current, backlog=max(flip.value + nudge, 0)))
-            if flip.value + nudge >= 0:
-                assert beyond.reason is flip.outcome, (start, flip)
-            before = tried.evaluate(view(current, backlog=max(flip.value - nudge, 0)))
+            (condition,) = flip.conditions
+            nudge = {">": 1e-6, "<=": -1e-6}[condition.comparator]
+            beyond = tried.evaluate(view(current, backlog=max(condition.value + nudge, 0)))
+            assert beyond.reason is flip.outcome, (start, flip)
+            before = tried.evaluate(view(current, backlog=max(condition.value - nudge, 0)))
             assert before.reason is verdict.reason, (start, flip)
 
 
@@ -87,7 +88,7 @@ def test_from_zero_anything_asks_for_a_unit():
     assert verdict.desired == 1
 
     idle = hpa().evaluate(view(0, minimum=0, backlog=0))
-    assert idle.flips == (Flip("latest backlog", ">", 0.0, Reason.SCALE_OUT),)
+    assert idle.flips == (Flip.at("latest backlog", ">", 0.0, Reason.SCALE_OUT),)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +113,10 @@ def test_wrong_options_are_named(options, key):
 def test_the_value_named_as_the_border_is_on_the_kept_side_to_the_last_bit():
     """400 * 1.1 is 440.00000000000006, which is outside the tolerance: the border is one float lower."""
     (flip,) = hpa(target=100.0).evaluate(view(4, backlog=450)).flips
+    border = flip.conditions[0].value
 
-    kept = hpa(target=100.0).evaluate(view(4, backlog=flip.value))
-    beyond = hpa(target=100.0).evaluate(view(4, backlog=math.nextafter(flip.value, math.inf)))
+    kept = hpa(target=100.0).evaluate(view(4, backlog=border))
+    beyond = hpa(target=100.0).evaluate(view(4, backlog=math.nextafter(border, math.inf)))
 
     assert (kept.desired, beyond.desired) == (4, 5)
 
@@ -152,8 +154,8 @@ def test_the_cap_is_told_with_its_number_and_what_would_lift_it():
     assert (lag.metric, lag.comparator, lag.threshold) == ("backlog", ">", 400)
     assert (cap.metric, cap.value, cap.comparator, cap.threshold) == ("partitions", 4, "<", 10)
     assert verdict.flips == (
-        Flip("latest partitions", ">=", 5.0, Reason.SCALE_OUT),
-        Flip("latest backlog", "<=", pytest.approx(440), Reason.WITHIN_TARGET),
+        Flip.at("latest partitions", ">=", 5.0, Reason.SCALE_OUT),
+        Flip.at("latest backlog", "<=", pytest.approx(440), Reason.WITHIN_TARGET),
     )
 
 

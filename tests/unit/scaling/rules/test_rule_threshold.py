@@ -3,7 +3,8 @@
 import pytest
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Evidence, Flip, Reason
+from scaling.flip import Flip
+from scaling.model import Evidence, Reason
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, steady, view, window
 
@@ -17,7 +18,7 @@ def test_an_average_above_the_threshold_scales_out_by_one_step_with_the_numbers(
 
     assert (verdict.desired, verdict.reason) == (4, Reason.SCALE_OUT)
     assert verdict.evidence == (Evidence("r", "backlog", "average", 501.0, ">", 500.0, 600.0, 10),)
-    assert verdict.flips == (Flip("average backlog", "<=", 500.0, Reason.WITHIN_TARGET),)
+    assert verdict.flips == (Flip.at("average backlog", "<=", 500.0, Reason.WITHIN_TARGET),)
 
 
 @pytest.mark.parametrize(("value", "desired"), [(500, 3), (300, 3), (299, 2)])
@@ -35,8 +36,8 @@ def test_staying_tells_both_values_that_would_have_changed_it():
 
     assert verdict.reason is Reason.WITHIN_TARGET
     assert verdict.flips == (
-        Flip("average backlog", ">", 500.0, Reason.SCALE_OUT),
-        Flip("maximum backlog", "<", 300.0, Reason.SCALE_IN),
+        Flip.at("average backlog", ">", 500.0, Reason.SCALE_OUT),
+        Flip.at("maximum backlog", "<", 300.0, Reason.SCALE_IN),
     )
 
 
@@ -44,7 +45,7 @@ def test_nothing_is_scaled_in_from_zero():
     verdict = seed().evaluate(view(0, minimum=0, backlog=0))
 
     assert (verdict.desired, verdict.reason) == (0, Reason.WITHIN_TARGET)
-    assert verdict.flips == (Flip("average backlog", ">", 500.0, Reason.SCALE_OUT),)
+    assert verdict.flips == (Flip.at("average backlog", ">", 500.0, Reason.SCALE_OUT),)
 
 
 def test_steps_may_differ_by_direction():

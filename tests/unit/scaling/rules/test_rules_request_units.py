@@ -5,7 +5,8 @@ import re
 import pytest
 
 from scaling.config.rule_registry import RuleError
-from scaling.model import Flip, Reason
+from scaling.flip import Flip
+from scaling.model import Reason
 from tests.steady_views import rule, view, window
 
 NUMBERS = {"rate": 1000, "ru_per_record": 6, "headroom": 1}
@@ -24,7 +25,7 @@ def test_four_consumers_of_1000_records_and_6_ru_need_24000():
 
     assert (verdict.desired, verdict.reason) == (24_000, Reason.SCALE_OUT)
     assert verdict.note == "4 x 1000 records/s x 6 RU = 24000 RU/s"
-    assert verdict.flips == (Flip("latest instances", "<=", 20 / 6, Reason.WITHIN_TARGET),)
+    assert verdict.flips == (Flip.at("latest instances", "<=", 20 / 6, Reason.WITHIN_TARGET),)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_the_flips_name_consumers_that_change_the_outcome(current, instances):
     verdict = sizing().evaluate(view(current, instances=instances))
 
     for flip in verdict.flips:
-        other = flip.value + {"<=": 0, ">": 1e-6}[flip.comparator]
+        (condition,) = flip.conditions
+        other = condition.value + {"<=": 0, ">": 1e-6}[condition.comparator]
         assert sizing().evaluate(view(current, instances=other)).reason is flip.outcome
 
 
@@ -90,7 +92,7 @@ def test_throttled_records_raise_whatever_the_sizing_says():
     verdict = throttled.evaluate(view(30_000, instances=4, refused=0.05))
 
     assert (verdict.desired, verdict.reason) == (36_000, Reason.SCALE_OUT)
-    assert verdict.flips == (Flip("latest refused", "<=", 0.01, Reason.WITHIN_TARGET),)
+    assert verdict.flips == (Flip.at("latest refused", "<=", 0.01, Reason.WITHIN_TARGET),)
     assert throttled.evaluate(view(30_000, instances=6, refused=0.05)).desired == 36_000
     assert throttled.evaluate(view(24_000, instances=4, refused=0.01)).desired == 24_000
 
@@ -124,7 +126,7 @@ def test_instances_may_come_as_far_as_the_request_units_suffice(there, ceiling):
 def test_without_request_units_for_one_more_it_says_how_many_it_takes():
     verdict = within().evaluate(view(3, ru=18_000))
 
-    assert verdict.flips == (Flip("latest ru", ">=", 24_000.0, Reason.SCALE_OUT),)
+    assert verdict.flips == (Flip.at("latest ru", ">=", 24_000.0, Reason.SCALE_OUT),)
 
 
 @pytest.mark.parametrize("metrics", [{"ru": window(), "charge": 6}, {"ru": 60_000, "charge": window()}])

@@ -5,7 +5,7 @@ import pytest
 
 from scaling.config.policy import Pace, RuleSpec
 from scaling.config.policy_file import Config
-from scaling.decision.decide import decide
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
     Capacity,
@@ -100,7 +100,7 @@ def test_the_last_decision_is_told_in_words():
     assert (view.current, view.desired, view.reason) == (3, 4, "scale_out")
     assert view.reason_text == "a rule asked for more capacity and nothing held it back"
     assert view.line.startswith("scaling plan-orders out 3 -> 4: average backlog 812 > 500")
-    assert view.flips == ("within target if average backlog <= 500",)
+    assert view.flips == ("hold (within target) if 50 <= average backlog <= 500",)
     assert view.decision_id == "plan-orders@20251009T085320.000Z"
 
 
@@ -365,7 +365,7 @@ def test_a_decision_row_carries_its_whole_explanation():
     assert entry.decision_id == decision.decision_id
     assert [e.text for e in entry.evidence] == ["average backlog 812 > 500 over 10 min (10 samples)"]
     assert (entry.evidence[0].value, entry.evidence[0].threshold) == (812.0, 500.0)
-    assert entry.flips == ("within target if average backlog <= 500",)
+    assert entry.flips == ("hold (within target) if 50 <= average backlog <= 500",)
     assert entry.effect is None
     assert log_view(LogPage((row,), "next")).continuation == "next"
 

@@ -52,17 +52,6 @@ def test_need_rises_with_what_waits_and_falls_with_what_there_is(
     assert here * outlook.service * outlook.wait >= waiting * (1 - 1e-9) - 1e-12
 
 
-@given(outlooks, st.floats(-0.5, 1.5), st.integers(1, 100), st.floats(0, 1e5))
-def test_the_inverse_tells_where_the_need_is_reached(outlook, carefulness, instances, capacity):
-    waiting = plan.waiting_for(outlook, carefulness, instances, capacity)
-    if waiting > 0:
-        slack = 1e-6 * (waiting + 1.0)
-        assert plan.need(outlook, carefulness, max(waiting - slack, 0.0), capacity) <= instances * (1 + 1e-6)
-        assert plan.need(outlook, carefulness, waiting + slack, capacity) >= instances * (1 - 1e-6)
-    else:
-        assert plan.need(outlook, carefulness, 1e-6, capacity) >= instances * (1 - 1e-6)
-
-
 @given(st.lists(st.tuples(st.floats(1, 60), st.integers(1, 30)), min_size=1, max_size=60), st.floats(1, 600))
 def test_the_highest_need_of_a_time_is_remembered(steps, hold):
     now, needs, all_of_them = 0.0, [], []

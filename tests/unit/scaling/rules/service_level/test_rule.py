@@ -12,6 +12,7 @@ from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.decision.seen import view_of
 from scaling.decision.transitions import absorb, advance
+from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import decision_id
 from scaling.model import (
     NO_CONTROLS,
@@ -70,6 +71,18 @@ class Target:
                 self.state, pending=None, delivery=None, expected=self.current
             )
         return self.made
+
+    def explained(self):
+        return decide_and_explain(self.policy, self.windows, self.before, now=self.now, decision_id="d")
+
+    def ahead(self, backlog):
+        """What the next report leads to, with this backlog and all else as it is."""
+        now = self.now + STEP
+        values = {name: window.values[-1] for name, window in self.windows.items()} | {"backlog": backlog}
+        samples = tuple(MetricSample(name, now, value) for name, value in values.items())
+        report = MetricsReport("plan", now, samples, (), Capacity(self.current, now))
+        windows, state = absorb(self.policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS)
+        return decide(self.policy, windows, state, now=now)
 
     def ticks_of(self, rate, times, **changes):
         for _ in range(times):
@@ -147,7 +160,6 @@ def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
     verdict = rule.evaluate(seen)
 
     assert (verdict.desired, verdict.reason) == (1, Reason.SCALE_OUT)
-    assert verdict.flips == ()  # one is the least, whatever the backlog
     assert {copy.total for copy in known.copies} == {1}  # on paper as well
 
 
@@ -183,7 +195,8 @@ def test_a_restart_loses_nothing():
 def test_a_decision_replays_byte_for_byte_memory_included():
     target = Target().ticks_of(80.0, 200)
     for rate in (80.0, 400.0, 900.0, 10.0, 10.0):
-        made = target.tick(rate, backlog=rate * 3)
+        target.tick(rate, backlog=rate * 3)
+        made = target.explained()
         stored = encode_inputs(
             target.policy, target.windows, target.before, NO_CONTROLS, now=target.now, decision_id="d"
         )
@@ -192,17 +205,24 @@ def test_a_decision_replays_byte_for_byte_memory_included():
         assert same(made, replay(inputs))
 
 
-def test_the_flips_flip():
-    target = Target().ticks_of(80.0, 400)
-    made = target.tick(80.0)
-    assert made.reason is Reason.WITHIN_TARGET
-    (flip,) = made.flips
-    assert flip.quantity == "latest backlog"
-    for share, reason in ((1.01, Reason.SCALE_OUT), (0.99, Reason.WITHIN_TARGET)):
-        window = target.windows["backlog"]
-        changed = msgspec.structs.replace(window, values=[*window.values[:-1], flip.value * share])
-        windows = {**target.windows, "backlog": changed}
-        assert decide(target.policy, windows, target.before, now=target.now).reason is reason
+@pytest.mark.parametrize("counts", [True, False], ids=["counts", "the backlog alone"])
+@pytest.mark.parametrize("backlog", [0.0, 40.0, 400.0])
+def test_the_border_named_of_the_next_report_is_where_it_changes(counts, backlog):
+    """The rule takes a backlog into what it knows: it is asked with the next report, not with another present (B2)."""
+    target = Target(service_level(**({} if counts else {"incoming": None, "outgoing": None}))).ticks_of(
+        80.0, 400
+    )
+    made = target.tick(80.0, backlog=backlog)
+    flips = [flip for flip in target.explained().flips if flip.possible and flip.conditions]
+    assert {c.quantity for flip in flips for c in flip.conditions} <= {"next backlog", "minimum", "maximum"}
+    for flip in flips:
+        (condition, *others) = flip.conditions
+        if others:
+            continue
+        beyond = target.ahead(condition.value)
+        short = target.ahead(condition.value * (0.99 if condition.comparator == ">=" else 1.01))
+        assert (beyond.reason, beyond.desired) == (flip.outcome, flip.to)
+        assert short.reason is made.reason
 
 
 def test_two_rules_keep_two_memories():

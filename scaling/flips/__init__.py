@@ -1,0 +1,1 @@
+"""What would have led to another decision: worked out by deciding again, so that what is said comes true."""

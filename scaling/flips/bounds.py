@@ -1,0 +1,101 @@
+"""How far the outcome of some conditions holds beyond their borders. Pure."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from scaling.decision.decide import Case
+from scaling.flip import Condition, Conditions, Flip
+from scaling.flips.search import border_of
+from scaling.flips.what_if import NEXT, RAISED, applied, is_read
+from scaling.model import Recommendation
+from scaling.window import MAX_VALUE
+
+_BOUNDS = (*sorted(RAISED), "minimum", "schedule floor", "platform floor")
+FAR = 1_000_000
+
+
+def bounded(base: Case, conditions: Conditions, made: Recommendation) -> Flip | None:
+    """The flip that names what was decided with these conditions, for all values beyond them: where it ends, there is a
+    condition more, and where it goes further, that is said. None where it ends somewhere that has no name.
+    """
+    probe = _Probe(base, made)
+    kept = probe.closed(conditions, _furthest(conditions))
+    if kept is None:
+        return None
+    beyond = probe.further
+    for condition in conditions:
+        if condition.quantity in _BOUNDS:
+            far = structs.replace(condition, value=float(FAR) if condition.quantity in RAISED else 0.0)
+            after = probe.decided(tuple(far if each is condition else each for each in conditions))
+            beyond = beyond or (after is not None and after.desired != made.desired)
+    return Flip(made.reason, kept, made.desired if made.acts else None, beyond and made.acts)
+
+
+def _furthest(conditions: Conditions) -> Conditions:
+    """The metrics with a border in one direction, by the border that counts; those with two are closed already."""
+    read = [(c.quantity.partition(" ")[2], c) for c in conditions if is_read(c)]
+    found: dict[str, Condition] = {}
+    for name, condition in read:
+        before, upward = found.get(name), condition.comparator.startswith(">")
+        if before is None or (condition.value > before.value) == upward:
+            found[name] = condition
+    ways = {name: {c.comparator[0] for other, c in read if other == name} for name in found}
+    return tuple(condition for name, condition in found.items() if len(ways[name]) == 1)
+
+
+class _Probe:
+    """Decides beyond the borders of a flip."""
+
+    def __init__(self, base: Case, made: Recommendation) -> None:
+        self.base, self.made, self.further = base, made, False
+
+    def closed(self, conditions: Conditions, borders: Conditions) -> Conditions | None:
+        """The conditions, with those more that end where the outcome does, for the first metric that can be bounded so,
+        all others being as far beyond as can be.
+        """
+        if not borders or self.same((*conditions, *(_far(each) for each in borders))):
+            return conditions
+        for condition in borders:
+            others = tuple(_far(each) for each in borders if each is not condition)
+            if not self.same((*conditions, *others)) or condition.quantity.startswith(NEXT):
+                continue
+            end = border_of(
+                lambda value, others=others, at=condition: (
+                    not self.same(  # type: ignore[misc]
+                        (*conditions, *others, *_exactly(at.quantity, value))
+                    )
+                ),
+                condition.value,
+                condition.quantity,
+                upward=condition.comparator.startswith(">"),
+            )
+            return conditions if end is None else (*conditions, _not(end))
+        return None
+
+    def same(self, conditions: Conditions) -> bool:
+        """True where the outcome is the same; that it goes further is noted."""
+        after = self.decided(conditions)
+        if after is None or after.reason is not self.made.reason or after.acts is not self.made.acts:
+            return False
+        self.further = self.further or after.desired != self.made.desired
+        return True
+
+    def decided(self, conditions: Conditions) -> Recommendation | None:
+        case = applied(self.base, conditions)
+        return None if case is None else case.decided()
+
+
+def _far(condition: Condition) -> Condition:
+    """As far beyond a border as values can be."""
+    upward = condition.comparator.startswith(">")
+    return Condition(condition.quantity, ">=" if upward else "<=", MAX_VALUE if upward else 0.0)
+
+
+def _exactly(quantity: str, value: float) -> Conditions:
+    return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
+
+
+def _not(border: Condition) -> Condition:
+    """Up to a border that ends something."""
+    return structs.replace(border, comparator={">": "<=", ">=": "<", "<": ">=", "<=": ">"}[border.comparator])

@@ -1,0 +1,292 @@
+"""Decisions with what would have changed them. Pure.
+
+Each flip is found by deciding again. What holds a change back says what would lift it (`Case.lifts`), and rules say at
+which values they change their minds; then the case is decided once more with that, and what holds it back next is added,
+until something else comes out. That is the outcome the flip names. Where a rule does not tell its borders (an
+expression, a class of the user's, a rule that learns), they are searched for by asking it.
+
+A rule that learns takes every sample into what it knows, so that of such a policy the next report is told (`next
+backlog`), and nothing beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from msgspec import structs
+
+from scaling.config.policy import Policy
+from scaling.decision.blockers import all_lifted
+from scaling.decision.decide import Case, case_of, decide
+from scaling.flip import Condition, Conditions, Flip, Lifts
+from scaling.flips.bounds import bounded
+from scaling.flips.search import COARSE, FINE, border_of
+from scaling.flips.what_if import NEXT, applied, is_read, metrics_in
+from scaling.model import NO_CONTROLS, Controls, Direction, Reason, Recommendation, TargetState, Verdict
+from scaling.rules.combine import PROBLEMS, metrics_of
+from scaling.rules.composite import CompositeRule
+from scaling.window import Window
+
+STEPS = 8
+"""So often something else may hold a change back before it is given up to name them all."""
+
+MOST = 6
+"""Flips that are told at most: somebody reads them."""
+
+_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
+_UNTOLD = (Condition("failures", "==", 0.0), Condition("capacity", "==", 0.0))
+
+
+def decide_and_explain(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    state: TargetState,
+    *,
+    now: float,
+    controls: Controls = NO_CONTROLS,
+    decision_id: str = "",
+) -> Recommendation:
+    """`decide`, with flips. Never raises for any windows, state or controls."""
+    case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+    if case is None:
+        made = decide(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+        return structs.replace(made, flips=(Flip(None, (Condition("capacity", "==", 0.0),)),))
+    made = case.decided()
+    found = dict.fromkeys(_Explaining(case, made).flips())
+    return structs.replace(made, flips=tuple(found)[:MOST])
+
+
+class _Explaining:
+    """One decision explained."""
+
+    def __init__(self, case: Case, made: Recommendation) -> None:
+        self.case, self.made, self.lifts = case, made, case.lifts
+        self.rules = case.policy.flat_rules
+
+    def flips(self) -> Iterator[Flip]:
+        made = self.made
+        if self.lifts:
+            once = made.acts
+            yield from (f for each in self.lifts if (f := self._followed(each, once=once)) is not None)
+        elif made.acts:
+            found = [self._followed(each, once=True) for each in self._to_stop()]
+            told = [flip for flip in found if flip is not None]
+            yield from told or ([] if self.case.policy.learns else [Flip(Reason.WITHIN_TARGET)])
+        elif made.reason in _IMPOSSIBLE:
+            return
+        else:
+            ways = [way for way in Direction if way is Direction.OUT or self.case.view.current]
+            seeds = {way: self._seeds(way) for way in ways}
+            if not any(seeds.values()):
+                yield Flip(Reason.WITHIN_TARGET)
+            for way, each in seeds.items():
+                yield from (f for seed in each if (f := self._followed(seed, way=way)) is not None)
+
+    # What rules would have to see
+
+    def _seeds(self, way: Direction) -> Lifts:
+        told = [self._told(verdict, lambda outcome: outcome is _OF[way]) for verdict in self.case.verdicts]
+        opaque = self._opaque()
+        if way is Direction.OUT:
+            seeds = [seed for lifts in told for seed in lifts]
+            return (*dict.fromkeys(seeds), *self._searched(opaque, way, ()))
+        voters = [
+            lifts
+            for verdict, lifts in zip(self.case.verdicts, told, strict=True)
+            if verdict.desired is not None and verdict.desired >= self.case.view.current
+        ]
+        known = [lifts for lifts in voters if lifts]
+        seeds_in = all_lifted(known) if known else ((),)
+        if not opaque:
+            return seeds_in if len(known) == len(voters) and known else ()
+        return tuple(found for seed in seeds_in for found in self._searched(opaque, way, seed))
+
+    def _to_stop(self) -> Lifts:
+        """What would have kept a change from being wanted."""
+        out = (self.made.desired or 0) > self.case.view.current
+        own = _OF[Direction.OUT if out else Direction.IN]
+        voters = [v for v in self.case.verdicts if v.reason is own]
+        told = [self._told(verdict, lambda outcome: outcome is not own) for verdict in voters]
+        opaque = [name for name in self._opaque() if not self.case.policy.learns]
+        if out:
+            known = [lifts for lifts in told if lifts]
+            seeds = all_lifted(known) if known else ((),)
+            if len(known) == len(told):
+                return seeds
+            return tuple(found for seed in seeds for found in self._searched(opaque, None, seed))
+        return (*(seed for lifts in told for seed in lifts), *self._searched(opaque, None, ()))
+
+    def _told(self, verdict: Verdict, wanted: Callable[[Reason | None], bool]) -> Lifts:
+        """What a rule says leads to such an outcome; a user's rule may name metrics that are not there."""
+        known = self.case.policy.windows.keys()
+        flips = (flip for flip in verdict.flips if wanted(flip.outcome))
+        return tuple(f.conditions for f in flips if all(known >= set(metrics_in(c)) for c in f.conditions))
+
+    def _opaque(self) -> list[str]:
+        """Quantities of the metrics of rules that vote and do not tell where they would change their minds."""
+        found: dict[str, str] = {}
+        for rule, verdict in zip(self.rules, self.case.verdicts, strict=False):
+            if verdict.desired is None or verdict.flips:
+                continue
+            if hasattr(rule, "learn"):
+                found |= {name: f"{NEXT} {name}" for name in metrics_of(rule)[:1]}
+                continue
+            texts = rule.names if isinstance(rule, CompositeRule) else ()
+            named = {name.partition(".")[0]: name.partition(".")[2] or "latest" for name in texts}
+            found |= {name: f"{named.get(name, 'latest')} {name}" for name in metrics_of(rule)}
+        return list(found.values())
+
+    def _searched(self, quantities: list[str], way: Direction | None, seed: Conditions) -> Lifts:
+        """Values of one metric that make the rules want the direction, or no change; else of all of them together."""
+        found: list[Conditions] = []
+        for quantity in quantities:
+            for upward in (True, False):
+                border = self._border(quantity, way, seed, upward=upward)
+                if border is not None:
+                    found.append((*seed, border))
+        return tuple(found) or self._together(quantities, way, seed)
+
+    def _border(
+        self, quantity: str, way: Direction | None, seed: Conditions, *, upward: bool
+    ) -> Condition | None:
+        summary = self.case.view.metric(quantity.partition(" ")[2])
+        if summary.problem is not None:
+            return None
+        start = summary.latest
+        width = COARSE if quantity.startswith(NEXT) else FINE
+        return border_of(
+            lambda value: self._wants(way, (*seed, *_exactly(quantity, value))),
+            start,
+            quantity,
+            upward=upward,
+            width=width,
+        )
+
+    def _together(self, quantities: list[str], way: Direction | None, seed: Conditions) -> Lifts:
+        """Where no single value does: all of them as low, or as high, as they can be, and then each as near to what it
+        is as it may come.
+        """
+        if len(quantities) < 2 or any(quantity.startswith(NEXT) for quantity in quantities):
+            return ()
+        for far in (0.0, 1e15):
+            pinned = {quantity: _exactly(quantity, far) for quantity in quantities}
+            if not self._wants(way, (*seed, *_flat(pinned.values()))):
+                continue
+            for quantity in quantities:
+                others = _flat(c for q, c in pinned.items() if q != quantity)
+                if self._wants(way, (*seed, *others)):
+                    del pinned[quantity]
+                    continue
+                border = self._border(quantity, way, (*seed, *others), upward=far > 0.0)
+                if border is not None:
+                    pinned[quantity] = (border,)
+            return ((*seed, *_flat(pinned.values())),)
+        return ()
+
+    def _wants(self, way: Direction | None, conditions: Conditions) -> bool:
+        """True where the rules then want that direction; with None, where they want another one than now."""
+        case = applied(self.case, conditions)
+        if case is None or case.verdict.desired is None:
+            return False
+        current = case.view.current
+        if way is None:
+            out = (self.made.desired or 0) > current
+            return case.verdict.desired <= current if out else case.verdict.desired >= current
+        return case.verdict.desired > current if way is Direction.OUT else case.verdict.desired < current
+
+    # What else holds it back
+
+    def _followed(self, seed: Conditions, *, way: Direction | None = None, once: bool = False) -> Flip | None:
+        """What comes of it, with everything added that would hold it back."""
+        conditions = merged(seed)
+        for _ in range(STEPS):
+            if self._unknown(conditions):
+                return Flip(None, conditions) if way is None else None
+            case = applied(self.case, conditions)
+            if case is None:
+                return Flip(None if way is None else _OF[way], conditions, possible=False)
+            made = case.decided()
+            if (
+                made.reason is Reason.BETWEEN_STEPS
+                and (further := self._further(conditions, way)) is not None
+            ):
+                conditions = further
+                continue
+            if once or made.acts or not case.lifts:
+                break
+            more = merged((*conditions, *case.lifts[0]))
+            if more == conditions:
+                break
+            conditions = more
+        else:
+            return None
+        if way is not None and not (made.acts and _direction(made) is way):
+            return None
+        if (made.reason, made.desired) == (self.made.reason, self.made.desired):
+            return None
+        return bounded(self.case, conditions, made)
+
+    def _further(self, conditions: Conditions, way: Direction | None) -> Conditions | None:
+        """The one value named goes so far that it is worth a step of the platform."""
+        read = [condition for condition in conditions if is_read(condition)]
+        if way is None or len(read) != 1 or "(" in read[0].quantity or read[0].quantity.startswith(NEXT):
+            return None
+        (known,), others = read, tuple(c for c in conditions if not is_read(c))
+
+        def steps(value: float) -> bool:
+            case = applied(self.case, (*others, *_exactly(known.quantity, value)))
+            return (
+                case is not None
+                and case.decided().reason is not Reason.BETWEEN_STEPS
+                and (
+                    case.verdict.desired is not None
+                    and (case.verdict.desired > case.view.current) == (way is Direction.OUT)
+                    and case.verdict.desired != case.view.current
+                )
+            )
+
+        border = border_of(steps, known.value, known.quantity, upward=known.comparator.startswith(">"))
+        return None if border is None or border == known else (border, *others)
+
+    def _unknown(self, conditions: Conditions) -> bool:
+        """True where nobody knows what the rules would say then."""
+        case, now = self.case, self.case.now
+        if any(condition in _UNTOLD for condition in conditions):
+            return True
+        names = {c.quantity.partition(" ")[2] for c in conditions if c.quantity.partition(" ")[0] in _WHOLE}
+        if any(not case.view.metric(name).count for name in names if name):
+            return True
+        later = any(c.quantity == "time" and c.value > now for c in conditions)
+        return case.policy.learns and (later or bool(names))
+
+
+_WHOLE = ("samples", "span", "age", "failures")
+_IMPOSSIBLE = frozenset({Reason.AT_MINIMUM, Reason.AT_MAXIMUM, *PROBLEMS})
+"""Holds that nothing ends where they do not say what would."""
+
+
+def _direction(made: Recommendation) -> Direction:
+    return Direction.OUT if (made.desired or 0) > (made.current or 0) else Direction.IN
+
+
+def _exactly(quantity: str, value: float) -> Conditions:
+    return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
+
+
+def _flat(each: Iterable[Conditions]) -> Conditions:
+    return tuple(condition for conditions in each for condition in conditions)
+
+
+def merged(conditions: Iterable[Condition]) -> Conditions:
+    """Each once; of several times the last one, and of several borders of one quantity the furthest."""
+    found: dict[tuple[str, str], Condition] = {}
+    for condition in conditions:
+        key = (condition.quantity, condition.comparator[:1])
+        before = found.get(key)
+        if before is None:
+            found[key] = condition
+        elif key[1] == ">":
+            found[key] = max(before, condition, key=lambda c: (c.value, c.comparator == ">"))
+        else:
+            found[key] = min(before, condition, key=lambda c: (c.value, c.comparator == "<="))
+    return tuple(found.values())

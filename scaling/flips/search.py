@@ -1,0 +1,80 @@
+"""The border at which one number changes an outcome, found by asking again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, sqrt
+
+from scaling.flip import Condition
+from scaling.window import MAX_VALUE
+
+FINE, COARSE = 1e-10, 1e-3
+"""Relative width down to which a border is enclosed: an expression is cheap to ask, a rule that learns is not."""
+
+STRIDE = 4.0
+"""Each value tried is so many times further from the start than the one before it."""
+
+FIRST = 0.01
+"""Share of the start at which the first value is tried, and its least distance."""
+
+DIGITS = 12
+
+
+def ahead(start: float, *, upward: bool) -> list[float]:
+    """Values to try, from near to far: up to the largest that is believed, or down to 0."""
+    distance, found = max(abs(start) * FIRST, FIRST), []
+    most = MAX_VALUE - start if upward else start
+    while distance < most:
+        found.append(start + distance if upward else start - distance)
+        distance *= STRIDE
+    return [*found, MAX_VALUE if upward else 0.0] if most > 0 else []
+
+
+def border_of(
+    reaches: Callable[[float], bool], start: float, quantity: str, *, upward: bool, width: float = FINE
+) -> Condition | None:
+    """The condition that begins where `reaches` begins to hold, ahead of `start`, where it does not; None where it
+    holds nowhere that was tried.
+    """
+    last = start
+    # Where the width is coarse the rule is dear to ask, and wants more the more there is.
+    values = ahead(start, upward=upward)
+    for value in values if width == FINE else values[-1:]:
+        if reaches(value):
+            return _enclosed(reaches, last, value, quantity, upward=upward, width=width)
+        last = value
+    return None
+
+
+def _enclosed(
+    reaches: Callable[[float], bool],
+    outside: float,
+    inside: float,
+    quantity: str,
+    *,
+    upward: bool,
+    width: float,
+) -> Condition:
+    while abs(inside - outside) > width * max(abs(inside), abs(outside), width):
+        low, high = sorted((inside, outside))
+        middle = sqrt(low * high) if low > 0.0 and high > STRIDE * low else (low + high) / 2
+        if middle in {low, high}:
+            break
+        if reaches(middle):
+            inside = middle
+        else:
+            outside = middle
+    value = shortest(*sorted((inside, outside)))
+    if width == FINE and not reaches(value):
+        return Condition(quantity, ">" if upward else "<", value)
+    return Condition(quantity, ">=" if upward else "<=", value if width == FINE else inside)
+
+
+def shortest(low: float, high: float) -> float:
+    """The number with the fewest digits from `low` to `high`."""
+    for digits in range(1, DIGITS):
+        for value in (low, high, (low + high) / 2):
+            short = float(f"{value:.{digits}g}")
+            if low <= short <= high:
+                return short
+    return low if low > -inf else high

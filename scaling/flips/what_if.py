@@ -1,0 +1,260 @@
+"""The same decision, had some conditions held. Pure.
+
+Nothing is worked out here by hand: what a condition names is set, and the case decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from math import inf
+
+from msgspec import structs
+
+from scaling.config.policy import Policy, PolicySpec
+from scaling.decision.blockers import is_scheduled
+from scaling.decision.decide import Case
+from scaling.decision.missing import verdicts_of
+from scaling.decision.seen import view_of
+from scaling.decision.transitions import absorb, advance, believe
+from scaling.flip import Condition, Conditions
+from scaling.model import Capacity, Controls, MetricSample, MetricsReport, Statistic, TargetState, Verdict
+from scaling.rules.view import MetricsView
+from scaling.window import MAX_VALUE, Summary, Window
+
+NEXT = "next"
+READ = frozenset({*Statistic, NEXT})
+"""First words of the quantities that are values of metrics."""
+
+WHOLE = frozenset({"samples", "span", "age", "failures"})
+"""First words of the quantities that make a metric whole again."""
+
+BEYOND = 1e-6
+"""Share of a border by which a value is beyond it, where it must be: less than any metric is exact to."""
+
+RAISED = frozenset({"maximum", "schedule ceiling", "platform ceiling", "budget"})
+"""Bounds that leave more room the higher they are; all others the lower they are."""
+
+
+def is_read(condition: Condition) -> bool:
+    """True for the value of a metric; `maximum` alone is the policy's bound."""
+    kind, _, name = condition.quantity.partition(" ")
+    return bool(name) and kind in READ
+
+
+def metrics_in(condition: Condition) -> list[str]:
+    """The metrics that a condition is about."""
+    name = condition.quantity.partition(" ")[2]
+    return name.partition("(")[2].rstrip(")").split(", ") if "(" in name else [name]
+
+
+def applied(base: Case, conditions: Conditions) -> Case | None:
+    """The case had all conditions held, each just so; None where they contradict each other, or can never hold."""
+    values = values_of(base.view, conditions)
+    until = max((c.value for c in conditions if c.quantity == "time"), default=base.now)
+    if values is None or any(c.value < 0.0 and c.comparator.startswith("<") for c in conditions):
+        return None
+    policy = _policy(base.policy, conditions)
+    controls, state, windows, now = (
+        _controls(base.controls, conditions),
+        base.state,
+        base.view.windows,
+        base.now,
+    )
+    summaries: Mapping[str, Summary] | None = base.view.metrics()
+    if policy.learns and any(c.quantity.startswith(NEXT) for c in conditions):
+        windows, state, now = _next(base, values)
+        summaries = None
+    if until > now:
+        windows, state, now = _later(policy, windows, state, controls, until, until - now)
+    state = structs.replace(state, capacity=_capacity(state.capacity, conditions))
+    assert state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - a case has both
+    view = view_of(policy, windows, state, state.capacity, state.expected, now=now)
+    if summaries is not None:
+        whole = {name for kind, _, name in _split(conditions) if kind in WHOLE}
+        view = view.with_summaries(
+            {
+                name: _summary(summary, values.get(name), whole=name in whole)
+                for name, summary in summaries.items()
+            }
+        )
+    verdicts = [_rebounded(verdict, conditions) for verdict in verdicts_of(policy, view)]
+    return Case(policy, state, controls, view, verdicts, now, base.decision_id)
+
+
+def _split(conditions: Iterable[Condition]) -> Iterable[tuple[str, str, str]]:
+    return (condition.quantity.partition(" ") for condition in conditions)
+
+
+def values_of(view: MetricsView, conditions: Conditions) -> dict[str, float] | None:
+    """What each metric has to be, just beyond the borders named; None where nothing is between two of them. Of several
+    metrics in one name each has its share, but no more and no less than what is named of it alone.
+    """
+    ranges: dict[str, tuple[float, float]] = {}
+    for condition in filter(is_read, conditions):
+        name, (low, high) = condition.quantity.partition(" ")[2], border(condition)
+        before = ranges.get(name, (-inf, inf))
+        ranges[name] = max(before[0], low), min(before[1], high)
+    if any(low > high or high < 0.0 or low > MAX_VALUE for low, high in ranges.values()):
+        return None
+    shared: dict[str, float] = {}
+    for name in [name for name in ranges if "(" in name]:
+        shared |= _shared(view, name, _within(*ranges.pop(name)))
+    return shared | {
+        name: min(max(shared[name], low), high) if name in shared else _within(low, high)
+        for name, (low, high) in ranges.items()
+    }
+
+
+def _within(low: float, high: float) -> float:
+    """A value at the border, or between two of them."""
+    return low if high == inf else high if low == -inf else (low + high) / 2
+
+
+def border(condition: Condition) -> tuple[float, float]:
+    """The values that satisfy a condition, from one to the other."""
+    value, step = condition.value, max(abs(condition.value), 1.0) * BEYOND
+    match condition.comparator:
+        case ">":
+            return value + step, inf
+        case ">=":
+            return value, inf
+        case "<":
+            return -inf, max(value - step, 0.0) if value > 0.0 else -inf
+        case _:
+            return -inf, value
+
+
+def _shared(view: MetricsView, combined: str, value: float) -> dict[str, float]:
+    """A combination of metrics has a value: a sum in the shares there are now, else each of them."""
+    way, _, rest = combined.partition("(")
+    names = rest.rstrip(")").split(", ")
+    if way != "sum":
+        return dict.fromkeys(names, value)
+    parts = [max(0.0, view.metric(name).average) or 1.0 for name in names]
+    found = [value * part / sum(parts) for part in parts]
+    found[-1] += value - sum(found)
+    return dict(zip(names, found, strict=True))
+
+
+def _summary(summary: Summary, value: float | None, *, whole: bool) -> Summary:
+    if whole and summary.count:
+        summary = structs.replace(summary, problem=None, gap=False, lacking=None, missing=0)
+    if value is None:
+        return summary
+    return structs.replace(summary, average=value, maximum=value, minimum=value, latest=value)
+
+
+def _next(base: Case, values: Mapping[str, float]) -> tuple[Mapping[str, Window], TargetState, float]:
+    """After the next report, in which every metric that is read now is read again."""
+    policy, view = base.policy, base.view
+    now = base.now + policy.interval
+    made = copy(base).decided()
+    state, _ = advance(policy, base.state, made, report_at=base.now, level=None)
+    samples = tuple(
+        MetricSample(name, window.times[-1] + view.specs[name].interval, values.get(name, window.values[-1]))
+        for name, window in view.windows.items()
+        if name in view.specs and window.times and window.failure is None
+    )
+    capacity = structs.replace(state.capacity, at=now) if state.capacity is not None else None
+    report = MetricsReport(policy.target, now, samples, (), capacity)
+    return *absorb(policy, view.windows, state, report, now=now, controls=base.controls), now
+
+
+def _later(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    state: TargetState,
+    controls: Controls,
+    until: float,
+    passed: float,
+) -> tuple[Mapping[str, Window], TargetState, float]:
+    """At a later time, every metric being read again as it is, and the capacity with what somebody else set it to."""
+    shifted = {
+        name: structs.replace(window, times=[at + passed for at in window.times])
+        for name, window in windows.items()
+    }
+    capacity = state.capacity
+    assert capacity is not None  # noqa: S101 - a case has one
+    capacity = structs.replace(capacity, at=until)
+    if state.foreign is not None:
+        capacity = structs.replace(capacity, current=state.foreign.seen)
+    state = structs.replace(state, capacity=capacity)
+    return shifted, believe(policy, state, capacity, now=until, controls=controls), until
+
+
+def _policy(policy: Policy, conditions: Conditions) -> Policy:
+    """With other bounds, another budget, or without limits of the pace."""
+    spec = policy.spec
+    for condition in conditions:
+        change = _OF_POLICY.get(condition.quantity)
+        spec = spec if change is None else change(spec, condition.value)
+    if spec is policy.spec:
+        return policy
+    changed = copy(policy)
+    changed.spec, changed.minimum, changed.maximum = spec, spec.minimum, spec.maximum
+    return changed
+
+
+def _free(way: str) -> Callable[[PolicySpec, float], PolicySpec]:
+    return lambda spec, _: structs.replace(
+        spec, **{way: structs.replace(getattr(spec, way), select="max", rates=())}
+    )
+
+
+def _paid(spec: PolicySpec, amount: float) -> PolicySpec:
+    return (
+        spec
+        if spec.budget is None
+        else structs.replace(spec, budget=structs.replace(spec.budget, amount=amount))
+    )
+
+
+_OF_POLICY: dict[str, Callable[[PolicySpec, float], PolicySpec]] = {
+    "minimum": lambda spec, value: structs.replace(spec, minimum=int(value)),
+    "maximum": lambda spec, value: structs.replace(spec, maximum=int(value)),
+    "budget": _paid,
+    "dry-run": lambda spec, _: structs.replace(spec, dry_run=False),
+    **{f"{kind} out": _free("out") for kind in ("rates", "disabled")},
+    **{f"{kind} in": _free("inward") for kind in ("rates", "disabled")},
+}
+
+
+def _controls(controls: Controls, conditions: Conditions) -> Controls:
+    quantities = {condition.quantity for condition in conditions}
+    if "dry-run" in quantities:
+        controls = structs.replace(controls, dry_run=False)
+    for way in ("out", "in"):
+        if f"pause {way}" in quantities:
+            kept = tuple(p for p in controls.pauses if p.direction is not None and p.direction.value != way)
+            controls = structs.replace(controls, pauses=kept)
+    return controls
+
+
+def _capacity(capacity: Capacity | None, conditions: Conditions) -> Capacity | None:
+    changes: dict[str, object] = {}
+    for condition in conditions:
+        value = int(condition.value)
+        match condition.quantity:
+            case "other controller":
+                changes["held_by"] = None
+            case "platform change":
+                changes["pending"] = False
+            case "platform step":
+                changes |= {"step": max(value, 1), "allowed": ()}
+            case "platform floor":
+                changes["floor"] = value
+            case "platform ceiling":
+                changes["ceiling"] = value
+    return structs.replace(capacity, **changes) if capacity is not None and changes else capacity
+
+
+def _rebounded(verdict: Verdict, conditions: Conditions) -> Verdict:
+    """With a schedule's bounds as named."""
+    for condition in conditions:
+        value = int(condition.value)
+        if condition.quantity == "schedule ceiling" and verdict.ceiling is not None:
+            verdict = structs.replace(verdict, ceiling=max(verdict.ceiling, value))
+        if condition.quantity == "schedule floor" and verdict.floor is not None and is_scheduled(verdict):
+            verdict = structs.replace(verdict, floor=min(verdict.floor, value))
+    return verdict
