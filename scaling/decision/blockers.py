@@ -365,7 +365,7 @@ def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Block
     text = f"{len(changes)} of {most} changes in the last hour"
     text += f", of which the last {kept} are for scaling out" if kept else ""
     limit = Limit(Reason.CHANGES_SPENT, wanted, case.view.current, text)
-    return limit, (time_flip(until, REASON_OF[direction]),)
+    return limit, lifted_at(until)
 
 
 def _pause_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
