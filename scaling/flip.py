@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
 from typing import Self
 
 from msgspec import Struct
@@ -58,3 +60,24 @@ class Flip(Struct, frozen=True, gc=False):
     def at(cls, quantity: str, comparator: str, value: float, outcome: Reason | None) -> Self:
         """The flip of one condition."""
         return cls(outcome, (Condition(quantity, comparator, value),))
+
+
+ALTERNATIVES = 4
+"""Ways out of one hold that are named at most."""
+
+
+def lifted_at(until: float) -> Lifts:
+    """What holds ends at `until`."""
+    return lifted_by("time", ">=", until)
+
+
+def lifted_by(quantity: str, comparator: str = "==", value: float = 0.0) -> Lifts:
+    """What holds ends with one condition."""
+    return ((Condition(quantity, comparator, value),),)
+
+
+def all_lifted(each: Iterable[Lifts]) -> Lifts:
+    """What lifts every one of them, in as many ways as are named at most; none where one of them stays."""
+    ways = product(*each)
+    found = dict.fromkeys(tuple(dict.fromkeys(c for part in way for c in part)) for way in ways)
+    return tuple(found)[:ALTERNATIVES]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from scaling.budget.allowance import Allowance, allowance_of
 from scaling.config.policy import Policy
 from scaling.decision import pacing as pace
 from scaling.decision.missing import first_missing, missing_conditions
 from scaling.decision.orders import active_pause
-from scaling.flip import Condition, Conditions, Lifts
+from scaling.flip import Condition, Conditions, Lifts, all_lifted, lifted_at, lifted_by
 from scaling.model import (
     Controls,
     Direction,
@@ -34,34 +33,12 @@ from scaling.target_facts import settable_of
 Blocker = tuple[Limit, Lifts]
 """What forbids a change, and what would lift it."""
 
-ALTERNATIVES = 4
-"""Ways out of one hold that are named at most."""
-
 PLATFORM_FLOOR = "platform floor"
 
 REFUSAL_REMEMBERED = 900.0
 """Seconds until a change that the platform refused is tried again though nothing changed that can be seen: a role
 that was granted meanwhile, or an hourly limit of changes, shows nowhere.
 """
-
-REASON_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
-
-
-def lifted_at(until: float) -> Lifts:
-    """What holds ends at `until`."""
-    return lifted_by("time", ">=", until)
-
-
-def lifted_by(quantity: str, comparator: str = "==", value: float = 0.0) -> Lifts:
-    """What holds ends with one condition."""
-    return ((Condition(quantity, comparator, value),),)
-
-
-def all_lifted(each: Iterable[Lifts]) -> Lifts:
-    """What lifts every one of them, in as many ways as are named at most; none where one of them stays."""
-    ways = product(*each)
-    found = dict.fromkeys(tuple(dict.fromkeys(c for part in way for c in part)) for way in ways)
-    return tuple(found)[:ALTERNATIVES]
 
 
 @dataclass(eq=False)

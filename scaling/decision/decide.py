@@ -26,11 +26,11 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.decision.blockers import lifted_at, lifted_by
 from scaling.decision.missing import verdicts_of
 from scaling.decision.reconsider import action_text, is_begun, is_still_wanted, under_way_until
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
+from scaling.flip import lifted_at, lifted_by
 from scaling.model import (
     NO_CONTROLS,
     Controls,

@@ -11,7 +11,7 @@ from typing import Self
 
 from scaling.decision import blockers
 from scaling.decision import pacing as pace
-from scaling.decision.blockers import PLATFORM_FLOOR, Situation, all_lifted, lifted_at, lifted_by
+from scaling.decision.blockers import PLATFORM_FLOOR, Situation
 from scaling.decision.missing import (
     first_missing,
     missing_conditions,
@@ -19,7 +19,7 @@ from scaling.decision.missing import (
     verdicts_of,
 )
 from scaling.decision.orders import active_pause
-from scaling.flip import Lifts
+from scaling.flip import Lifts, all_lifted, lifted_at, lifted_by
 from scaling.model import (
     Direction,
     Evidence,

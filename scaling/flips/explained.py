@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.decision.blockers import all_lifted
 from scaling.decision.decide import Case, case_of, decide
-from scaling.flip import Condition, Conditions, Flip, Lifts
+from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
 from scaling.flips.bounds import bounded
 from scaling.flips.search import COARSE, FINE, border_of
 from scaling.flips.what_if import NEXT, applied, is_read, metrics_in
