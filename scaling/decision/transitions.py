@@ -72,15 +72,14 @@ def already_evaluated(state: TargetState, at: float, *, now: float) -> bool:
 
 
 def is_overtaken(policy: Policy, state: TargetState, at: float, *, now: float) -> bool:
-    """True for a report of `at` that only fills windows: a newer one was decided upon, or it waited while the capacity was
-    changed that it tells of. Each of many that waited in the queue would take a step on the same data.
+    """True for a report of `at` that only fills windows: it waited, or a newer one was decided upon, and the capacity that it
+    tells of was changed since. Each of many reports that waited in the queue would take a step on the same data.
 
     What is ahead of this clock overtakes nothing: clocks of instances differ.
     """
-    if at < max((known for known in state.evaluated if known <= now), default=-inf):
-        return True
     changed_at = max((effect.at for effect in state.effects[-1:] if effect.at <= now), default=-inf)
-    return now - at > COVERAGE_SLACK * policy.interval and at < changed_at
+    newest = max((known for known in state.evaluated if known <= now), default=-inf)
+    return at < changed_at and (at < newest or now - at > COVERAGE_SLACK * policy.interval)
 
 
 def filled(

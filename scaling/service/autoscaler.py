@@ -230,11 +230,11 @@ class Autoscaler:
         return Outcome(lines=(line,))
 
     async def _fill(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
-        """Puts the samples of a report that newer ones, or a change, have overtaken into their windows."""
+        """Puts the samples of a report that a change has overtaken into their windows."""
         now = self.clock()
         rules = deciding(policy, shell.controls_of(loaded, now))
         windows = filled(rules, loaded.windows, report, now=now)
-        line = f"scaling {report.target}: the report of {now - report.at:.0f} s ago is overtaken, it fills windows only"
+        line = f"scaling {report.target}: the report of {now - report.at:.0f} s ago is of before the last change; it fills windows"
         return _Decided(overtaken(loaded.state, report.at), windows, None, (), (line,), ())
 
     async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
