@@ -108,9 +108,10 @@ def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
         yield _cosmos(settings, config, "write", config.cosmos_container)
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.letters)}:
         yield _sql(settings, config)
-    # With the trigger the host keeps the positions, in containers of its own.
-    if config.checkpoints is StoreKind.BLOB and read_hosting(settings) is not Hosting.TRIGGER:
-        yield _container(settings, config, "checkpoints", config.blob_container)
+    if config.checkpoints is StoreKind.BLOB:
+        # With the trigger the host keeps the positions, in containers of its own, and the consumer which hub they are of.
+        is_host_s = read_hosting(settings) is Hosting.TRIGGER
+        yield _container(settings, config, "known hub" if is_host_s else "checkpoints", config.blob_container)
     if config.letters is LettersKind.BLOB:
         yield _container(settings, config, "dead letters", config.letters_container)
     if config.letters is LettersKind.COSMOS:

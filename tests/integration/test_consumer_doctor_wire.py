@@ -168,10 +168,11 @@ def test_how_long_the_host_waits(tmp_path, text, seconds):
     assert checks.function_timeout(path) == seconds
 
 
-def test_the_host_keeps_the_positions_of_a_trigger(stack):
-    found = examined(stack, CONSUMER_HOSTING="trigger")
+def test_the_host_keeps_the_positions_of_a_trigger_and_the_consumer_which_hub_they_are_of(stack):
+    found = {check for check, _ in examined(stack, CONSUMER_HOSTING="trigger")}
 
-    assert "checkpoints" not in {check for check, _ in found}
+    assert "checkpoints" not in found
+    assert "known hub" in found
 
 
 def sql(stack, url, **changed):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,12 @@ Layout = Literal["blob_metadata", "functions", "legacy", "go", "dapr"]
 
 # "-1" is the start of the stream and "@latest" its end: a lease that was taken, but nothing settled yet.
 _NO_POSITION = ("", None, "-1", "@latest")
+
+
+class _Origin(Struct, frozen=True):
+    """Of what consumer/model.py calls so."""
+
+    hub: int = 0
 
 
 class CheckpointError(ValueError):
@@ -113,6 +120,15 @@ def saved_at(metadata: Mapping[str, str] | None) -> float | None:
     except ValueError:
         return None
     return at if at > 0 else None
+
+
+def hub_created_at(metadata: Mapping[str, str] | None) -> int | None:
+    """When the hub of the position was created, by our own consumer: milliseconds since 1970. None where that is not told."""
+    try:
+        told = msgspec.json.decode(unquote((metadata or {}).get("origin", "{}")), type=_Origin)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+    return told.hub or None
 
 
 def position_in_body(layout: Layout, body: bytes) -> int | None:

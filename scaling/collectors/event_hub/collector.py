@@ -57,6 +57,15 @@ class Found(Struct, frozen=True):
         """When its position was written, which in the blobs of our own consumer may be earlier."""
         return layouts.saved_at(self.metadata) or self.written_at
 
+    def is_of_other_hub(self, created_at: float) -> bool:
+        """Whether the hub that was created then is another one, whose events the position says nothing of. By equality where
+        the writer told its hub, else by the times of both, which only tells an earlier one.
+        """
+        theirs = layouts.hub_created_at(self.metadata)
+        if theirs is not None:
+            return theirs != round(created_at * 1000)
+        return lag.is_of_earlier_hub(self.saved_at, created_at)
+
 
 class Checkpoint(Struct, frozen=True):
     """A position read from a blob, and where it was read."""
@@ -173,7 +182,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             checkpoint.sequence_number if checkpoint else None,
             self._params,
             jitter=self._params.jitter,
-            foreign=checkpoint is not None and lag.is_of_earlier_hub(checkpoint.found.saved_at, created_at),
+            foreign=checkpoint is not None and checkpoint.found.is_of_other_hub(created_at),
         )
 
     # The checkpoints.

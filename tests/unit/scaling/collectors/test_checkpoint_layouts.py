@@ -3,12 +3,14 @@
 import json
 
 import pytest
+from msgspec import structs
 
-from consumer.model import Checkpoint, Stream
+from consumer.model import Checkpoint, Origin, Stream
 from consumer.stores.blob.layout import Fence, to_metadata
 from scaling.collectors.event_hub.checkpoint_layouts import (
     CheckpointError,
     Consumer,
+    hub_created_at,
     listings,
     position_in_body,
     position_in_metadata,
@@ -80,12 +82,14 @@ def test_a_name_without_capitals_is_listed_once():
 def test_what_our_own_consumer_writes_is_found_and_read():
     stream = Stream(ORDERS.namespace, ORDERS.hub, ORDERS.group)
     saved = Checkpoint("0", 41, "640", beyond=((43, 44),), saved_at=1_700_000_000.25)
+    saved = structs.replace(saved, origin=Origin(1_795_000_000_123, 4, "1795000000123"))
     metadata = to_metadata(stream, "0", Fence(3, "me"), saved)
 
     assert found(stream.blob("checkpoint", "0")) == (0, "blob_metadata", "0")
     assert found(stream.blob("ownership", "0")) is None
     assert position_in_metadata(metadata) == 41
     assert saved_at(metadata) == 1_700_000_000.25
+    assert hub_created_at(metadata) == 1_795_000_000_123
     assert position_in_metadata(to_metadata(stream, "0", Fence(3, "me"), None)) is None
 
 
@@ -94,6 +98,8 @@ def test_what_our_own_consumer_writes_is_found_and_read():
 )
 def test_blobs_of_others_do_not_tell_when_they_were_saved(metadata):
     assert saved_at(metadata) is None
+    assert hub_created_at(metadata) is None
+    assert hub_created_at({"origin": "%7B"}) is None
 
 
 @pytest.mark.parametrize("name", ["sequencenumber", "Sequencenumber", "SequenceNumber"])

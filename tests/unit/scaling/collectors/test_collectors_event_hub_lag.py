@@ -56,9 +56,9 @@ class StubContainer:
         self.failure: Exception | None = None
         self.closed = 0
 
-    def checkpoint(self, partition: str, number: int, written_at: float = NOW) -> None:
+    def checkpoint(self, partition: str, number: int, written_at: float = NOW, **more: str) -> None:
         name = f"{FOLDER}/checkpoint/{partition}"
-        self.blobs[name] = ({"sequencenumber": str(number), "offset": "1"}, b"", written_at)
+        self.blobs[name] = ({"sequencenumber": str(number), "offset": "1", **more}, b"", written_at)
 
     async def list_blobs(self, *, name_starts_with: str, include: list[str]):
         self.log.append(f"list {name_starts_with}")
@@ -143,6 +143,15 @@ async def test_a_checkpoint_written_before_the_hub_was_created_is_of_an_earlier_
     values = await collector.values()
 
     assert (values["lag"], values["hub_recreated"]) == (60_001, 1)
+
+
+@pytest.mark.parametrize(("created", "is_other"), [(CREATED, 0), (CREATED - 30, 1), (CREATED + 30, 1)])
+async def test_a_checkpoint_that_tells_its_hub_is_of_another_one_by_that_alone(created, is_other):
+    collector = Stubbed({"0": (0, 60_000)})
+    origin = f'{{"hub":{round(created * 1000)}}}'
+    collector.container.checkpoint("0", 50_010, written_at=CREATED + 90, origin=origin)
+
+    assert (await collector.values())["hub_recreated"] == is_other
 
 
 async def test_a_checkpoint_saved_before_the_hub_was_created_stays_one_when_its_partition_is_claimed_anew():
