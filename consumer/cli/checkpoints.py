@@ -225,9 +225,9 @@ async def _of_hub(
     state = await receiver.state(target.partition)
     if not is_of_hub(target, state, receiver.created_at):
         raise TidemarkError(
-            f"the position of partition {target.partition}, {target.sequence_number}, cannot be of this hub, whose last"
-            f" event is {state.last_sequence_number}: it is of a hub that was created at another time; accepted: positions"
-            " of the present one, or --earliest, --latest, --time, --sequence-number"
+            f"the position of partition {target.partition}, {target.sequence_number}, is of another hub: this one was created"
+            f" at another time, or its last event, {state.last_sequence_number}, is before it; accepted: positions of this"
+            " hub, or --earliest, --latest, --time, --sequence-number"
         )
     before = hub
     if isinstance(stored, Checkpoint):

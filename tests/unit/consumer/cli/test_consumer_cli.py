@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -222,6 +223,38 @@ def test_what_export_writes_set_reads_and_only_for_the_same_hub(parts, tidemark,
     parts.config.hub = "others"
     refused = tidemark("checkpoints", "set", "--from", str(file), "--yes")
     assert (refused.exit_code, "hub 'orders'" in refused.stderr) == (1, True)
+
+
+def test_a_position_that_is_set_is_one_of_this_hub_with_keys_apart_from_those_of_the_hub_before(
+    parts, tidemark
+):
+    hub = round(parts.hub.created_at * 1000)
+    for created_at, incarnation in ((parts.hub.created_at, ""), (T0 - 5.0, str(round((T0 - 5.0) * 1000)))):
+        parts.hub.created_at = created_at
+        assert tidemark("checkpoints", "set", "--all", "--earliest", "--yes").exit_code == 0
+        found = asyncio.run(parts.positions.load_all(deadline=0))["0"].origin
+        assert (found.hub, found.incarnation) == (round(created_at * 1000), incarnation)
+    assert hub != found.hub
+
+
+@pytest.mark.parametrize("is_of_older_version", [False, True])
+def test_positions_of_a_hub_that_was_created_anew_since_the_export_are_refused(
+    parts, tidemark, tmp_path, is_of_older_version
+):
+    tidemark("checkpoints", "set", "--all", "--sequence-number", "5", "--yes")
+    exported = tidemark("checkpoints", "export").output
+    if is_of_older_version:
+        exported = exported.replace('"origin"', '"unknown"')
+    file = tmp_path / "positions.json"
+    file.write_text(exported)
+    parts.hub.created_at = time.time() + 3600.0
+    put(parts, Checkpoint("0", 1, "o1"), Checkpoint("1", 1, "o1"))
+
+    refused = tidemark("checkpoints", "set", "--from", str(file), "--yes")
+
+    assert refused.exit_code == 1
+    assert "of another hub" in refused.stderr or "created at another time" in refused.stderr
+    assert stored(parts) == {"0": (1, "o1"), "1": (1, "o1")}
 
 
 def test_an_error_is_one_line_and_exit_status_1(parts):
