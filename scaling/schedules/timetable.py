@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from datetime import datetime
 from functools import lru_cache
+from math import floor
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scaling.schedules import ncrontab
@@ -93,13 +94,20 @@ def with_every(collecting: Timetable, seconds: float) -> Timetable:
     return Timetable(f"{minutes // 60:02}:{minutes % 60:02}:{second:02}") if times > 1 else collecting
 
 
-def is_due(now: float, every: float, interval: float) -> bool:
-    """Whether the tick at `now`, of a schedule with this `interval`, is one of every so many seconds. Counted from the
-    epoch, so that all instances and restarts agree on it, and entities that targets share are read together.
+def is_due(now: float, every: float, interval: float, last: float | None = None) -> bool:
+    """Whether a look every so many seconds is due at `now`, the `last` one having been at that time, or never.
+
+    Due is what began since the last look, however late the tick is that finds it. The beginnings are counted from the epoch,
+    so that all instances and restarts agree on them, and entities that targets share are read together. `interval` is that
+    of the schedule, by a tenth of which a tick may be early.
     """
-    if every <= interval:
+    if every <= interval or last is None:
         return True
-    return int(now / interval + EARLY) % round(every / interval) == 0
+    return _turn(now, every, interval) > _turn(last, every, interval)
+
+
+def _turn(at: float, every: float, interval: float) -> int:
+    return floor((at + EARLY * interval) / every)
 
 
 @lru_cache(maxsize=64)

@@ -94,6 +94,7 @@ class Autoscaler:
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
         self._paper = Paper()
+        self._looks = shell.Looks()
         seconds = reading.round_seconds(config.interval)
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
         self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds, reading.endpoint_of)
@@ -126,7 +127,7 @@ class Autoscaler:
         in time. What lint found in the policies is told once, when it is known.
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
-        due, collectors, scalers = shell.due(self.config, self.ports, now)
+        due, collectors, scalers = await self._looks.due(self.config, self.ports, now)
         readings, capacities = await asyncio.gather(
             self._readings.ask(collectors, lambda _, each: reading.read_metrics(each, now)),
             self._capacities.ask(scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)),

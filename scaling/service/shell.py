@@ -22,7 +22,7 @@ from scaling.notices.events import announced, calls_notice
 from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.schedules.timetable import is_due
 from scaling.service.reading import MetricSource
-from scaling.window import Window
+from scaling.window import CLOCK_TOLERANCE, Window
 
 _Result = TypeVar("_Result")
 
@@ -58,16 +58,66 @@ class Outcome(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def due(
-    config: Config, ports: Ports, now: float
-) -> tuple[list[str], dict[str, Collector], dict[str, Scaler]]:
-    """The targets to look at now, and what there is to ask for them: most at every collection, others less often."""
-    policies = config.policies.items()
-    targets = [name for name, each in policies if is_due(now, each.spec.interval, config.interval)]
-    looked_at = set(targets)
-    entities = {source.entity for source in ports.sources if source.target in looked_at}
-    collectors = {entity: each for entity, each in ports.collectors.items() if entity in entities}
-    return targets, collectors, {target: ports.scalers[target] for target in targets}
+LOOK_AGAIN = 300.0
+"""Seconds after which a look that led to no decision is taken for lost, and another one is due: a queue delivers, and delivers
+again, within minutes.
+"""
+
+LOOKED_DEADLINE = 5.0
+"""Seconds in which the store has to say when a target was looked at last: all others wait for it."""
+
+
+class Looks:
+    """Which targets are due. When one with an `interval` of its own was looked at last, all instances and restarts know by
+    the reports that were decided upon; what this process knows of that saves asking the store at every tick.
+    """
+
+    def __init__(self) -> None:
+        self._decided: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
+
+    async def due(
+        self, config: Config, ports: Ports, now: float
+    ) -> tuple[list[str], dict[str, Collector], dict[str, Scaler]]:
+        """The targets to look at now, and what there is to ask for them: most at every collection, others less often."""
+        names = list(config.policies)
+        found = await asyncio.gather(*(self._is_due(config, ports, name, now) for name in names))
+        targets = [name for name, due in zip(names, found, strict=True) if due]
+        looked_at = set(targets)
+        entities = {source.entity for source in ports.sources if source.target in looked_at}
+        collectors = {entity: each for entity, each in ports.collectors.items() if entity in entities}
+        return targets, collectors, {target: ports.scalers[target] for target in targets}
+
+    async def _is_due(self, config: Config, ports: Ports, target: str, now: float) -> bool:
+        every, interval = config.policies[target].spec.interval, config.interval
+        if every <= interval:
+            return True
+        asked = self._asked.get(target)
+        if asked is not None and not is_due(now, every, interval, asked) and 0 <= now - asked < LOOK_AGAIN:
+            return False  # its report may be on its way
+        known = _sane(max(self._decided.get(target, 0.0), asked or 0.0), now)
+        if known is not None and not is_due(now, every, interval, self._decided.get(target)):
+            return False
+        try:
+            call = ports.states.load(target)
+            state = (await within(LOOKED_DEADLINE, call, f"the state of '{target}'")).state
+        except Exception:  # noqa: BLE001 - whatever keeps the store from telling: what this process asked counts
+            due = is_due(now, every, interval, _sane(asked, now))
+        else:
+            last = _sane(
+                max(state.evaluated, default=None), now
+            )  # after a clock was put back nothing is known
+            if last is not None:
+                self._decided[target] = last
+            due = is_due(now, every, interval, last)
+        if due:
+            self._asked[target] = now
+        return due
+
+
+def _sane(at: float | None, now: float) -> float | None:
+    """A time that a clock can have left; what is further ahead would keep a target from being looked at until then."""
+    return at if at is not None and at <= now + CLOCK_TOLERANCE else None
 
 
 # The stores, each call bounded in time: a call that hangs would keep its message's place for ever
