@@ -39,7 +39,7 @@ class LineOptions(Struct, frozen=True):
 
 class Resume(Struct, frozen=True):
     """What became of an input so far. `read` is how many of its lines were read, `digest` the SHA-256 of those, in
-    hexadecimal. `given`: the namespace, and all other options that decide what is sent where; None in files of earlier
+    hexadecimal. `created_at` tells the queue or topic from a later one of the same name; None where nobody may ask. `given`: the namespace, and all other options that decide what is sent where; None in files of earlier
     versions.
     """
 
@@ -53,6 +53,7 @@ class Resume(Struct, frozen=True):
     digest: str
     version: int = _VERSION
     given: GivenOptions | None = None
+    created_at: str | None = None
 
 
 class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
@@ -139,6 +140,11 @@ def differences_of(before: Resume, now: Resume) -> list[str]:
     """
     is_same = before.entity.lower() == now.entity.lower()  # the service does not tell upper from lower case
     found = [] if is_same else [f"the entity was {before.entity}, now it is {now.entity}"]
+    if None not in {before.created_at, now.created_at} and before.created_at != now.created_at:
+        found.append(
+            f"the {now.entity} was made anew, created at {before.created_at} then and at {now.created_at} now, so that what was "
+            "sent before is not in it"
+        )
     found += describe_differences(_by_option(before.options), _by_option(now.options))
     if before.given is not None:
         found += describe_differences(before.given, now.given or {})

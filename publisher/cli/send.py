@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
 import typer
+from msgspec.structs import replace
 from rich.markup import escape
 
 from foundation.app_settings import COMMAND_ROOT, settings_of
-from foundation.azure.connections import Endpoint, blob_container, service_bus_endpoint, tls_context
+from foundation.azure.connections import (
+    Endpoint,
+    blob_container,
+    service_bus_endpoint,
+    tls_context,
+    transport_options,
+)
 from publisher.cli import command
 from publisher.cli.command import console, is_csv
 from publisher.cli.csv_rows import CsvFormat, read_as_json_lines
@@ -94,7 +101,10 @@ async def _send(options: Options) -> Summary:
     settings = settings_of(options.root)
     endpoint = service_bus_endpoint(settings, options.connection)
     container = None if options.claim_check is None else _container(options, settings)
-    begun = _begun(options, endpoint, container, schedule_at)
+    begun = replace(
+        _begun(options, endpoint, container, schedule_at),
+        created_at=await _created_at(options, endpoint, settings),
+    )
     with command.opened(options.file) as source, _journal(options, begun) as journal:
         lines = LineMessages(
             _lines_of(source, options, format_),
@@ -141,6 +151,13 @@ def _begun(
     )
     prefix, nothing_read = uuid.uuid4().hex[:16], hashlib.sha256().hexdigest()
     return Resume(entity, lines, prefix, [], [], [], 0, nothing_read, given=given)
+
+
+async def _created_at(options: Options, endpoint: Endpoint, settings: Mapping[str, str]) -> str | None:
+    from publisher.service_bus.sdk.entity_identity import entity_created_at  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+
+    transport = transport_options(settings)
+    return await entity_created_at(endpoint, options.queue, options.topic, transport)
 
 
 def _container(options: Options, settings: Mapping[str, str]) -> ContainerClient:

@@ -58,12 +58,12 @@ class SendJournal:
             ledger = read_ledger(_content(old), str(path))
             if differences := differences_of(ledger.begun, wanted):
                 raise PublishSettingsError(
-                    f"{path} is of a run that was told otherwise: {'; '.join(differences)}. Give what it was, which sends "
-                    "the rest there; or leave --resume out and name another --resume-file, which sends all lines, also "
+                    f"{path} is of another run: {'; '.join(differences)}. Give what it was, which sends the rest there; or leave --resume out and name another --resume-file, which sends all lines, also "
                     "those that were sent before"
                 )
             unchecked = ledger.begun.given is None
-            ledger.begun = replace(ledger.begun, given=wanted.given)
+            created_at = wanted.created_at or ledger.begun.created_at
+            ledger.begun = replace(ledger.begun, given=wanted.given, created_at=created_at)
             found = ledger.summary()
             moves = not (new_path.exists() and new_path.samefile(path))
             if moves and new_path.exists():

@@ -307,6 +307,18 @@ def test_send_goes_on_in_the_namespace_and_with_the_options_it_was_begun_with_or
     assert send(one, "--resume", left, "--resend-unknown", connection=spelled)[0] == 0
     assert arrived(one) == Counter(range(9_000))
     assert "SharedAccessKey" not in said
+    one.call(lambda: one.server.faults.add(Fault(f"send:{QUEUE}", "drop_connection", count=1)))
+    monkeypatch.setenv("TIDEMARK_CA_BUNDLE", str(one.server.ca_path))
+    assert send(one, "--resume-file", left)[0] == 3
+    one.call(lambda: one.server.broker.delete(QUEUE))
+    one.call(lambda: one.server.create_queue(QUEUE, QueueSettings(limits=STANDARD)))
+    status, said = send(one, "--resume", left)
+    assert (status, "the queue next was made anew, created at" in said, arrived(one)) == (
+        2,
+        True,
+        Counter(),
+    ), said
+    monkeypatch.delenv("TIDEMARK_CA_BUNDLE")
     assert send(other, "--resume-file", tmp_path / "another.json")[0] == 0
     assert arrived(other) == Counter(range(9_000))
 

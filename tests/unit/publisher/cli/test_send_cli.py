@@ -39,8 +39,9 @@ NOTHING_READ = hashlib.sha256().hexdigest()
 TOLD = {"namespace": "a.example", "--session-id": "s1"}
 
 
-def begun(options=LineOptions(), entity="queue q", given=None):  # noqa: B008 - frozen
-    return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ, given=given or TOLD)
+def begun(options=LineOptions(), entity="queue q", given=None, created_at="monday"):  # noqa: B008 - frozen
+    given = given or TOLD
+    return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ, given=given, created_at=created_at)
 
 
 def lines_of(text, options=LineOptions(), before=None, **more):  # noqa: B008 - frozen
@@ -267,6 +268,10 @@ class TestJournal:
     @pytest.mark.parametrize(
         ("wanted", "words"),
         [
+            (
+                begun(created_at="tuesday"),
+                "the queue q was made anew, created at monday then and at tuesday now",
+            ),
             (begun(entity="topic q"), "the entity was queue q, now it is topic q"),
             (
                 begun(JSONL),
@@ -303,12 +308,22 @@ class TestJournal:
     ):
         old = msgspec.to_builtins(begun())
         path.write_bytes(
-            msgspec.json.encode({**{k: old[k] for k in old if k != "given"}, "version": 2}) + b"\n"
+            msgspec.json.encode(
+                {**{k: old[k] for k in old if k not in {"given", "created_at"}}, "version": 2}
+            )
+            + b"\n"
         )
         with SendJournal.continued(path, begun(entity=entity), path) as journal:
             assert journal.unchecked
         with SendJournal.continued(path, begun(), path) as journal:
             assert not journal.unchecked
+        with SendJournal.continued(path, begun(created_at=None), path):  # who may not ask decides nothing
+            pass
+        with (
+            pytest.raises(PublishSettingsError, match="made anew"),
+            SendJournal.continued(path, begun(created_at="tuesday"), path),
+        ):
+            pass
         other = begun(given={**TOLD, "namespace": "b.example"})
         with (
             pytest.raises(PublishSettingsError, match="namespace was"),
