@@ -4,19 +4,37 @@ The service keeps one approximate number, `total`, which includes messages that 
 can still be taken is found by peeking, which shows at most 32 messages: fewer than that are all there
 are, and `visible` and `invisible` are exact. With 32 or more, `visible` falls back to the total (as
 KEDA's `visibleonly`), and `invisible` is not known: the reading does not hold it.
+
+The approximate number is never too low, but may be too high, for hours where messages expired (azure-storage-net#645), "especially
+when the queue is empty" (azure-sdk-for-net#44329). So with nothing visible it is believed while it moves: after it stood for longer than any
+message is processed, what it counts is not there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from foundation.durations import parse_duration
+from foundation.wording import duration_text
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
+
+logger = logging.getLogger(__name__)
+
+PROCESSED_WITHIN = "1h"
+"""Longer than functions run by default on a plan (30 min); a message that takes longer needs the option."""
+
+LONGEST_LEASE = 7 * 86_400.0
+"""Seconds for which the service hides a message at most."""
+
+LOOKS = 3
+"""Looks at least that a number has to stand through, however far apart they are."""
 
 PEEK_LIMIT = 32
 """Messages per peek, the service's maximum."""
@@ -30,28 +48,51 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
     ROLE = "the 'Storage Queue Data Reader' role, or a connection string"
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`processed_within` is the longest time a worker holds a message."""
+
         connection: Name
         queue: Name
+        processed_within: float | str = PROCESSED_WITHIN
+
+        def problems(self) -> dict[str, str]:
+            try:
+                seconds = parse_duration(self.processed_within)
+            except ValueError as error:
+                return {"processed_within": str(error)}
+            if not 0 < seconds <= LONGEST_LEASE:
+                return {"processed_within": f"found {self.processed_within}; above 0 to 7 days is accepted"}
+            return {}
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"storage queue '{params.queue}' (connection {params.connection})"
         super().__init__(label, settings, endpoint=f"queues of {params.connection}", deadline=deadline)
         self._params = params
+        self._processed_within = parse_duration(params.processed_within)
+        self._standing: tuple[float, int, int] | None = None
+        """Since when the total has stood with nothing visible, at what, and through how many looks."""
+        self._told = False
 
     @staticmethod
     def entity(params: Params) -> str:
-        return f"storage_queue:{params.connection}/{params.queue}"
+        within = (
+            ""
+            if params.processed_within == PROCESSED_WITHIN
+            else f" processed within {params.processed_within}"
+        )
+        return f"storage_queue:{params.connection}/{params.queue}{within}"
 
     def _open(self) -> QueueClient:
         from foundation.azure.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
 
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 
-    async def _read(self, client: QueueClient, _now: float, /) -> dict[str, float]:
+    async def _read(self, client: QueueClient, now: float, /) -> dict[str, float]:
         total = (await client.get_queue_properties()).approximate_message_count
         if total is None:
             raise ValueError("the answer holds no message count")
         peeked = len(await client.peek_messages(max_messages=PEEK_LIMIT))
+        if self._is_stale(total, peeked, now):
+            total = 0
         if peeked < PEEK_LIMIT:  # the two requests are not one moment: more may be peeked than counted
             return {
                 "total": float(total),
@@ -59,3 +100,24 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
                 "invisible": float(max(0, total - peeked)),
             }
         return {"total": float(total), "visible": float(max(total, peeked))}
+
+    def _is_stale(self, total: int, peeked: int, now: float) -> bool:
+        """Whether the total counts what is not there: it has stood with nothing visible for longer than messages are processed."""
+        if peeked or not total:
+            self._standing, self._told = None, False
+            return False
+        since, stood, looks = self._standing or (now, total, 0)
+        if stood != total or now < since:  # it moves, or the clock was put back
+            since, looks = now, 0
+        was = looks >= LOOKS and now - since > self._processed_within
+        self._standing = since, total, looks + 1
+        if was and not self._told:
+            logger.warning(
+                "%s: counts %d messages for %s with none visible; taken for 0, as messages are processed within %s",
+                self._label,
+                total,
+                duration_text(now - since),
+                duration_text(self._processed_within),
+            )
+        self._told = was
+        return was

@@ -45,8 +45,8 @@ class StubbedQueue(ServiceBusQueueCollector):
 
 
 class StubbedStorage(StorageQueueCollector):
-    def __init__(self, client: StubClient) -> None:
-        super().__init__(StorageQueueCollector.Params(connection="Work", queue="work"), {})
+    def __init__(self, client: StubClient, **options) -> None:
+        super().__init__(StorageQueueCollector.Params(connection="Work", queue="work", **options), {})
         self.stub = client
 
     def _open(self):
@@ -152,6 +152,54 @@ async def test_visible_messages_are_exact_below_a_full_peek(total, peeked, expec
     )
 
     assert (await StubbedStorage(client).collect(now=1.0)).values == expected
+
+
+STANDS = [(7, 0)] * 70
+LOOKED_AT = {  # (total, peeked) a minute each; from which minute on the total counts as 0, if ever
+    "it stands with nothing visible": (STANDS, {}, 61),
+    "it stands for longer than messages take here": (STANDS, {"processed_within": "10m"}, 11),
+    "it moves": ([(7 + minute // 30, 0) for minute in range(70)], {}, None),
+    "it moves, then stands": ([(9, 0)] * 30 + STANDS, {}, 91),
+    "a message becomes visible again": ([(7, 0)] * 50 + [(7, 1)] + [(7, 0)] * 50, {}, None),
+    "something is visible": ([(7, 2)] * 70, {}, None),
+    "it is empty": ([(0, 0)] * 70, {}, 0),
+}
+
+
+@pytest.mark.parametrize(("looks", "options", "empty_from"), LOOKED_AT.values(), ids=LOOKED_AT)
+async def test_a_count_that_stands_with_nothing_visible_is_believed_for_as_long_as_a_message_takes(
+    looks, options, empty_from, caplog
+):
+    client = StubClient()
+    collector = StubbedStorage(client, **options)
+    totals = []
+    for minute, (total, peeked) in enumerate(looks):
+        client.answers = {
+            "get_queue_properties": SimpleNamespace(approximate_message_count=total),
+            "peek_messages": [None] * peeked,
+        }
+        totals.append((await collector.collect(now=1_000.0 + 60.0 * minute)).values["total"])
+
+    empty = [minute for minute, total in enumerate(totals) if total == 0.0]
+    assert empty == ([] if empty_from is None else list(range(empty_from, len(looks))))
+    told = [record for record in caplog.records if "none visible" in record.message]
+    assert len(told) == (1 if empty_from else 0)
+
+
+async def test_a_clock_that_jumps_makes_no_standing_count_an_old_one():
+    client = StubClient(get_queue_properties=SimpleNamespace(approximate_message_count=7), peek_messages=[])
+    collector = StubbedStorage(client)
+
+    found = [(await collector.collect(now=now)).values["total"] for now in (9_000.0, 90_000.0, 5.0, 65.0)]
+
+    assert found == [7.0] * 4
+
+
+@pytest.mark.parametrize("processed_within", ["soon", "0s", "8d", -1])
+def test_a_time_that_messages_take_is_a_duration_of_up_to_seven_days(processed_within):
+    params = StorageQueueCollector.Params(connection="W", queue="w", processed_within=processed_within)
+
+    assert list(params.problems()) == ["processed_within"]
 
 
 async def test_a_storage_answer_without_a_count_is_an_error():
