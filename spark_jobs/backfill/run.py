@@ -22,7 +22,16 @@ from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
 from spark_jobs.backfill.target import container_id, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, replay_partition
-from spark_jobs.backfill.transforms import POSITION, Selection, in_order, of_hub, only_missing, plan
+from spark_jobs.backfill.transforms import (
+    POSITION,
+    Selection,
+    begins_again,
+    hours,
+    in_order,
+    of_hub,
+    only_missing,
+    plan,
+)
 from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
@@ -134,12 +143,20 @@ def _plan(
     with watch(positions.sparkSession, "looking through the captured events"):
         places = _choose(positions, selection, hub, missing, newer)
         planned = collected(plan(places).sort("partition"))
+        again = begins_again(collected(hours(places)))
         absent = 0
         if missing is not None:
             position = list(POSITION[1:])
             absent = missing.join(places.select(*position), on=position, how="left_anti").count()
     if not planned:
         raise _nothing(positions, hub)
+    if again is not None:
+        raise InputError(
+            f"the capture files hold events of two hubs named '{hub}': in partition {again['partition']} the numbers begin"
+            f" anew, and {again['lowest']} comes once more at {again['hour']:%Y-%m-%dT%H}h UTC. The consumer's checkpoints do not"
+            " say since when the newer hub is there; accepted: events of one hub, by --from and --to, or checkpoints of the"
+            " newer one (CONSUMER_ON_FOREIGN_CHECKPOINT, 'tidemark checkpoints set')"
+        )
     return planned, absent
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
 
 from msgspec import Struct
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DecimalType
 
@@ -89,6 +90,30 @@ def plan(events: DataFrame) -> DataFrame:
         )
         .select(*PLAN.fieldNames())
     )
+
+
+def hours(events: DataFrame) -> DataFrame:
+    """EVENTS of one hub -> by partition and hour: the lowest and the highest sequence number, in order."""
+    return (
+        events.groupBy("partition", F.date_trunc("hour", "enqueued_at").alias("hour"))
+        .agg(F.min("sequence_number").alias("lowest"), F.max("sequence_number").alias("highest"))
+        .sort("partition", "hour")
+    )
+
+
+def begins_again(rows: Iterable[Row]) -> Row | None:
+    """Of `hours`, the first one with numbers that its partition had passed an hour and more before: they began anew, so the
+    events are of two hubs. Neighbouring hours are not compared, since the clocks of a service may step back a little.
+    """
+    for _, own in groupby(rows, key=lambda row: row["partition"]):
+        ordered, before, highest = list(own), 0, -1
+        for row in ordered:
+            while ordered[before]["hour"] <= row["hour"] - timedelta(hours=2):
+                highest = max(highest, ordered[before]["highest"])
+                before += 1
+            if row["lowest"] <= highest:
+                return row
+    return None
 
 
 def in_order(events: DataFrame, partitions: Sequence[str]) -> DataFrame:

@@ -102,6 +102,9 @@ def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_
     captured(tmp_path / "capture", later)
     frame = read_capture(spark, str(tmp_path / "capture"))
     by_position = {**world.settings, "CONSUMER_ID": "position"}
+    with pytest.raises(InputError, match=r"two hubs named 'flights': in partition 0 .* 0 comes once more"):
+        backfill(frame, Selection(), FAST, by_position)
+    assert world.count() == 0
     created = int((latest_at + 3600.0) * 1000)
     asyncio.run(claimed_anew(by_position, Origin(created, 1, str(created))))
 

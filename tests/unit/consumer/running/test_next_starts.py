@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from consumer.cli.checkpoints import Wanted, _of_hub, _targets
 from consumer.errors import PositionError
 from consumer.options import OnDistrust, OnGap
 from foundation.errors import UnavailableError
-from tests.next_starts import Story, Trigger
+from tests.next_starts import Receiver, Story, Trigger
 from tests.virtual_time import all_in_virtual_time
 
 ENDS = (
@@ -91,6 +92,28 @@ async def test_a_hub_created_anew_is_refused_for_ever_and_read_whole_once_the_op
     await last.stop()
 
     assert story.names() | old <= story.written()
+    story.check_old()
+
+
+@pytest.mark.parametrize("where", [Wanted(-1), Wanted(4), Wanted()])
+async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(where):
+    story = Story()
+    await first_run(story, "stopped in order")
+    old = story.written()
+    await story.recreate()
+    story.send(10)
+    assert "tidemark checkpoints set" in await story.start().refused()
+    store, receiver = story.namespaces["one"][0], Receiver(story)
+    stored = await store.load_all(deadline=0)
+    for target in await _targets(receiver, (), where, stored, None):
+        await store.put(await _of_hub(store, receiver, target, stored[target.partition]), deadline=0)
+    story.send(10)
+    again = story.start()
+    await again.idle()
+    await again.stop()
+
+    settled = 9 if where.sequence_number is None else where.sequence_number
+    assert story.written() == story.names(settled + 1) | old
     story.check_old()
 
 
