@@ -122,6 +122,14 @@ param planSku string = ''
 @maxValue(30)
 param planInstances int = 1
 
+@description('Dedicated: a Tidemark elsewhere scales this plan. The template then makes no change to a plan that exists, so that provisioning does not set its instances back. Leave it false for the first provisioning, which makes the plan.')
+param planIsScaled bool = false
+
+@description('Most instances of the app that may run at once, among which the consumer shares out the rate of its fleet (CONSUMER_MAXIMUM_INSTANCES); 0 for what the plan allows. With planIsScaled: the maximum of the policy that scales it.')
+@minValue(0)
+@maxValue(1000)
+param consumerMaximumInstances int = 0
+
 @description('Elastic Premium: most instances of the app. Flex Consumption has maximumInstanceCount instead.')
 @minValue(1)
 @maxValue(100)
@@ -299,6 +307,8 @@ var instanceLimits = {
   ElasticPremium: max(elasticInstanceLimit, planInstances)
   Dedicated: planInstances
 }
+var leavesPlan = planIsScaled && hostingPlan != 'Dedicated' ? fail('planIsScaled is of a Dedicated plan: other plans scale themselves') : planIsScaled
+var mostInstances = consumerMaximumInstances > 0 ? consumerMaximumInstances : leavesPlan ? fail('with planIsScaled, consumerMaximumInstances is needed: the maximum of the policy that scales the plan') : instanceLimits[hostingPlan]
 
 // The consumer has the same settings in the function app and as a process.
 // A slice lasts 45 s, its shutdown, and 10 s for closing; past functionTimeout (10 min) the host ends the worker with all
@@ -308,7 +318,7 @@ var hostingSettings = {
   CONSUMER_HOSTING: consumerHosting
   CONSUME_SCHEDULE: consumeSchedule
   CONSUMER_SHUTDOWN: shutdown
-  CONSUMER_MAXIMUM_INSTANCES: '${instanceLimits[hostingPlan]}'
+  CONSUMER_MAXIMUM_INSTANCES: '${mostInstances}'
 }
 var eventHubSettings = {
   EventHubConnection__fullyQualifiedNamespace: '${eventHub[8]}.servicebus.windows.net'
@@ -641,6 +651,7 @@ module functions './app/functions.bicep' = {
     hostingPlan: hostingPlan
     planSku: planSku
     planInstances: planInstances
+    leavesPlan: leavesPlan
     elasticInstanceLimit: elasticInstanceLimit
     pythonVersion: pythonVersion
     alwaysReady: alwaysReady

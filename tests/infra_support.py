@@ -221,6 +221,9 @@ WORLDS: dict[str, dict[str, Any]] = {
         {**_PREMIUM, "TIDEMARK_PLAN_SKU": "EP3"}, planInstances=3, elasticInstanceLimit=20
     ),
     "dedicated": parameters({**_EVERYTHING, **_DEDICATED}),
+    "dedicated, scaled by another": parameters(
+        {**_DEDICATED, "TIDEMARK_PLAN_IS_SCALED": "true"}, consumerMaximumInstances=8
+    ),
     "dedicated, bigger": parameters({**_DEDICATED, "TIDEMARK_PLAN_SKU": "P1v3"}, planInstances=2),
     "private network": parameters(
         {**_EVERYTHING, **_PRIVATE, "TIDEMARK_PRIVATE_APP": "true"}, furtherEndpoints=[_BUS_ENDPOINT]

@@ -24,6 +24,9 @@ param planSku string
 @description('Elastic Premium: instances that always run. Dedicated: instances.')
 param planInstances int
 
+@description('Whether the plan exists, and somebody else sets its instances: then it is left as it is.')
+param leavesPlan bool
+
 @description('Elastic Premium: most instances.')
 param elasticInstanceLimit int
 
@@ -255,7 +258,11 @@ resource applicationInsights 'Microsoft.Insights/components@2020-02-02' existing
   name: applicationInsightsName
 }
 
-resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
+resource runningPlan 'Microsoft.Web/serverfarms@2024-04-01' existing = {
+  name: planName
+}
+
+resource plan 'Microsoft.Web/serverfarms@2024-04-01' = if (!leavesPlan) {
   name: planName
   location: location
   tags: tags
@@ -278,7 +285,7 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
     }
   }
   properties: union({
-    serverFarmId: plan.id
+    serverFarmId: leavesPlan ? runningPlan.id : plan.id
     httpsOnly: true
     publicNetworkAccess: openToInternet ? 'Enabled' : 'Disabled'
     keyVaultReferenceIdentity: identityId

@@ -308,7 +308,8 @@ def _capacity(case: Case, target: str, spec: PolicySpec, scaler: Scaler) -> Chec
             capacity = await scaler.current(target, now=case.clock())
         finally:
             await scaler.aclose()
-        return [ok("capacity", target, _capacity_text(capacity))]
+        text = _capacity_text(capacity)
+        return [verdicts.capacity(target, capacity, text, spec.minimum, spec.maximum)]
 
     needed = right_of(_params(spec))
     if needed is not None:

@@ -13,6 +13,7 @@ from foundation.checkup import Finding, Needs, Trouble, failed, ok, unknown, war
 from foundation.version import VERSION
 from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.doctor.permissions import allows
+from scaling.model import Capacity
 from scaling.schedules import ncrontab
 
 SKEW_TOLD = 10.0
@@ -211,6 +212,20 @@ def autoscale(plan: str, holder: str | None) -> Finding:
         f"the Azure Monitor autoscale setting '{holder}' is enabled and moves the same plan; Tidemark holds",
         f"disable one of the two: az monitor autoscale update --name {holder} --resource-group <its group> --enabled false, "
         "or remove the target from tidemark.toml",
+    )
+
+
+def capacity(target: str, found: Capacity, text: str, minimum: int, maximum: int) -> Finding:
+    """Whether what runs is within the bounds of the policy, which the next evaluation brings it back to."""
+    if found.advised or minimum <= found.current <= maximum:
+        return ok("capacity", target, text)
+    return warning(
+        "capacity",
+        target,
+        f"{text}, outside the policy's {minimum} to {maximum}: somebody else set it, such as a deployment whose template writes "
+        "the number of instances",
+        'let the template leave the number alone (docs/deploying.md, "Templates beside an autoscaler"), or widen the bounds; '
+        "until then each deployment sets the capacity back",
     )
 
 

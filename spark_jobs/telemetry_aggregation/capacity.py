@@ -32,10 +32,27 @@ def scaling_states(log: DataFrame, *, since: Column, until: Column, hold: int) -
 
     Entries before `since` only tell the capacity that still holds. All in microseconds.
     """
-    marked = _marked(log.where(micros("at") >= since))
+    marked = _marked(_once_an_action(log).where(micros("at") >= since))
     known = _known(log, since, until, hold)
     both = marked.unionByName(known, allowMissingColumns=True)
     return both.groupBy("target", "minute").agg(*_merged())
+
+
+def _once_an_action(log: DataFrame) -> DataFrame:
+    """The entries, of the effects of each action the first that moved the target, or the first failure where none did.
+
+    An action that is delivered several times, or found by a check besides, has an entry each time. The key of an effect is
+    `effect-OUTCOME-TIME`, the time being that of the decision (`scaling.service.entries`).
+    """
+    effect, moved = F.col("kind") == "effect", F.col("outcome").isin([outcome.value for outcome in MOVED])
+    action = F.coalesce(
+        F.nullif(F.regexp_extract("key", "^effect-[a-z_]+-(.+)$", 1), F.lit("")), F.col("key")
+    )
+    own = Window.partitionBy("target", "action")
+    effects = log.where(effect).select("*", action.alias("action"), moved.alias("moved"))
+    first = F.row_number().over(own.orderBy(F.col("moved").desc(), "at", "key"))
+    kept = effects.select("*", first.alias("place")).where("place = 1").select(*log.columns)
+    return log.where(~effect).unionByName(kept)
 
 
 def _merged() -> list[Column]:

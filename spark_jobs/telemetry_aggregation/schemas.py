@@ -47,7 +47,8 @@ SCALING = row_schema("""
     scaled_out long, scaled_in long, failed long, capacity_min long, capacity_max long,
     known_hours double, unit text, capacity_hours double, cost double
 """)
-"""`wanted_*` are decisions for a change, `scaled_*` effects that moved the target, `failed` those that did not.
+"""`wanted_*` are decisions for a change, `scaled_*` effects that moved the target, `failed` those that did not: each action counts
+once, at the first of its effects that moved the target, or else the first that did not.
 `capacity_hours` is capacity over the hours it was known (`known_hours`): instance-hours, or RU/s-hours where `unit` says
 so. `cost` is null without a price.
 """

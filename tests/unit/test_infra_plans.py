@@ -11,7 +11,16 @@ from devstack.resource_manager.resources.rules import REFUSED_SETTINGS, REFUSED_
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from tests.bicep_language.deployment import expand
 from tests.bicep_language.evaluation import BicepEvaluationError
-from tests.infra_support import INFRA, ROOT, SUBSCRIPTION, WORLDS, only, settings, timeout_of_functions
+from tests.infra_support import (
+    INFRA,
+    ROOT,
+    SUBSCRIPTION,
+    WORLDS,
+    deployed,
+    only,
+    settings,
+    timeout_of_functions,
+)
 
 PLAN, SITE = "Microsoft.Web/serverfarms", "Microsoft.Web/sites"
 KINDS = ("FlexConsumption", "ElasticPremium", "Dedicated")
@@ -62,7 +71,10 @@ def test_the_other_plans_are_told_the_runtime_by_settings_and_nothing_of_flex_co
 @pytest.mark.parametrize("world", sorted(WORLDS))
 def test_no_plan_is_given_a_file_share_or_a_key(world: str) -> None:
     assert set() == BY_KEY & set(settings(world))
-    assert only(world, PLAN).properties["reserved"] is True  # Linux
+    plans = list(deployed(world).of_type(PLAN))  # none, where another Tidemark scales it
+    assert [plan.properties["reserved"] for plan in plans] == [True] * (
+        not WORLDS[world]["planIsScaled"]
+    )  # Linux
 
 
 @worlds_on("ElasticPremium")
@@ -86,11 +98,14 @@ def test_elastic_premium_runs_the_package_that_its_identity_reads(world: str) ->
 
 @worlds_on("Dedicated")
 def test_a_dedicated_plan_is_always_on_and_builds_what_it_is_given(world: str) -> None:
-    found, plan = settings(world), only(world, PLAN).body
+    found = settings(world)
 
     assert only(world, SITE).properties["siteConfig"]["alwaysOn"] is True
     assert (found["ENABLE_ORYX_BUILD"], found["SCM_DO_BUILD_DURING_DEPLOYMENT"]) == ("true", "true")
     assert "WEBSITE_RUN_FROM_PACKAGE" not in found
+    if WORLDS[world]["planIsScaled"]:
+        return
+    plan = only(world, PLAN).body
     assert plan["sku"]["capacity"] == WORLDS[world]["planInstances"]
     assert not plan["sku"]["name"].startswith(("F", "Y", "EP"))
 
@@ -104,7 +119,8 @@ MOST = {
 
 @pytest.mark.parametrize("world", sorted(WORLDS))
 def test_the_ceiling_of_the_triggers_rate_is_known_to_the_app(world: str) -> None:
-    most = WORLDS[world][MOST[WORLDS[world]["hostingPlan"]]]
+    given = WORLDS[world]
+    most = given["consumerMaximumInstances"] or given[MOST[given["hostingPlan"]]]
 
     assert settings(world)["CONSUMER_MAXIMUM_INSTANCES"] == str(most)
 
@@ -127,6 +143,26 @@ def test_a_value_that_the_platform_refuses_is_refused_before(name: str, value: o
 
     with pytest.raises(BicepEvaluationError, match=name):
         expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+
+
+def test_a_plan_that_another_scales_is_left_as_it_is_and_its_app_knows_the_most_instances() -> None:
+    world = "dedicated, scaled by another"
+
+    assert list(deployed(world).of_type(PLAN)) == []
+    assert only(world, SITE).properties["serverFarmId"].rpartition("/")[2].startswith("plan-tidemark-")
+    assert settings(world)["CONSUMER_MAXIMUM_INSTANCES"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"planIsScaled": True}, "planIsScaled is of a Dedicated plan"),
+        ({"planIsScaled": True, "hostingPlan": "Dedicated"}, "consumerMaximumInstances is needed"),
+    ],
+)
+def test_a_plan_that_another_scales_needs_to_say_how_far(given: dict, named: str) -> None:
+    with pytest.raises(BicepEvaluationError, match=named):
+        expand(INFRA / "main.bicep", {**WORLDS["as it comes"], **given}, subscription=SUBSCRIPTION)
 
 
 # Longest functionTimeout by kind of plan, in seconds; None where it is unbounded.

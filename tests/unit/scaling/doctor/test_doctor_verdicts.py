@@ -26,6 +26,7 @@ from scaling.doctor.verdicts import (
     Waiting,
     troubled,
 )
+from scaling.model import Capacity
 
 NOW = 1_700_000_000.0
 WRITE = "Microsoft.Web/serverfarms/write"
@@ -301,3 +302,19 @@ def test_a_document_is_worst_first_and_without_secrets():
         "found": "pwd=***",
         "remedy": "r",
     }
+
+
+@pytest.mark.parametrize(
+    ("current", "advised", "verdict"),
+    [
+        (2, False, Verdict.WARNING),
+        (4, False, Verdict.OK),
+        (11, False, Verdict.WARNING),
+        (2, True, Verdict.OK),
+    ],
+)
+def test_a_capacity_outside_the_policys_bounds_is_told_with_what_sets_it_back(current, advised, verdict):
+    found = verdicts.capacity("plan", Capacity(current, NOW, advised=advised), f"{current} now", 4, 10)
+
+    assert found.verdict is verdict
+    assert (verdict is Verdict.OK) == ("template" not in found.line)
