@@ -19,9 +19,11 @@ from msgspec import structs
 from foundation.durations import parse_duration
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
+from scaling.analysis.apart import flapping_apart
 from scaling.analysis.budgets import never_binds, unpaid_floors
 from scaling.analysis.fallbacks import outlasted_fallbacks
 from scaling.analysis.flapping import flapping, span_text
+from scaling.analysis.readings import counted_again, unread_texts
 from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
@@ -113,6 +115,12 @@ def _failing(subject: Subject) -> Iterator[str]:
     for note in dict.fromkeys(subject.failures.values()):
         counts = [count for count, text in subject.failures.items() if text == note]
         yield f"a rule fails at {_counts(counts, subject.policy.spec.facts)}: {note}"
+
+
+def _flapping(subject: Subject) -> Iterator[str]:
+    """With one metric, or several that move together; where there is none of that, with several that move apart."""
+    found = list(flapping(subject))
+    yield from found or flapping_apart(subject)
 
 
 def _counts(counts: Sequence[int], facts: TargetFacts) -> str:
@@ -347,7 +355,7 @@ def _not_tried(subject: Subject) -> Iterator[str]:
 
 _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "rule_fails": (Severity.ERROR, _failing),
-    "must_flap": (Severity.ERROR, flapping),
+    "must_flap": (Severity.ERROR, _flapping),
     "overlapping_thresholds": (Severity.WARNING, _pointless_thresholds),
     "unreachable_threshold": (Severity.WARNING, _unreachable_levels),
     "one_way": (Severity.WARNING, _one_way),
@@ -360,12 +368,14 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "sent_once": (Severity.WARNING, _sent_once),
     "wait_unmet": (Severity.WARNING, _waiting_levels),
     "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
+    "counted_again": (Severity.WARNING, counted_again),
     "unpaid_floor": (Severity.WARNING, _unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
     "idle_budget": (Severity.NOTE, _never_binds),
     "outlasted_fallback": (Severity.NOTE, _outlasted),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
+    "unread_text": (Severity.NOTE, unread_texts),
     "not_tried": (Severity.NOTE, _not_tried),
 }
 _WITHOUT_COUNTS = frozenset(
@@ -380,6 +390,8 @@ _WITHOUT_COUNTS = frozenset(
         "fixed",
         "unused_metric",
         "not_tried",
+        "counted_again",
+        "unread_text",
         "unpaid_floor",
         "idle_budget",
         "outlasted_fallback",

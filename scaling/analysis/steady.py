@@ -91,7 +91,8 @@ class Steps:
     def _critical_values(self, count: int, lines: Iterable[LevelLine]) -> list[float]:
         """The metric values at which some rule may change its mind at `count`, ascending, 0 included."""
         values = {0.0}
-        rounded = self._policy.spec.facts.settable != Settable()
+        # Beside another rule, or steps of the platform, the count it leads to is not the one that keeps it.
+        rounded = self._policy.spec.facts.settable != Settable() or len(self._rules) > 1
         for line in lines:
             if line.metric in self._metrics:
                 values.add(line.value)
@@ -135,12 +136,18 @@ class Steps:
         known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for piece, column in zip(self.pieces, zip(*self.rows.values(), strict=True), strict=True):
             if column not in known:
-                known[column] = list(_rings(dict(zip(self.rows, column, strict=True))))
+                known[column] = list(rings_of(dict(zip(self.rows, column, strict=True))))
             for ring in known[column]:
-                yield piece, ring
+                if self._follow(piece.sample, ring):
+                    yield piece, ring
+
+    def _follow(self, load: float, ring: tuple[int, ...]) -> bool:
+        """Whether these counts do follow each other under one load: rows are worked out for loads near each other."""
+        after = {count: self._next(count, self.value_at(load, count)) for count in ring}
+        return all(after[count] == later for count, later in zip(ring, (*ring[1:], ring[0]), strict=True))
 
 
-def _rings(after: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
+def rings_of(after: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
     """The cycles of more than one count in a function from count to count."""
     settled: set[int] = set()
     for start in after:

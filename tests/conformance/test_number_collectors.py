@@ -139,12 +139,25 @@ class TestHttpJson(NumberConformance):
             ("queue.none", "holds no value, which is not zero"),
             ("missing", "holds no value, which is not zero"),
             ("abs(queue.text)", "cannot be found in the answer"),
+            ("to_number('n/a')", 'was given "n/a", which is no number'),
+            ("sum([to_number(queue.text), to_number('n/a')])", 'was given "n/a", which is no number'),
+            ("to_number(queue)", "which is no number"),
         ],
     )
     async def test_what_is_no_number_is_an_error_that_shows_it(self, world, path, words):
-        collector = world.made(path=path)
+        """Also where `empty` says what no value counts as: what cannot be read is not that (B3)."""
+        collectors = [world.made(path=path)]
+        if "no value" not in words:
+            collectors.append(world.made(path=path, empty=0.0))
 
-        assert words in await world.failure(collector)
+        for collector in collectors:
+            assert words in await world.failure(collector)
+            await collector.aclose()
+
+    async def test_a_text_that_is_a_number_is_read(self, world):
+        collector = world.made(path="to_number(queue.text)", empty=0.0)
+
+        assert (await collector.collect(now=NOW)).values == {"value": 7.0}
         await collector.aclose()
 
     async def test_what_a_null_counts_as_is_said_by_an_option(self, world):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from foundation.sanitize import leaving
 from foundation.secrets.known import hide_text
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
@@ -19,6 +23,27 @@ from scaling.collectors.number.asking import (
     headers_of,
     number,
 )
+
+
+@cache
+def _strict() -> Any:
+    """JMESPath's options with a `to_number` that fails for what is no number. The library's own makes a null of it, which
+    `empty` would take for no value, and which sums and maxima leave out.
+    """
+    import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415 - only what has such a metric loads it
+
+    class Strict(jmespath.functions.Functions):  # type: ignore[misc]
+        @jmespath.functions.signature({"types": []})  # type: ignore[untyped-decorator]
+        def _func_to_number(self, value: Any) -> Any:
+            found = super()._func_to_number(value)
+            if found is None and value is not None:
+                raise ValueError(
+                    f"to_number() was given {leaving(json.dumps(value))[:60]}, which is no number"
+                )
+            return found
+
+    return jmespath.Options(custom_functions=Strict())
+
 
 OPTION = "the option 'url' of an http_json metric"
 
@@ -39,7 +64,7 @@ class HttpJsonCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415 - only what has such a metric loads it
+            import jmespath  # noqa: PLC0415 - only what has such a metric loads it
 
             found = header_problems(self.headers) | address_problems(self.url)
             try:
@@ -68,7 +93,7 @@ class HttpJsonCollector(NumberCollector):
         headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
         document = await client.document("GET", params.url, setting=OPTION, now=now, headers=headers)
         try:
-            found = jmespath.search(params.path, document)
+            found = jmespath.search(params.path, document, options=_strict())
         except jmespath.exceptions.JMESPathError as error:
             raise ValueError(f"cannot be found in the answer: {' '.join(str(error).split())}") from None
         return number(found, "it")

@@ -368,3 +368,40 @@ def test_a_metric_that_only_a_shadow_reads_is_used():
     assert [each.text.partition("metric ")[2].split()[0] for each in lint(made)] == ["incoming", "spare"]
     (found,) = lint(policy_of(metrics=metrics, shadow=tried, **TEN))
     assert "metric spare is collected" in found.text
+
+
+def read_every(interval, collector, options=(), **rule):
+    spec = replace(metric(interval=interval), collector=collector, options=dict(options))
+    rules = (RuleSpec(type="service_level", name="level", options={"backlog": "backlog", **rule}),)
+    return policy_of(metrics={"backlog": metric(interval=interval), "came": spec}, rules=rules)
+
+
+TOTAL = {"aggregation": "total", "grain": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "words"),
+    [
+        (read_every(15.0, "azure_monitor", TOTAL, incoming="came"), "counted_again", "it counts 4 times"),
+        (read_every(60.0, "azure_monitor", TOTAL, incoming="came"), "counted_again", None),
+        (
+            read_every(15.0, "azure_monitor", {"aggregation": "average"}, incoming="came"),
+            "counted_again",
+            None,
+        ),
+        (read_every(15.0, "azure_monitor", TOTAL), "counted_again", None),
+        (read_every(15.0, "service_bus_subscription"), "counted_again", "about one reading a minute"),
+        (read_every(60.0, "service_bus_queue"), "counted_again", None),
+        (
+            read_every(15.0, "http_json", {"path": "to_number(a)", "empty": 0.0}),
+            "unread_text",
+            "fails the read",
+        ),
+        (read_every(15.0, "http_json", {"path": "to_number(a)"}), "unread_text", None),
+        (read_every(15.0, "http_json", {"path": "a", "empty": 0.0}), "unread_text", None),
+    ],
+)
+def test_numbers_that_are_read_to_say_something_else_are_named(subject, kind, words):
+    found = texts(subject, kind)
+
+    assert (len(found) == 1 and words in found[0]) if words else not found
