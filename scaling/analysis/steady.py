@@ -119,11 +119,12 @@ class Steps:
         if not self.exact:
             return [self._next(count, self.value_at(piece.sample, count)) for piece in self.pieces]
         row: list[int] = []
-        for value, higher in pairwise((*values, inf)):
+        distinct = {
+            self._load(value, count): value for value in reversed(values)
+        }  # of equal loads the lowest
+        for value, higher in pairwise((*reversed(distinct.values()), inf)):
             begin = index[self._load(value, count)]
             end = index[self._load(higher, count)] if higher != inf else len(self.pieces)
-            if begin < len(row):
-                continue  # two levels that round to the same load
             between = self.value_at(self.pieces[begin + 1].sample, count)
             row += [self._next(count, value), *[self._next(count, between)] * (end - begin - 1)]
         return row

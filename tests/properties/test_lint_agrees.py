@@ -118,13 +118,27 @@ THE_ISSUES = (
         per_instance=SHARED,
         maximum=6,
     ),
+    policy(  # two levels that are one load
+        {
+            "type": "target_per_unit",
+            "metric": "cpu",
+            "target": {"1": 50, "3": 500},
+            "mode": "value",
+            "tolerance": 0.0,
+        },
+        {"type": "target_per_unit", "metric": "cpu", "target": 150, "mode": "value"},
+        metrics=METRICS,
+        per_instance=SHARED,
+        maximum=4,
+    ),
 )
 
 
-@settings(max_examples=10_000 if TORTURE else 40)
+@settings(max_examples=10_000 if TORTURE else 25)
 @given(policies(), st.tuples(*[st.floats(0, 1500)] * 2))
 @example(THE_ISSUES[0], (60.0, 0.0))
 @example(THE_ISSUES[1], (500.0, 75.0))
+@example(THE_ISSUES[2], (0.0, 220.7))
 def test_lint_and_a_simulation_agree_on_what_flaps(subject, drawn):
     said = any(finding.kind == "must_flap" for finding in lint(subject))
 
