@@ -157,14 +157,14 @@ def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, 
         SESSION,
         gauges_of_files,
         made_of_files,
-        plain_row_groups,
+        row_groups_here,
     )
 
     spark = prepared_session("benchmark", cores=cores, extra=SESSION)
     started = cpu_seconds(), time.perf_counter()
     windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
     folder = result.with_suffix(".part")
-    groups = plain_row_groups(data)
+    groups = row_groups_here(data)
     assert groups is not None
     made = made_of_files(spark, groups, folder, windows=windows)
     assert made is not None

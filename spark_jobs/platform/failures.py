@@ -12,6 +12,8 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 
 _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
+_UNREAD = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[.\w]*\] (.+)")
+"""Of a damaged file, or one that is of another kind, which the line names."""
 _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$")
 _SPARKS_OWN = {
     *("PythonException", "SparkException", "PySparkException", "StreamingQueryException"),
@@ -35,8 +37,13 @@ def input_errors() -> Iterator[None]:
 
 def input_error_of(error: Exception) -> InputError | None:
     """The InputError that Spark's exception tells of; None if it tells of none, or is not Spark's."""
-    raised = _RAISED.search(str(error)) if isinstance(error, SPARK_ERRORS) else None
-    return None if raised is None else InputError(raised[1].strip())
+    if not isinstance(error, SPARK_ERRORS):
+        return None
+    text = str(error)
+    if raised := _RAISED.search(text):
+        return InputError(raised[1].strip())
+    unread = _UNREAD.search(text)
+    return None if unread is None else InputError(f"a file cannot be read: {unread[1].strip()}")
 
 
 def reason_of(error: BaseException) -> str:

@@ -194,7 +194,9 @@ def read_table(
         if is_pythons(spark, given[0]):
             return tables.read_table(spark, given)
         return (spark.read if schema is None else spark.read.schema(schema)).parquet(*given)
-    except AnalysisException as error:
+    except (
+        SPARK_ERRORS
+    ) as error:  # a file that is no Parquet is an error of Java's that pyspark does not translate
         raise InputError(f"{', '.join(given)}: no finished {fmt} table: {first_line(error)}") from error
 
 

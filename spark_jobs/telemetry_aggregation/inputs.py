@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import has_source, is_delta, read_parquet_or_delta
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import METRICS
+from spark_jobs.telemetry_aggregation.stretches.files import ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,14 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
 def _samples(frame: DataFrame, inputs: Inputs) -> DataFrame:
     """The columns of METRICS. Raises InputError for missing ones, and for those of other types."""
     found = dict(frame.dtypes)
-    wanted = {field.name: field.dataType.simpleString() for field in METRICS}
-    wrong = {name: found.get(name, "missing") for name, kind in wanted.items() if found.get(name) != kind}
+    wanted = {field.name: {field.dataType.simpleString()} for field in METRICS}
+    wanted["value"] |= {"float", "bigint", "int", "smallint", "tinyint"}
+    wrong = {
+        name: found.get(name, "missing") for name, kinds in wanted.items() if found.get(name) not in kinds
+    }
     if wrong:
         raise InputError(
             f"--metrics {inputs.metrics}: columns {wrong}; accepted: "
-            + ", ".join(f"{name} {kind}" for name, kind in wanted.items())
+            + ", ".join(f"{name} {words}" for name, (words, _) in ACCEPTED.items())
         )
-    return frame.select(*METRICS.names)
+    return frame.select("target", "metric", "at", F.col("value").cast("double").alias("value"))

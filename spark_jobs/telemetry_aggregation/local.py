@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import typer
 from typer import Option
@@ -28,6 +27,7 @@ from spark_jobs.reports.report import Report
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
 from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_before_all, count_within
 
@@ -104,60 +104,6 @@ def _threads(count: int) -> Iterator[stretch.Run]:
 
 
 # -- the files
-
-
-def row_groups_of(folder: Path) -> list[RowGroup]:
-    """Of all Parquet files in a folder, or of one file. Raises InputError where there are none, or not of METRICS."""
-    if (folder / "_delta_log").exists():
-        raise InputError(
-            f"--metrics {folder} is a Delta table, and its files alone do not tell which rows are live; accepted: Parquet"
-            " files. `tidemark spark telemetry-aggregation` reads Delta tables"
-        )
-    files = [folder] if folder.is_file() else sorted(folder.rglob("*.parquet"))
-    hidden = ("_", ".")  # as Spark has it: of a writer that is at work
-    files = [file for file in files if not any(p.startswith(hidden) for p in file.relative_to(folder).parts)]
-    if not files:
-        raise InputError(f"--metrics {folder} holds no Parquet files")
-    return [group for file in files for group in _row_groups(file)]
-
-
-def _row_groups(file: Path) -> list[RowGroup]:
-    try:
-        metadata, schema = pq.read_metadata(file), pq.read_schema(file)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"--metrics: the file '{file}' cannot be read: {error}") from error
-    kinds = {field.name: str(field.type) for field in schema}
-    wrong = {name: kinds.get(name, "missing") for name in stretch.COLUMNS if not _fits(schema, name)}
-    if wrong:
-        raise InputError(
-            f"--metrics: the file '{file}' has columns {wrong}; accepted: target and metric of text, at a timestamp, value a"
-            " double"
-        )
-    told = stretch.row_groups(str(file))
-    if told is not None:
-        return told
-    sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
-    ever = Span(*stretch.FOR_EVER)
-    return [_with_times(RowGroup(str(file), number, rows, ever)) for number, rows in enumerate(sizes)]
-
-
-def _with_times(group: RowGroup) -> RowGroup:
-    """Without statistics, as of Spark's INT96, the times are looked at: else all rows would wait in memory for each other."""
-    ends = pc.min_max(stretch.times_of(group)).as_py()
-    return (
-        group if ends["min"] is None else group._replace(times=Span.whole_minutes(ends["min"], ends["max"]))
-    )
-
-
-def _fits(schema: pa.Schema, name: str) -> bool:
-    if name not in schema.names:
-        return False
-    kind = schema.field(name).type
-    if name == "at":
-        return bool(pa.types.is_timestamp(kind))
-    if name == "value":
-        return bool(pa.types.is_floating(kind))
-    return bool(pa.types.is_string(kind.value_type if pa.types.is_dictionary(kind) else kind))
 
 
 class _Tables:

@@ -3,20 +3,20 @@
 Rows on their way from Parquet through Spark to Python cost ten times what it costs to read them there, and on their way back
 about as much. Every task has a stretch of time, so only what hours and days are made of is brought together; through Spark
 go the names of files and counts. Where files overlap so much that stretches read them again and again, and where results
-are not written to this machine, Spark reads them.
+are not written to this machine, Spark gets their rows.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -27,11 +27,13 @@ from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.output import local_folder
 from spark_jobs.platform.rows import between, cached, collected, done_by_tasks
 from spark_jobs.platform.session import WORK_IN_PYTHON
+from spark_jobs.schemas import METRICS, arrow_schema
 from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states, gauges
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
 from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup
 from spark_jobs.telemetry_aggregation.stretches.task import left, summed_up
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
@@ -50,6 +52,9 @@ _PATTERN = frozenset("*?[]{}\\")
 
 _OF_SPARK = {"org.apache.spark.sql.parquet.row.metadata": GAUGES.json()}
 """Where Spark looks for what a table's columns say of themselves."""
+
+
+_ARROW = arrow_schema(METRICS)
 
 
 class Made(NamedTuple):
@@ -84,14 +89,14 @@ def read_samples(
     Both are there while `used` lasts. What is later than `limit` comes from a clock that is ahead. Raises InputError.
     """
     made = frame = None
+    groups = row_groups_here(local_folder(spark, str(inputs.metrics)))
+    if groups is not None:
+        frame = samples_of_files(spark, groups)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         used.callback(shutil.rmtree, folder, ignore_errors=True)
-        groups = plain_row_groups(local_folder(spark, str(inputs.metrics)))
-        if groups is None:
-            frame = read(spark, "metrics", inputs)
-            groups = _row_groups_of(frame)
-        made = None if groups is None else made_of_files(spark, groups, folder, since, until, limit)
+        if groups is not None:
+            made = made_of_files(spark, groups, folder, since, until, limit)
     states: dict[str, DataFrame] = {}
     if made is None:
         frame = read(spark, "metrics", inputs) if frame is None else frame
@@ -170,24 +175,23 @@ def gauges_of_files(
     return [*made.rows, *map(str, sorted(place.glob("*.parquet")))]
 
 
-def plain_row_groups(place: Path | None) -> list[RowGroup] | None:
-    """Of a Parquet file, or a folder of nothing but such, with the columns of METRICS; None where Spark has to look."""
-    if place is None or not place.exists() or set(str(place)) & _PATTERN:
+def row_groups_here(place: Path | None) -> list[RowGroup] | None:
+    """Of the files of this machine, as one machine reads them; None where Spark has to look: elsewhere, for names that are
+    patterns, and for Delta tables. Raises InputError.
+    """
+    if place is None or set(str(place)) & _PATTERN or (place / "_delta_log").exists():
         return None
-    found = sorted(place.iterdir()) if place.is_dir() else [place]
-    files = [each for each in found if not each.name.startswith((".", "_"))]
-    # Folders are partitions, or tell with a log of their own which files are live.
-    if any(each.is_dir() for each in found) or not all(each.suffix == ".parquet" for each in files):
-        return None
-    groups = [stretch.row_groups(str(each), exact=True) for each in files]
-    return None if None in groups else [group for each in groups for group in each or ()]
+    return row_groups_of(place)
 
 
-def _row_groups_of(frame: DataFrame) -> list[RowGroup] | None:
-    """None where Spark has to read the files. Raises InputError."""
-    files = [urlsplit(url) for url in sorted(frame.inputFiles())]
-    columns = [f"/{name}=" for name in stretch.COLUMNS]  # in the folders' names, which Spark reads
-    if any(file.scheme != "file" or any(text in file.path for text in columns) for file in files):
-        return None
-    groups = [stretch.row_groups(unquote(file.path)) for file in files]
-    return None if None in groups else [group for each in groups for group in each or ()]
+def samples_of_files(spark: SparkSession, groups: Sequence[RowGroup]) -> DataFrame:
+    """METRICS, each row group read by a task: Spark's own reader takes other types than one machine."""
+    numbers = spark.range(0, len(groups), 1, len(groups))
+    return numbers.mapInArrow(partial(_rows_of, groups=tuple(groups)), METRICS)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch], groups: Sequence[RowGroup]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            for rows in stretch.samples_in(groups[number]):
+                yield from rows.cast(_ARROW).to_batches()

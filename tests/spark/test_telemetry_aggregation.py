@@ -4,6 +4,7 @@ import math
 import random
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -11,16 +12,17 @@ from pathlib import Path
 import deltalake
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.gates import Limit
-from spark_jobs.platform.output import write_table
+from spark_jobs.platform.output import read_parquet_or_delta, write_table
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
-from spark_jobs.telemetry_aggregation import job, sample_files
+from spark_jobs.telemetry_aggregation import job, local, sample_files
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauge_states, gauges
 from spark_jobs.telemetry_aggregation.incremental import (
@@ -36,10 +38,12 @@ from spark_jobs.telemetry_aggregation.pages import page
 from spark_jobs.telemetry_aggregation.sample_files import (
     gauges_of_files,
     made_of_files,
-    plain_row_groups,
     read_samples,
+    row_groups_here,
 )
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
+from spark_jobs.telemetry_aggregation.stretches import stretch
+from tests.unit.spark_jobs.telemetry_aggregation.test_telemetry_local import ACCEPTED, REFUSED, laid
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900
@@ -145,7 +149,7 @@ def test_more_hours_than_one_task_takes_are_made_by_spark_with_the_same_digits(
 ) -> None:
     samples = spark.createDataFrame(rows_of(METRICS, random_samples(random.Random(2), 500)), METRICS)
     samples.write.parquet(str(tmp_path / "in"))
-    made = made_of_files(spark, plain_row_groups(tmp_path / "in"), tmp_path / "left")
+    made = made_of_files(spark, row_groups_here(tmp_path / "in"), tmp_path / "left")
     by_one_task = gauges_of_files(spark, made, tmp_path / "left")
 
     monkeypatch.setattr(sample_files, "STATES_AT_ONCE", 0)
@@ -154,6 +158,38 @@ def test_more_hours_than_one_task_takes_are_made_by_spark_with_the_same_digits(
     one, other = (spark.read.parquet(*files) for files in (by_one_task, by_spark))
     assert set(by_one_task) - set(by_spark)
     assert sorted(one.collect()) == sorted(other.collect())
+
+
+@pytest.mark.parametrize("most", [stretch.READ_AT_MOST, 0])
+def test_spark_takes_and_refuses_what_one_machine_does(spark, tmp_path, monkeypatch, most) -> None:
+    """Where tasks read the files on their own, and where too much would be read twice and Spark gets their rows."""
+    monkeypatch.setattr(stretch, "READ_AT_MOST", most)
+    for number, case in enumerate(ACCEPTED.values()):
+        name = case.get("name", "b.parquet")
+        folder, _, file = name.rpartition("/")
+        laid(tmp_path / "one", {**case, "name": f"{folder or 'x'}/{number}-{file}"})
+    settings = job.Settings(inputs=Inputs(metrics=str(tmp_path / "one")), output=str(tmp_path / "out"))
+
+    job.run(spark, settings)
+
+    counts = local.run(tmp_path / "one", tmp_path / "here", latest=datetime.now(UTC))
+    assert counts.read == 20 * (len(ACCEPTED) + 1)
+    here = pq.read_table(tmp_path / "here" / "gauges.parquet")
+    found = result_table(spark, settings.output, "gauges").toArrow().select(here.column_names)
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, here.to_pylist()))
+    [quality] = result_table(spark, settings.output, "quality").collect()
+    assert quality == ("metrics", *counts)
+    for number, (layout, told) in enumerate(REFUSED.values()):
+        folder = laid(tmp_path / f"refused-{number}", layout)
+        with pytest.raises(InputError, match=told):
+            job.run(spark, replace(settings, inputs=Inputs(metrics=str(folder))))
+
+
+def test_a_file_that_is_no_parquet_is_one_line_wherever_spark_reads(spark, tmp_path) -> None:
+    (tmp_path / "readme.txt").write_text("hello")
+
+    with pytest.raises(InputError, match=r"no finished parquet table: .*readme\.txt"):
+        read_parquet_or_delta(spark, str(tmp_path)).collect()
 
 
 def random_telemetry(rng: random.Random) -> list[dict]:

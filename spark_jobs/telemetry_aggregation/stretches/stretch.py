@@ -52,13 +52,6 @@ READ_AT_MOST = 1.6
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
-_EXACT = {
-    ("target", "BYTE_ARRAY", "STRING"),
-    ("metric", "BYTE_ARRAY", "STRING"),
-    ("at", "INT64", "TIMESTAMP"),
-    ("value", "DOUBLE", "NONE"),
-}
-
 ROWS_AT_ONCE = 200_000
 """They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
 
@@ -105,6 +98,8 @@ class RowGroup(NamedTuple):
     number: int
     rows: int
     times: Span  # whole minutes
+    names: tuple[tuple[str, str | None], ...] = ()
+    """Columns that are not in the file, since its folders tell them."""
 
 
 class Stretch(NamedTuple):
@@ -117,24 +112,12 @@ class Stretch(NamedTuple):
 # -- who reads what
 
 
-def row_groups(file: str, *, exact: bool = False) -> list[RowGroup] | None:
-    """None where a group does not tell its times; `exact`: or where a column is not as METRICS has it. Raises InputError."""
-    try:
-        metadata = pq.read_metadata(file)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"--metrics: the file '{file}' cannot be read: {error}") from error
-    names = metadata.schema.names
-    position = names.index("at") if "at" in names else None
-    kind = None if position is None else metadata.schema.to_arrow_schema().field("at").type
-    if (
-        kind is None
-        or not pa.types.is_timestamp(kind)
-        or metadata.schema.column(position).physical_type != "INT64"
-    ):
+def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
+    """None where a group does not tell its times."""
+    position = metadata.schema.names.index("at")
+    if metadata.schema.column(position).physical_type != "INT64":
         return None
-    if exact and not (kind.tz and kind.unit in ("us", "ms") and _kinds(metadata) >= _EXACT):
-        return None
-    ticks = _PER_SECOND[kind.unit]
+    ticks = _PER_SECOND[metadata.schema.to_arrow_schema().field("at").type.unit]
     found = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -144,11 +127,6 @@ def row_groups(file: str, *, exact: bool = False) -> list[RowGroup] | None:
         low, high = (raw * 1_000_000 // ticks for raw in (statistics.min_raw, statistics.max_raw))
         found.append(RowGroup(file, number, group.num_rows, Span.whole_minutes(low, high)))
     return found
-
-
-def _kinds(metadata: pq.FileMetaData) -> set[tuple[str, str, str]]:
-    columns = map(metadata.schema.column, range(metadata.num_columns))
-    return {(each.path, each.physical_type, each.logical_type.type) for each in columns}
 
 
 def whole(groups: Iterable[RowGroup], bounds: Span) -> Stretch:
@@ -311,27 +289,64 @@ def _ready(
 
 def _read(group: RowGroup, own: Span, series: Series) -> Read:
     """The group's samples within `own`; one without a time counts as its first. Raises InputError."""
-    found, invalid, rows = [], 0, 0
-    with _reading(group, read_dictionary=["target", "metric"]) as file:
-        batches = file.iter_batches(ROWS_AT_ONCE, [group.number], columns=list(COLUMNS), use_threads=False)
-        for batch in batches:
-            samples, bad = Samples.of(_samples(pa.Table.from_batches([batch]), group, own), series)
-            found.append(samples)
-            invalid, rows = invalid + bad, rows + batch.num_rows
-    _check_rows(group, rows)
+    found, invalid = [], 0
+    for table in tables_in(group):
+        samples, bad = Samples.of(_samples(table, group, own), series)
+        found.append(samples)
+        invalid += bad
     return found, invalid
+
+
+def tables_in(group: RowGroup) -> Iterator[pa.Table]:
+    """The columns of METRICS, some rows at a time: `at` in microseconds. Raises InputError."""
+    names, rows = dict(group.names), 0
+    columns = [name for name in COLUMNS if name not in names]
+    with _reading(group, read_dictionary=[name for name in ("target", "metric") if name in columns]) as file:
+        batches = file.iter_batches(ROWS_AT_ONCE, [group.number], columns=columns, use_threads=False)
+        for batch in batches:
+            rows += batch.num_rows
+            table = pa.Table.from_batches([batch])
+            for name, text in names.items():
+                table = table.append_column(name, pa.array([text], pa.string()).take(_zeros(len(table))))
+            yield table
+    _check_rows(group, rows)
+
+
+def samples_in(group: RowGroup) -> Iterator[pa.Table]:
+    """METRICS, some rows at a time; names may be dictionaries. Raises InputError."""
+    for table in tables_in(group):
+        at = _micros_of(table.column("at")).cast(pa.timestamp("us", "UTC"))
+        texts = (_text(table.column(name)) for name in ("target", "metric"))
+        yield pa.table([*texts, at, _value(table)], names=list(COLUMNS))
+
+
+def _zeros(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.int32))
 
 
 def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     at = _micros_of(table.column("at"))
-    value = table.column("value").cast(pa.float64())
     part = pa.chunked_array([_no_parts().slice(0, len(table))])
-    columns = [table.column("target"), part, table.column("metric"), at, value]
+    columns = [_text(table.column("target")), part, _text(table.column("metric")), at, _value(table)]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:
         moments = at.fill_null(max(group.times.begin, NEVER[0])).to_numpy()
         samples = samples.filter(pa.array((moments >= own.begin) & (moments < own.end)))
     return samples
+
+
+def _value(table: pa.Table) -> pa.ChunkedArray:
+    return table.column("value").cast(pa.float64(), safe=False)  # integers beyond 2^53 are rounded
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As strings, or a dictionary of such: there are large ones (of Polars, of pandas 3), and views."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return (
+            column if pa.types.is_string(kind.value_type) else column.cast(kind.value_type).cast(pa.string())
+        )
+    return column if pa.types.is_string(kind) else column.cast(pa.string())
 
 
 def _micros_of(times: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
-from spark_jobs.errors import JobError
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
-from spark_jobs.platform.failures import is_absence, reason_of
+from spark_jobs.platform.failures import input_error_of, is_absence, reason_of
 from spark_jobs.telemetry_aggregation import job
 
 
@@ -94,6 +94,22 @@ def test_a_stream_that_fails_tells_why_in_one_line(raised, told):
 
     assert str(failed.value) == told
     assert query.stopped
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/in/b.parquet.",
+        "[CANNOT_READ_FILE_FOOTER] Could not read footer for file file:/in/b.parquet. Please",
+    ],
+)
+def test_a_file_that_spark_cannot_read_is_one_line(text):
+    told = input_error_of(PySparkException(f"Job aborted: \n{text}\n\tat org.apache.spark.Foo"))
+
+    assert isinstance(told, InputError)
+    assert str(told).startswith("a file cannot be read: ")
+    assert "b.parquet" in str(told)
+    assert "\n" not in str(told)
 
 
 def test_without_a_reason_the_first_line_is_told():

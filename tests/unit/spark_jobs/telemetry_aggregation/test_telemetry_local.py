@@ -204,10 +204,6 @@ def test_a_run_that_fails_leaves_the_tables_of_the_one_before(tmp_path):
         (lambda folder: folder.mkdir(), "holds no Parquet files"),
         (lambda folder: (folder / "_delta_log").mkdir(parents=True), "is a Delta table"),
         (lambda folder: write(folder / "a.parquet", [0], kinds={"at": KINDS["at"]}), "'target': 'missing'"),
-        (
-            lambda folder: write(folder / "a.parquet", [0], 1, kinds={**KINDS, "value": pa.int64()}),
-            "'value': 'int64'",
-        ),
         (lambda folder: write(folder / "a.parquet", []), "no valid record"),
     ],
 )
@@ -281,6 +277,70 @@ def test_a_sample_that_no_plot_can_show_costs_no_table_and_no_gate(tmp_path):
     assert f"its tables in {tmp_path / 'out'} are complete" in " ".join(done.output.split())
     assert f"gate closed: invalid 1, allowed 0; report: {tmp_path / 'out'}" in done.output
     assert len(pq.read_table(tmp_path / "out" / "gauges.parquet")) == 3
+
+
+TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.large_string())
+ACCEPTED = {
+    "large text": {"kinds": {"target": pa.large_string(), "metric": pa.large_string()}},
+    "views": {"kinds": {"target": pa.string_view()}},
+    "dictionaries": {"kinds": {"target": TEXT_DICTIONARY, "metric": pa.dictionary(pa.int8(), pa.string())}},
+    "milliseconds": {"kinds": {"at": pa.timestamp("ms", "UTC")}},
+    "nanoseconds of a place": {"kinds": {"at": pa.timestamp("ns", "Europe/Berlin")}},
+    "float32": {"kinds": {"value": pa.float32()}},
+    "integers": {"kinds": {"value": pa.int64()}},
+    "small integers": {"kinds": {"value": pa.uint8()}},
+    "int96": {"kinds": {}, "use_deprecated_int96_timestamps": True},
+    "no statistics": {"kinds": {}, "write_statistics": False},
+    "the name of its folder": {"kinds": {"target": None}, "name": "target=pl%61n/part-0.parquet"},
+    "two names of folders": {
+        "kinds": {"target": None, "metric": None},
+        "name": "target=plan/metric=backlog/b",
+    },
+    "no ending": {"kinds": {}, "name": "part-0"},
+    "in a folder": {"kinds": {}, "name": "day=1/b.parquet"},
+}
+REFUSED = {
+    "times without a zone": ({"kinds": {"at": pa.timestamp("us")}}, r"'at': 'timestamp\[us\]'.*accepted:.*at a timestamp with a zone"),
+    "texts of numbers": ({"kinds": {"value": pa.string()}}, r"'value': 'string'.*value a number"),
+    "truth values": ({"kinds": {"value": pa.bool_()}}, r"'value': 'bool'"),
+    "no metric": ({"kinds": {"metric": None}}, r"'metric': 'missing'"),
+    "a folder that says otherwise": ({"kinds": {}, "name": "target=other/b.parquet"}, "has the column target, and its folder"),
+    "no Parquet": ({"kinds": None, "name": "readme.txt"}, r"readme\.txt' cannot be read.*begin with _ or"),
+}  # fmt: skip
+
+
+def laid(folder, case):
+    """A plain file, and one of the case."""
+    kinds, name = case["kinds"], case.get("name", "b.parquet")
+    options = {key: value for key, value in case.items() if key not in ("kinds", "name")}
+    write(folder / "a.parquet", range(0, 600, 30), 1.0)
+    if kinds is None:
+        (folder / name).write_text("hello")
+        return folder
+    mixed = {key: kind for key, kind in {**KINDS, **kinds}.items() if kind is not None}
+    one = {pa.string(): "1.0", pa.bool_(): True}.get(mixed["value"], 1)
+    write(folder / name, range(15, 600, 30), one, kinds=mixed, **options)
+    return folder
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_each_type_that_is_accepted_gives_the_rows_of_the_plain_one(tmp_path, case):
+    laid(tmp_path / "plain", {"kinds": {}})
+    laid(tmp_path / "in", ACCEPTED[case])
+
+    for kind in ("plain", "in"):
+        local.run(tmp_path / kind, tmp_path / f"{kind}-out", latest=START + timedelta(days=1))
+
+    one, other = (pq.read_table(tmp_path / f"{kind}-out" / "gauges.parquet") for kind in ("plain", "in"))
+    assert one == other
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_each_other_type_is_refused_by_file_and_column(tmp_path, case):
+    layout, told = REFUSED[case]
+
+    with pytest.raises(InputError, match=told):
+        local.run(laid(tmp_path / "in", layout), tmp_path / "out", latest=START + timedelta(days=1))
 
 
 def test_of_two_runs_into_one_folder_the_one_that_ends_last_stays_whole(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from spark_jobs.telemetry_aggregation import local, sample_files
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, SAMPLES, WINDOWS
 from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, states_of, windows_of
 from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.stretch import (
     FOR_EVER,
     ROWS_PER_STRETCH,
@@ -49,14 +50,8 @@ GROUPS = st.lists(
 )
 
 
-class Frame:
-    """As much of a Spark frame as is asked."""
-
-    def __init__(self, *files):
-        self._files = files
-
-    def inputFiles(self):  # noqa: N802 - Spark's name
-        return [file if "://" in file else f"file://{file}" for file in map(str, self._files)]
+def groups_of(*files):
+    return [group for file in files for group in row_groups_of(file)]
 
 
 def in_order_of_time(count, begin=START):
@@ -71,7 +66,7 @@ def write(path, rows, row_group_size=100, schema=SCHEMA, **options):
 
 def read(*files, bounds=FOR_EVER):
     """What all tasks leave: the states, what they tell, and the tasks."""
-    groups = sample_files._row_groups_of(Frame(*files))
+    groups = groups_of(*files)
     tasks = stretches(groups, Span(*bounds), cores=CORES)
     folder = files[0].parent / f".{uuid4().hex}"
     folder.mkdir()
@@ -95,7 +90,7 @@ SESSION = SimpleNamespace(sparkContext=Context())
 def rows_of(*files):
     """The table GAUGES, as tasks and the last step leave it in files."""
     folder = files[0].parent / f".{uuid4().hex}"
-    made = sample_files.made_of_files(SESSION, sample_files._row_groups_of(Frame(*files)), folder)
+    made = sample_files.made_of_files(SESSION, groups_of(*files), folder)
     files = sample_files.gauges_of_files(SESSION, made, folder)
     return sorted_rows(pa.concat_tables([pq.read_table(file).cast(ROWS) for file in files]))
 
@@ -264,55 +259,23 @@ def test_other_units_and_types_of_the_same_are_read(tmp_path):
     assert states.column("minute").to_pylist() == [micros(START)]  # the hour's
 
 
-def test_what_spark_alone_can_read_is_left_to_spark(tmp_path):
-    known = write(tmp_path / "a.parquet", in_order_of_time(5))
-    untold = write(tmp_path / "b.parquet", in_order_of_time(5), write_statistics=False)
-
-    assert sample_files._row_groups_of(Frame(known)) is not None
-    for file in (
-        untold,
-        "abfss://c@account.dfs.core.windows.net/a.parquet",
-        "/metrics/target=plan/a.parquet",
-    ):
-        assert sample_files._row_groups_of(Frame(known, file)) is None
-
-
-def test_a_folder_of_files_as_spark_would_read_them_needs_no_look_of_sparks(tmp_path):
-    rows, plain = in_order_of_time(5), tmp_path / "plain"
-    plain.mkdir()
-    file = write(plain / "a.parquet", rows)
-    (plain / "_SUCCESS").touch()
-    (plain / ".b.parquet.part").touch()
-
-    found = sample_files.plain_row_groups(plain)
-
-    assert found == sample_files.plain_row_groups(file) == sample_files._row_groups_of(Frame(file))
-
-
-@pytest.mark.parametrize("kind", ["naive", "ns", "float", "other name", "folder", "partition", "pattern"])
+@pytest.mark.parametrize("kind", ["pattern", "delta"])
 def test_a_folder_that_spark_may_see_otherwise_is_looked_at_by_spark(tmp_path, kind):
     place = tmp_path / ("a[1]" if kind == "pattern" else "a")
-    place.mkdir()
-    file = place / ("part-0" if kind == "other name" else "a.parquet")
-    types = {"naive": pa.timestamp("us"), "ns": pa.timestamp("ns", "UTC"), "float": pa.float32()}
-    rows, schema = in_order_of_time(5), SCHEMA
-    if kind in types:
-        position = schema.get_field_index("value" if kind == "float" else "at")
-        schema = schema.set(position, schema.field(position).with_type(types[kind]))
-        rows = [(t, m, at.replace(tzinfo=None) if kind == "naive" else at, v) for t, m, at, v in rows]
-    write(file, rows, schema=schema)
-    if kind in ("folder", "partition"):
-        (place / {"folder": "_delta_log", "partition": "target=plan"}[kind]).mkdir()
+    (place / "_delta_log").mkdir(parents=True)
+    if kind == "pattern":
+        (place / "_delta_log").rmdir()
+    file = write(place / "a.parquet", in_order_of_time(5))
 
-    assert sample_files.plain_row_groups(place) is None
+    assert sample_files.row_groups_here(place) is None
+    assert sample_files.row_groups_here(None) is None
+    if kind == "delta":
+        assert sample_files.row_groups_here(file) == row_groups_of(file)
 
 
-def test_nothing_that_is_elsewhere_or_nowhere_is_read_and_a_session_without_tasks_reads_on_its_own(tmp_path):
-    file = write(tmp_path / "a.parquet", in_order_of_time(5))
+def test_a_session_without_tasks_reads_on_its_own(tmp_path):
+    groups = row_groups_of(write(tmp_path / "a.parquet", in_order_of_time(5)))
 
-    assert sample_files.plain_row_groups(None) is None
-    assert sample_files.plain_row_groups(tmp_path / "no") is None
-    groups = sample_files.plain_row_groups(file)
     assert sample_files.made_of_files(SimpleNamespace(), groups, tmp_path / "left") is None
 
 
@@ -326,7 +289,7 @@ def test_a_file_that_is_spoilt_or_of_other_columns_is_named(tmp_path):
     pq.write_table(pa.table([[START]], schema=schema), other)
 
     for file in (spoilt, cut, other):
-        with pytest.raises(InputError, match=rf"--metrics: the file '{file}' cannot be read"):
+        with pytest.raises(InputError, match=rf"--metrics: the file '{file}' (cannot be read|has columns)"):
             read(file)
 
 

@@ -1,0 +1,102 @@
+"""Which files of a folder hold samples, and of which types: the same with and without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from spark_jobs.errors import InputError
+from spark_jobs.export_text import is_hidden
+from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span
+
+NAMES = ("target", "metric")
+"""What may stand in the names of folders, as Spark writes partitions: target=plan/."""
+
+_NO_NAME = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+ACCEPTED: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
+    "target": ("text", _is_text),
+    "metric": ("text", _is_text),
+    "at": ("a timestamp with a zone", lambda kind: bool(pa.types.is_timestamp(kind) and kind.tz)),
+    "value": ("a number", lambda kind: bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))),
+}
+"""By column, in words and as a question: any width, any unit of time."""
+
+
+def row_groups_of(folder: Path) -> list[RowGroup]:
+    """Of all files in a folder that are not hidden, or of one file. Raises InputError where there are none, and for one that is
+    no Parquet or has other columns: what is left out in silence would be missing from the results.
+    """
+    if (folder / "_delta_log").exists():
+        raise InputError(
+            f"--metrics {folder} is a Delta table, and its files alone do not tell which rows are live; accepted: Parquet"
+            " files. `tidemark spark telemetry-aggregation` reads Delta tables"
+        )
+    if not folder.exists():
+        raise InputError(f"--metrics {folder} does not exist; a file or a folder is accepted")
+    found = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else [folder]
+    files = [file for file in found if file == folder or not is_hidden(file.relative_to(folder))]
+    if not files:
+        raise InputError(f"--metrics {folder} holds no Parquet files")
+    return [group for file in files for group in _row_groups(file, _names(file, folder))]
+
+
+def _names(file: Path, folder: Path) -> dict[str, str | None]:
+    """What the folders between say, by column."""
+    parts = (part.partition("=") for part in file.relative_to(folder).parts[:-1])
+    told = {name: unquote(value) for name, equals, value in parts if equals and name in NAMES}
+    return {name: None if value == _NO_NAME else value for name, value in told.items()}
+
+
+def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
+    try:
+        metadata = pq.read_metadata(file)
+        schema = metadata.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"--metrics: the file '{file}' cannot be read: {error}; accepted are Parquet files, and others whose names begin"
+            " with _ or . are passed over"
+        ) from error
+    found = {field.name: str(field.type) for field in schema}
+    place = metadata.schema.names.index("at") if "at" in metadata.schema.names else None
+    # INT96 is a time of UTC, though Arrow shows no zone.
+    int96 = place is not None and metadata.schema.column(place).physical_type == "INT96"
+    wrong = {
+        name: found.get(name, "missing")
+        for name, (_, fits) in ACCEPTED.items()
+        if name not in names
+        and not (name in found and (fits(schema.field(name).type) or (name == "at" and int96)))
+    }
+    if wrong:
+        accepted = ", ".join(f"{name} {words}" for name, (words, _) in ACCEPTED.items())
+        raise InputError(f"--metrics: the file '{file}' has columns {wrong}; accepted: {accepted}")
+    if twice := sorted(names.keys() & found.keys()):
+        raise InputError(
+            f"--metrics: the file '{file}' has the column {twice[0]}, and its folder tells it, too; accepted is one of both"
+        )
+    groups = stretch.row_groups(str(file), metadata)
+    if groups is None:
+        ever = Span(*stretch.FOR_EVER)
+        sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        groups = [_with_times(RowGroup(str(file), number, rows, ever)) for number, rows in enumerate(sizes)]
+    return [each._replace(names=tuple(names.items())) for each in groups]
+
+
+def _with_times(group: RowGroup) -> RowGroup:
+    """Without statistics, as of Spark's INT96, the times are looked at: else all rows would wait in memory for each other."""
+    ends = pc.min_max(stretch.times_of(group)).as_py()
+    if ends["min"] is None:
+        return group
+    return group._replace(times=Span.whole_minutes(ends["min"], ends["max"]))
