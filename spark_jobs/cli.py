@@ -56,8 +56,10 @@ Root = Annotated[
     Path, Option("--root", help="Folder of .env and local.settings.json; the environment wins over both.")
 ]
 ROOT_FOLDER = COMMAND_ROOT
-Since = Annotated[str | None, Option("--from", help="Only from this time on, ISO 8601, UTC.")]
-Until = Annotated[str | None, Option("--to", help="Only before this time, ISO 8601, UTC.")]
+Since = Annotated[
+    str | None, Option("--from", help="Only from this time on: ISO 8601, UTC; today, yesterday.")
+]
+Until = Annotated[str | None, Option("--to", help="Only before this time: ISO 8601, UTC; today, yesterday.")]
 CaptureLag = Annotated[
     str,
     Option(help="With --from or --to: how late Capture may have written a file. Later ones are not read."),

@@ -1,22 +1,29 @@
-"""Values of command-line options that several jobs share. Pure."""
+"""Values of command-line options that several jobs share. Pure but for `today`."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from foundation.durations import parse_duration
 from spark_jobs.errors import InputError
 
+DAYS_BACK = {"today": 0, "yesterday": 1}
 
-def moment(option: str, text: str | None) -> datetime | None:
-    """A time in ISO 8601; without a zone it is UTC. Raises InputError naming the option."""
+
+def moment(option: str, text: str | None, now: datetime | None = None) -> datetime | None:
+    """A time in ISO 8601; without a zone it is UTC. `today` and `yesterday` are when that day begins in UTC, for schedules that
+    know no dates. `now` is the time that these count from (the clock's). Raises InputError naming the option.
+    """
     if text is None:
         return None
+    if text in DAYS_BACK:
+        day = (now or datetime.now(UTC)).astimezone(UTC) - timedelta(days=DAYS_BACK[text])
+        return day.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
-            f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z"
+            f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z, today and yesterday"
         ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 

@@ -202,7 +202,7 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
             f"{settings.checkpoint}/state",
             late=round(settings.late * MICROS),
             latest=partial(latest, settings),
-            aside=settings.output,
+            aside=settings.checkpoint,
         )
         writer = stream(spark, dataset.name, settings.inputs).writeStream.foreachBatch(taken.step)
         writer = writer.option("checkpointLocation", f"{settings.checkpoint}/offsets/{dataset.name}")

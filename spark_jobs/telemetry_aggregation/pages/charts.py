@@ -66,8 +66,8 @@ def quality_table(report: Report, quality: Iterable[Sequence[object]]) -> None:
         ["input", "rows read", "duplicates dropped", "too late", "ahead of the clock", "invalid"],
         quality,
         caption=(
-            "Rows that came after their minute was closed are in the folder late; rows of a time that had not come yet, from"
-            " a clock that is ahead, are left out, and a stream keeps them in the folder ahead; invalid samples are no finite"
+            "Rows that came after their minute was closed are below the checkpoint, in the folder late; rows of a time that had not come yet, from"
+            " a clock that is ahead, are left out, and a stream keeps them there in the folder ahead; invalid samples are no finite"
             " numbers."
         ),
     )

@@ -103,6 +103,9 @@ def test_a_format_comes_from_the_environment_where_no_option_names_it(monkeypatc
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert option_values.moment("--from", None) is None
+    at = datetime(2026, 3, 1, 3, 20, tzinfo=timezone(timedelta(hours=5)))  # in UTC it is still February
+    assert option_values.moment("--to", "today", at) == datetime(2026, 2, 28, tzinfo=UTC)
+    assert option_values.moment("--from", "yesterday", at) == datetime(2026, 2, 27, tzinfo=UTC)
     assert option_values.moment("--from", "2026-11-21") == datetime(2026, 11, 21, tzinfo=UTC)
     assert option_values.moment("--to", "2026-11-21T08:00:00Z") == datetime(2026, 11, 21, 8, tzinfo=UTC)
     east = option_values.moment("--to", "2026-11-21T08:00:00+02:00")

@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import typer
 
 from spark_jobs.cli import JOBS
+from spark_jobs.option_values import moment
 
 FOLDER = Path(__file__).parents[3] / "infra" / "spark"
 BUNDLE_TEXT = re.sub(r"(?m)^#.*", "", (FOLDER / "databricks.yml").read_text())
@@ -46,6 +48,20 @@ def test_what_a_definition_runs_is_what_the_job_takes(name):
 
     assert found["format_"] == "delta"
     assert found["output"]
+
+
+def test_the_daily_gate_compares_a_whole_day_whenever_it_runs():
+    defaults = {
+        each["name"]: each["default"] for each in BUNDLE["resources"]["jobs"]["reconciliation"]["parameters"]
+    }
+    text = " ".join(COMMANDS["reconciliation"])
+    for name, value in defaults.items():
+        text = text.replace(f"{{{{job.parameters.{name}}}}}", value)
+    found = parsed(text.split())
+
+    at = datetime(2026, 11, 21, 3, tzinfo=UTC)
+    assert moment("--from", found["since"], at) == datetime(2026, 11, 20, tzinfo=UTC)
+    assert moment("--to", found["until"], at) == datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def test_an_option_that_is_none_would_be_noticed():

@@ -1,16 +1,19 @@
 """What a task does with its rows in a store without a file system of Spark's, and texts there."""
 
 import itertools
+import re
 import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.lake import tables
+from spark_jobs.lake import delta, tables
 from spark_jobs.lake.file_systems import file_system, is_lake
 
 
@@ -113,3 +116,24 @@ def test_a_data_lake_is_told_by_its_url_and_other_kinds_are_refused():
     ]
     with pytest.raises(InputError, match="'nosuch://x' cannot be opened"):
         file_system("nosuch://x")
+
+
+def test_a_merge_into_a_table_that_is_partitioned_by_a_text_with_a_space_replaces_its_rows(tmp_path):
+    """Which deltalake 1.5.0 tripled, and 1.6.0 failed at."""
+    table, rows = tmp_path / "table", tmp_path / "rows"
+    rows.mkdir()
+    start = pa.table({"target": ["a b", "a b", "c"], "at": [1, 2, 1], "value": [1.0, 2.0, 3.0]})
+    write_deltalake(table, start, partition_by=["target"])
+    parquet.write_table(
+        pa.table({"target": ["a b", "d e"], "at": [2, 1], "value": [20.0, 4.0]}), rows / "r.parquet"
+    )
+
+    for _ in range(2):
+        delta.merge(table, rows, ["target", "at"])
+
+    found = pa.table(DeltaTable(table).to_pyarrow_table()).to_pylist()
+    assert sorted((row["target"], row["at"], row["value"]) for row in found) == [
+        ("a b", 1, 1.0), ("a b", 2, 20.0), ("c", 1, 3.0), ("d e", 1, 4.0),
+    ]  # fmt: skip
+    wanted = re.search(r'"deltalake>=([\d.]+)"', (Path(__file__).parents[4] / "pyproject.toml").read_text())
+    assert tuple(map(int, wanted[1].split("."))) >= (1, 6, 6)
