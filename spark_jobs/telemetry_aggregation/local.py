@@ -29,7 +29,7 @@ from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Se
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
-from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_before_all, count_within
+from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_unread, count_within
 
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
@@ -159,11 +159,11 @@ def run(
     within, beyond = given._replace(end=min(given.end, limit)), given._replace(begin=max(given.begin, limit))
     with closing(_Tables(output)) as made:
         counts = aggregate(groups, within, partial(made.write, "gauges"), windows=windows, threads=threads)
-        ahead, before = count_within(groups, beyond), count_before_all(groups) if since is None else 0
-        counts = counts._replace(
-            read=counts.read + ahead + before, ahead=ahead, invalid=counts.invalid + before
-        )
+        ahead = count_within(groups, beyond)
+        counts = counts._replace(read=counts.read + ahead, ahead=ahead)
         if since is None and until is None:
+            unread = count_unread(groups, within.end)
+            counts = counts._replace(read=counts.read + unread, invalid=counts.invalid + unread)
             check_sum("--metrics", sum(group.rows for group in groups), counts.read)
         if counts.read == sum(counts[1:]):
             raise InputError("--metrics holds no valid record in the time asked for")

@@ -88,10 +88,8 @@ def read_samples(
 
     Both are there while `used` lasts. What is later than `limit` comes from a clock that is ahead. Raises InputError.
     """
-    made = frame = None
+    made = None
     groups = row_groups_here(local_folder(spark, str(inputs.metrics)))
-    if groups is not None:
-        frame = samples_of_files(spark, groups)
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         used.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -99,7 +97,7 @@ def read_samples(
             made = made_of_files(spark, groups, folder, since, until, limit)
     states: dict[str, DataFrame] = {}
     if made is None:
-        frame = read(spark, "metrics", inputs) if frame is None else frame
+        frame = read(spark, "metrics", inputs) if groups is None else samples_of_files(spark, groups)
         # A sample without a time is in no bounds; where none were asked for, it counts as invalid.
         asked = between(frame, "at", since, until).where(F.col("at").isNull() | (F.col("at") < F.lit(limit)))
         found = gauge_states(samples_of_metrics(asked), distinct=True)
@@ -109,7 +107,8 @@ def read_samples(
         [row] = collected(states["gauges"].agg(*sums))
         made = Made([], [], 0, row.samples or 0, row.copies or 0, row.invalid or 0, ahead)
         if since is None and until is None:
-            check_sum("--metrics", frame.count(), made.counted)
+            rows = frame.count() if groups is None else sum(group.rows for group in groups)
+            check_sum("--metrics", rows, made.counted)
     if not made.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
     counts = made.counted, made.copies, 0, made.ahead, made.invalid
@@ -141,14 +140,14 @@ def made_of_files(
         )
     if told is None:
         return None
-    before = stretch.count_before_all(groups) if since is None else 0
+    unread = stretch.count_unread(groups, last) if since is None and until is None else 0
     made = Made(
         rows=[each.rows for each in told if each.rows],
         states=[each.states for each in told if each.states],
         waiting=sum(each.waiting for each in told),
         samples=sum(each.samples for each in told),
         copies=sum(each.copies for each in told),
-        invalid=sum(each.invalid for each in told) + before,
+        invalid=sum(each.invalid for each in told) + unread,
         ahead=stretch.count_within(groups, asked._replace(begin=max(asked.begin, last))),
     )
     if since is None and until is None:
@@ -186,7 +185,7 @@ def row_groups_here(place: Path | None) -> list[RowGroup] | None:
 
 def samples_of_files(spark: SparkSession, groups: Sequence[RowGroup]) -> DataFrame:
     """METRICS, each row group read by a task: Spark's own reader takes other types than one machine."""
-    numbers = spark.range(0, len(groups), 1, len(groups))
+    numbers = spark.range(0, len(groups), 1, max(len(groups), 1))
     return numbers.mapInArrow(partial(_rows_of, groups=tuple(groups)), METRICS)
 
 

@@ -451,7 +451,7 @@ def test_an_input_without_records_and_one_of_other_columns_are_errors_that_name_
     for path, text in (
         (empty, "--metrics holds no valid record"),
         (other, "missing"),
-        (str(tmp_path / "no"), "PATH_NOT_FOUND"),
+        (str(tmp_path / "no"), "does not exist; a file or a folder"),
     ):
         with pytest.raises(InputError, match=text):
             job.run(spark, job.Settings(inputs=Inputs(metrics=path), output=str(tmp_path / "out")))

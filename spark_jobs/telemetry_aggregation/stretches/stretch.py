@@ -206,9 +206,13 @@ def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
     return count
 
 
-def count_before_all(groups: Iterable[RowGroup]) -> int:
-    """How many samples are of a time before any that is aggregated. Raises InputError."""
-    return count_within(groups, Span(NEVER[0], FOR_EVER[0]))
+def count_unread(groups: Sequence[RowGroup], end: int) -> int:
+    """How many samples of all until `end` no stretch reads: of a time before any that is aggregated, and without a time in
+    groups of other times. Raises InputError.
+    """
+    read = set(whole(groups, Span(FOR_EVER[0], end)).groups)
+    timeless: int = sum(times_of(group).null_count for group in groups if group not in read)
+    return timeless + count_within(groups, Span(NEVER[0], FOR_EVER[0]))
 
 
 def times_of(group: RowGroup) -> pa.ChunkedArray:
@@ -330,7 +334,7 @@ def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     columns = [_text(table.column("target")), part, _text(table.column("metric")), at, _value(table)]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:
-        moments = at.fill_null(max(group.times.begin, NEVER[0])).to_numpy()
+        moments = at.fill_null(max(group.times.begin, FOR_EVER[0])).to_numpy()
         samples = samples.filter(pa.array((moments >= own.begin) & (moments < own.end)))
     return samples
 

@@ -98,6 +98,8 @@ NOW = round(START.timestamp() * 1_000_000)
         ((NOW, 1 << 62, (1 << 62) - 1), 2, 0),
         ((NOW, -(1 << 62) - 5), 0, 1),
         ((NOW, -(1 << 63) + 1), 0, 1),
+        ((NOW, -(1 << 63) + 1, None), 0, 2),
+        ((NOW, None), 0, 1),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
@@ -107,6 +109,17 @@ def test_a_time_that_no_calendar_has_is_counted(tmp_path, micros, ahead, invalid
     counts = local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
 
     assert counts == local.Counts(read=len(micros), ahead=ahead, invalid=invalid)
+
+
+@pytest.mark.parametrize("other", [NOW + 10**12, -(1 << 62) - 5, None])
+def test_samples_without_a_time_are_counted_also_in_files_of_which_nothing_else_is_read(tmp_path, other):
+    far(tmp_path / "in" / "a.parquet", NOW)
+    far(tmp_path / "in" / "b.parquet", other, None)
+
+    counts = local.run(tmp_path / "in", tmp_path / "out", latest=START + timedelta(days=1))
+
+    ahead = int(other == NOW + 10**12)
+    assert counts == local.Counts(read=3, ahead=ahead, invalid=2 - ahead)
 
 
 def test_a_year_that_nanoseconds_do_not_hold_is_no_other_year(tmp_path):
