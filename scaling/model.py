@@ -297,6 +297,12 @@ class TargetState(Struct, frozen=True):
     telling: Telling | None = None
     withdrawn: Withdrawn | None = None
 
+    @property
+    def unread_since(self) -> float | None:
+        """Since when metrics that are not read keep the rules from voting; a disabled entity has answered."""
+        disabled = self.last is not None and self.last.reason is Reason.ENTITY_DISABLED
+        return None if disabled else self.missing_since
+
 
 class Pause(Struct, frozen=True):
     """No change in `direction` (both when None) until `until` (for good when None)."""

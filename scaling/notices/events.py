@@ -22,24 +22,33 @@ from scaling.model import Reason, Recommendation, TargetState
 from scaling.notice import Notice, NoticeKind, Standing, Telling
 from scaling.notices.letters import one_for_all
 from scaling.ports import PoisonMessage
+from scaling.rules.combine import PROBLEMS
 
 KEPT = 20
 """Notices in a state's row. There are more only while the outbox cannot be reached; one that counts takes their place."""
 
 _MISSING = frozenset(
     {
-        Reason.INCOMPLETE_WINDOW,
         Reason.STALE_METRIC,
         Reason.COLLECT_FAILED,
         Reason.INVALID_METRIC,
-        Reason.ENTITY_DISABLED,
         Reason.CAPACITY_UNKNOWN,
-        Reason.RULE_FAILED,
         Reason.FALLBACK,
     }
 )
-_IN_THE_WAY = frozenset({Reason.ACTION_PENDING, Reason.FOREIGN_HAND, Reason.STATE_CORRUPT, Reason.REFUSED})
-"""Reasons for which the rules may not have been asked at all."""
+"""Reasons of what is not read. Windows that fill, disabled entities and rules that fail are no missing metrics."""
+_IN_THE_WAY = frozenset(
+    {
+        Reason.ACTION_PENDING,
+        Reason.FOREIGN_HAND,
+        Reason.STATE_CORRUPT,
+        Reason.REFUSED,
+        Reason.INCOMPLETE_WINDOW,
+        Reason.ENTITY_DISABLED,
+        Reason.RULE_FAILED,
+    }
+)
+"""Reasons for which the rules may not have been asked at all, or did not vote."""
 
 
 def announced(notify: Notify, target: str, before: TargetState, after: TargetState) -> TargetState:
@@ -190,6 +199,13 @@ def _lasting(
         if known.told:
             told.append(_of_standing(known, target, made, ended=True))
         known = None
+    elif (
+        kind is NoticeKind.HELD
+        and known is not None
+        and not known.told
+        and _votes(before) is not _votes(made)
+    ):
+        known = None  # until now there was no vote, or now there is none: that is another wait
     if kind is None:
         return tuple(told), None
     standing = known or Standing(kind, made.at)
@@ -201,7 +217,7 @@ def _lasting(
 
 def _kind_of(made: Recommendation) -> NoticeKind | None:
     """What keeps this decision from being what the rules want; None where nothing does."""
-    if made.reason in _MISSING:
+    if made.reason in _MISSING or (made.unread and made.reason not in _IN_THE_WAY - PROBLEMS):
         return NoticeKind.METRICS_MISSING
     if made.reason is Reason.OVER_BUDGET:
         return NoticeKind.BUDGET
@@ -209,6 +225,10 @@ def _kind_of(made: Recommendation) -> NoticeKind | None:
         return None
     wants_more = made.proposed is not None and made.current is not None and made.proposed > made.current
     return NoticeKind.HELD if wants_more or made.reason in _IN_THE_WAY else None
+
+
+def _votes(made: Recommendation | None) -> bool:
+    return made is not None and made.reason not in PROBLEMS
 
 
 def _of_standing(standing: Standing, target: str, made: Recommendation, *, ended: bool) -> Notice:

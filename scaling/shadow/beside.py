@@ -263,7 +263,8 @@ class _OnPaper:
             shadow.starts = changed(shadow.starts, action.from_capacity, to, self.now)
             shadow.capacity = to
         tally.decisions += 1
-        tally.agreed += made.desired == self.made.desired
+        silent = made.proposed is None  # who does not vote agrees with nobody who does
+        tally.agreed += made.desired == self.made.desired and silent is (self.made.proposed is None)
         tally.failed += made.reason is Reason.RULE_FAILED
         shadow.at, shadow.live = self.now, self.capacity.current
         shadow.effects, shadow.recommendations = after.effects, after.recommendations

@@ -10,7 +10,7 @@ from scaling.calls.noting import Noted
 from scaling.calls.usage import CallsView
 from scaling.config.notify_table import CHOSEN
 from scaling.config.policy import Pace
-from scaling.model import Capacity, Controls, EffectRecord, Override, Refused, TargetState
+from scaling.model import Capacity, Controls, EffectRecord, Override, Reason, Refused, TargetState
 from scaling.notice import Notice, Telling
 from scaling.notices.events import KEPT, announced, poison_notice
 from scaling.ports import CollectError, PoisonMessage
@@ -281,3 +281,30 @@ async def test_a_budget_of_calls_that_does_not_suffice_is_told_once_a_day():
     assert [event["id"] for event in happened.people.receiver.told()] == [
         "calls:service_bus:b.servicebus.windows.net@20270115"
     ]
+
+
+NO_VOTES = {  # what is read each minute; what is told of it, if anything
+    "reads that fail": (CollectError("403"), "metrics_missing"),
+    "a disabled queue": (CollectError("Disabled", reason=Reason.ENTITY_DISABLED), "held"),
+    "a window that fills": (300.0, "held"),
+}
+
+
+@pytest.mark.parametrize(("read", "kind"), NO_VOTES.values(), ids=NO_VOTES)
+async def test_no_vote_no_data_and_disabled_are_told_as_what_they_are(read, kind):
+    happened = scene(metrics={"backlog": metric(span=7200.0, min_samples=100)})
+
+    def answer():
+        if isinstance(read, Exception):
+            raise read
+        return read
+
+    happened.world.collector.read = answer
+    await happened.minutes(6)
+    early = [found for found, _ in happened.told()]
+    await happened.minutes(6)
+
+    assert early == (["metrics_missing"] if kind == "metrics_missing" else [])
+    assert [found for found, _ in happened.told()] == [kind]
+    state = await happened.world.state()
+    assert (state.unread_since is not None) is (kind == "metrics_missing")

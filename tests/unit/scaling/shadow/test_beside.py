@@ -666,3 +666,11 @@ def test_only_the_shadow_that_was_seen_is_promoted():
     assert ORDERS["promote"](NO_CONTROLS, order, made, by="kim", now=NOW)[0].promoted.rules == made.shadow_id
     with pytest.raises(OrderError, match="of another shadow than"):
         ORDERS["promote"](NO_CONTROLS, order, shadowed(fixed(8)), by="kim", now=NOW)
+
+
+def test_a_rule_on_paper_that_does_not_vote_agrees_with_nobody_who_does():
+    target = Target(shadowed(evil("raise"), live=(fixed(4),)))
+    target.steps(20)
+
+    assert target.shadow.tally.agreed < target.shadow.tally.decisions == 20
+    assert target.shadow.tally.agreed == 0
