@@ -136,7 +136,11 @@ class Past {
     const gap = 2.5 * Math.max(every, this.app.interval, view.interval ?? 0) + 5;
     const series = seriesOf(view, entries, since, until);
     if (this.trial) series.paper = clipSteps(this.trial.paper, since, until);
-    series.marks = entries.filter(isChange).filter((entry) => entry.kind !== "decision").slice(0, LISTED);
+    const others = entries.filter((entry) => entry.kind !== "decision" && isChange(entry));
+    // Each delivery of an action has an entry, and so has a check that finds its effect: one mark tells of it, the earliest.
+    const known = (entry) => `${entry.decision_id} ${entry.effect?.reached === null ? "tried" : "there"}`;
+    const earliest = new Map(others.map((entry) => [entry.effect ? known(entry) : entry.id, entry]));
+    series.marks = others.filter((entry) => earliest.get(entry.effect ? known(entry) : entry.id) === entry).slice(0, LISTED);
     const notes = [every ? `one decision of each ${durationText(every)} is shown, and every change` : "every decision is shown"];
     if (!complete) notes.push("there is more than can be shown: zoom in");
     notes.push("levels are those of the present rules; drag to zoom");

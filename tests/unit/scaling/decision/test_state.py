@@ -291,11 +291,13 @@ def test_only_an_effect_that_moved_the_target_counts_and_only_a_failure_stays_pe
     assert (after.foreign is not None) == (outcome is EffectOutcome.FOREIGN_HAND)
 
 
-def test_an_effect_told_twice_counts_once() -> None:
-    once = record_effect(at(3, pending=ACTION, pending_level=9.0), effect(EffectOutcome.APPLIED))
+@pytest.mark.parametrize("first", [EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE])
+@pytest.mark.parametrize("again", [EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.LIMITED])
+def test_an_effect_told_twice_counts_once(first: EffectOutcome, again: EffectOutcome) -> None:
+    once = record_effect(at(3, pending=ACTION, pending_level=9.0), effect(first))
 
     assert once.effects == (EffectRecord(NOW, 3, 4, 9.0, "plan@1"),)
-    assert record_effect(once, effect(EffectOutcome.APPLIED, at=NOW + 5)) == once
+    assert record_effect(once, effect(again, at=NOW + 5)) == once
 
 
 def test_a_change_really_made_counts_even_after_its_action_was_given_up() -> None:

@@ -16,7 +16,7 @@ from spark_jobs.cost import page
 from spark_jobs.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from spark_jobs.cost.charges import Charge, billed_id, newest_runs
 from spark_jobs.cost.files import export_files, read_export, read_exports
-from spark_jobs.cost.spans import Seen, Span, spans_of
+from spark_jobs.cost.spans import Seen, Span, changes_of, spans_of
 from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.cost.tasks import charges_in
 from spark_jobs.errors import InputError
@@ -258,6 +258,19 @@ def test_a_capacity_holds_until_the_next_reading_and_no_longer_than_told():
             Seen(2000, "decision", 3), Seen(2000, "decision", 3)]  # fmt: skip
 
     assert spans_of(reversed(seen), 900.0) == [Span(0, 60, 2), Span(60, 960, 3)]
+
+
+def test_an_action_with_several_effects_is_one_change_and_costs_once():
+    wish, end = Seen(0, "decision", 2, 3, reason="scale_out", line="why"), Seen(600, "decision", 3)
+    outcomes = [(60, "already_there"), (61, "applied"), (62, "applied")]
+    effects = [Seen(at, "effect", outcome=outcome, reached=3) for at, outcome in outcomes]
+
+    one, several = ([wish, *found, end] for found in (effects[:1], effects))
+    spans = [spans_of(seen, 900.0) for seen in (one, several)]
+    sums = [sum(span.capacity * (span.end - span.begin) for span in found) for found in spans]
+
+    assert sums[0] == sums[1] == 2 * 60 + 3 * 540
+    assert changes_of(spans[0], one, 900.0) == changes_of(spans[1], several, 900.0)
 
 
 def test_the_price_is_what_was_billed_by_what_ran_on_days_that_are_known_whole():
