@@ -51,7 +51,7 @@ class CsvFormat(Struct, frozen=True):
             raise PublishSettingsError(f"--delimiter is {self.delimiter!r}, accepted: one character, or tab")
         try:
             is_fit = ',;"\n'.encode(self.encoding) == b',;"\n' and codecs.lookup(self.encoding)
-        except LookupError:
+        except (LookupError, ValueError):  # not known, or none that takes such a text
             is_fit = None
         if not is_fit:
             raise PublishSettingsError(

@@ -82,7 +82,7 @@ class LineMessages:
         if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
             raise PublishSettingsError(
                 f"{self.name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
-                "same input again, or begin anew without --resume"
+                "same input again; or leave --resume out and name another --resume-file, which sends all lines of this one"
             )
 
     def _message(self, number: int, body: bytes) -> PlainMessage:

@@ -34,7 +34,7 @@ from publisher.cli.line_messages import LineMessages
 from publisher.cli.resume_file import Format, LineOptions, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.cli.sending_run import SendingRun, Summary
-from publisher.cli.text.bounded_lines import LARGEST_MESSAGE, read_bounded
+from publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines
 from publisher.errors import PublishSettingsError
 from publisher.model import canonical_host
 from publisher.sdk_insides import wants_insides
@@ -127,9 +127,8 @@ async def _send(options: Options) -> Summary:
 def _lines_of(source: BinaryIO, options: Options, format_: CsvFormat) -> Iterator[bytes]:
     """Blobs may take what the entity does not."""
     name = "standard input" if str(options.file) == "-" else str(options.file)
-    if is_csv(options.file):
-        return read_as_json_lines(source, name, format_)
-    return read_bounded(source, name, None if options.claim_check is not None else LARGEST_MESSAGE)
+    lines = BoundedLines(source, name, None if options.claim_check is not None else LARGEST_MESSAGE)
+    return read_as_json_lines(lines, name, format_) if is_csv(options.file) else iter(lines)
 
 
 def _begun(

@@ -16,7 +16,7 @@ from msgspec import Struct
 from publisher import errors, model
 from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import FailureKind
+from publisher.event_hubs.core.steps import FailureKind, Identify
 from publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links, PublishableEvent
 from publisher.event_hubs.ports.state_store import ProducerStateStore
 from publisher.event_hubs.sdk.links import links_of
@@ -243,8 +243,8 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
 
     # --- inside
 
-    async def _created_at(self, again: bool) -> str | None:  # noqa: FBT001 - of a protocol of one argument
-        if again or self._hub_created_at is None:
+    async def _created_at(self, asked: Identify) -> str | None:
+        if asked.again or self._hub_created_at is None:
             self._hub_created_at = await self._links.created_at()
         return self._hub_created_at
 

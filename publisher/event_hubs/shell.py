@@ -39,8 +39,7 @@ _OF_STORE: dict[type[Exception], FailureKind] = {
 @dataclass(eq=False)
 class PartitionShell:
     """See the module. `_store` None: nothing is loaded or saved. `_spelled` is the key with the namespace as
-    the connection spells it, under which earlier versions saved. `_created_at` asks when the hub was created, True: the
-    service, now.
+    the connection spells it, under which earlier versions saved. `_created_at` answers the step.
     """
 
     publisher: PartitionPublisher
@@ -49,7 +48,7 @@ class PartitionShell:
     _store: ProducerStateStore | None
     _key: StateKey
     _spelled: StateKey
-    _created_at: Callable[[bool], Awaitable[str | None]]
+    _created_at: Callable[[steps.Identify], Awaitable[str | None]]
     _link: Link | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -185,9 +184,8 @@ class PartitionShell:
                     return await self._transfer(step, deadline, events)
                 case steps.Load():
                     return await self._use_store(step, deadline)
-                case steps.Identify(again):
-                    async with asyncio.timeout(self._within(self._retry.open_timeout, deadline)):
-                        return await self._created_at(again)
+                case steps.Identify():
+                    return await self._identify(step, deadline)
                 case steps.Save():
                     return await settled(self._use_store(step, deadline))
                 case steps.Open():
@@ -230,6 +228,15 @@ class PartitionShell:
         except tuple(_OF_STORE) as error:
             kind = next(kind for type_, kind in _OF_STORE.items() if isinstance(error, type_))
             return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
+
+    async def _identify(self, step: steps.Identify, deadline: float | None) -> str | Failed | None:
+        try:
+            async with asyncio.timeout(self._within(self._retry.open_timeout, deadline)):
+                return await self._created_at(step)
+        except TimeoutError:
+            return Failed(
+                FailureKind.NOT_STORED, "the service did not say in time which hub it is", self._now()
+            )
 
     async def _load(self, store: ProducerStateStore, until: float) -> Any:
         found = await store.load(self._key, deadline=until)

@@ -354,6 +354,12 @@ def test_properties_and_ids_are_set_and_a_start_with_others_is_refused(server, t
     message = decode_payload(memoryview(bytes(stored.message)))
     assert message.application_properties == {b"source": b"archive", b"delay": b"5"}
     assert (message.properties.message_id, message.properties.content_type) == (b"N1", b"application/json")
+    file.with_suffix(".jsonl").write_text('{"plane":"N2","minutes":1790000000000}\n')
+    found = publish(server, tmp_path, "-f", file.with_suffix(".jsonl"), "--partition", 0, *more)
+    assert found == (0, "1 line published")
+    *_, stored = server.call(lambda: server.server.events(HUB, "0"))
+    message = decode_payload(memoryview(bytes(stored.message)))
+    assert message.application_properties == {b"source": b"archive", b"delay": 1_790_000_000_000}
     status, said = publish(server, tmp_path, *options, *more[2:])
     assert (status, "--property was source=archive, now it is not given" in said) == (3, True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from publisher.errors import PublishSettingsError
@@ -21,6 +22,21 @@ _OTHER_MARKS = {
     b"\xff\xfe": "UTF-16LE",
     b"\xfe\xff": "UTF-16BE",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedLines:
+    """A file whose lines are read as by `read_bounded`, from wherever it is sought to."""
+
+    _file: BinaryIO
+    _name: str
+    _most: int | None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return read_bounded(self._file, self._name, self._most)
+
+    def seek(self, offset: int, /) -> int:
+        return self._file.seek(offset)
 
 
 def read_bounded(file: BinaryIO, name: str, most: int | None, *, line: int = 0) -> Iterator[bytes]:

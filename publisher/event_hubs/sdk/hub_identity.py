@@ -12,12 +12,14 @@ from publisher.event_hubs.ports.links import LinkError
 
 
 async def created_at_of(client: EventHubProducerClient) -> str | None:
-    """When the hub was created; None where the client may not ask. Raises LinkError, worth another attempt."""
+    """When the hub was created; None where the client may not ask, and where there is no hub. Raises LinkError, worth another attempt."""
     try:
         found = (await client.get_eventhub_properties())["created_at"]
     except AuthenticationError:
         return None  # opening a link says whether it may publish
     except Exception as error:
+        if "not-found" in str(error):
+            return None  # as above
         story = f"asking for the creation of {client.eventhub_name}: {type(error).__name__}: {error}"
         raise LinkError(FailureKind.NOT_STORED, story, link_lost=False) from error
     # The SDK gives UTC without a zone, from a number of milliseconds.

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from publisher.cli.csv_rows import read_as_json_lines
 from publisher.cli.input_lines import (
     Bookmark,
     PublishedInput,
@@ -14,7 +15,7 @@ from publisher.cli.input_lines import (
     read_lines,
     write_bookmark,
 )
-from publisher.cli.text.bounded_lines import read_bounded
+from publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines, read_bounded
 from publisher.cli.text.event_fields import EventFields
 from publisher.errors import InvalidProducerStateError, PublishSettingsError
 
@@ -163,9 +164,9 @@ class Endless(BytesIO):
     given = 0
 
     def readline(self, most=-1, /):
-        assert 0 < most < 50_000_000, "without a bound"
+        assert 0 < most < 110_000_000, "without a bound"
         self.given += most
-        assert self.given < 100_000_000
+        assert self.given < 110_000_000
         return b"0" * most
 
 
@@ -178,6 +179,10 @@ def test_a_line_without_an_end_is_refused_by_its_number_before_more_than_an_even
         PublishSettingsError, match=r"events\.jsonl, line 1: it is too large: more than 20,971,520"
     ):
         next(read_lines(source, BEGINNING))
+    with pytest.raises(
+        PublishSettingsError, match=r"rows\.csv, line 1: it is too large: more than 104,857,600"
+    ):
+        next(read_as_json_lines(BoundedLines(Endless(), "rows.csv", LARGEST_MESSAGE), "rows.csv"))
     with pytest.raises(PublishSettingsError, match=r"x, line 8: it is too large: more than 3 bytes"):
         list(read_bounded(BytesIO(b"123\r\n1234\n"), "x", 3, line=6))
 

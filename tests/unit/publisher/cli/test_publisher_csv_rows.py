@@ -106,6 +106,8 @@ def test_a_file_of_another_encoding_is_read_by_its_name(encoding):
         ),
         (b"", {"encoding": "utf-16"}, "--encoding is 'utf-16', accepted: utf-8, cp1252"),
         (b"", {"encoding": "nothing"}, "--encoding is 'nothing', accepted"),
+        (b"", {"encoding": "undefined"}, "--encoding is 'undefined', accepted"),
+        (b"", {"encoding": "base64"}, "--encoding is 'base64', accepted"),
         (b"", {"delimiter": ";;"}, "--delimiter is ';;', accepted: one character, or tab"),
         (b"", {"delimiter": ";", "is_csv": False}, "--delimiter is of a .csv"),
     ],
