@@ -7,12 +7,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import typer
+from consumer.running.stop_at_start import leave_when_told
 
-from foundation.log.process import telling_no_secrets
-from foundation.version import install_hint
-from spark_jobs.cli import COMMANDS
+if TYPE_CHECKING:
+    import typer
 
 PARTS = {
     "autoscaler": "scaling.cli",
@@ -25,6 +25,10 @@ PARTS = {
 
 def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
+    import typer  # noqa: PLC0415 - half a second, in which `consume` must hear a stop
+
+    from foundation.version import install_hint  # noqa: PLC0415 - the same
+
     app = typer.Typer(
         name="tidemark",
         help="Autoscaling that explains every decision, and event consumption that loses nothing.",
@@ -48,6 +52,11 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
 
 def main() -> None:
     """The entry point of the installed command."""
+    if sys.argv[1:2] == ["consume"]:
+        leave_when_told()
+    from foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
+    from spark_jobs.cli import COMMANDS  # noqa: PLC0415 - the same
+
     # These compute, and start in half the time without the SDKs of the other parts.
     alone = sys.argv[1:2] and sys.argv[1] in COMMANDS
     with telling_no_secrets():

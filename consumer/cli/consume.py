@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from consumer.cli.support import errors
 from consumer.config import ConsumerConfig, read_config
-from consumer.errors import OrphanedError
+from consumer.errors import OrphanedError, ShutdownError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
 from foundation.app_settings import COMMAND_ROOT, settings_of
@@ -122,6 +122,7 @@ async def _run(
 ) -> None:
     if worker is not None:
         end_with_parent(worker.parent)
+    # A stop is heard from the first line of the command on: until `_listen`, it ends the process at once.
     from consumer.running.process import ConsumerProcess, whole  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
     stop = asyncio.Event()
@@ -129,8 +130,12 @@ async def _run(
     _listen(orders, worker, within=config.shutdown + GRACE)
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
+    late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
     process = ConsumerProcess(config, settings, share=worker.share if worker else whole)
-    statistics = await process.run(stop)
+    try:
+        statistics = await process.run(stop)
+    finally:
+        late.cancel()
     totals = statistics.totals
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before",
@@ -138,6 +143,14 @@ async def _run(
     )
     if orders.is_orphan:
         raise OrphanedError("the parent process is gone: what was begun is finished")
+
+
+async def _leave_late(stop: asyncio.Event, within: float) -> None:
+    """Leaves `within` so many seconds after the stop, whatever hangs: a library may not let its calls be ended."""
+    await stop.wait()
+    await asyncio.sleep(within)
+    log.error("what was begun did not end within %g s: leaving", within)
+    os._exit(ShutdownError.exit_status)
 
 
 def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None:

@@ -61,3 +61,8 @@ class PipelineStatistics(Struct, frozen=True):
     concurrency: dict[str, int]
     """Batches allowed at once, per lane."""
     partitions: tuple[PartitionStatistics, ...]
+
+    @classmethod
+    def of_nothing(cls) -> PipelineStatistics:
+        """Of a consumer that was stopped before it began."""
+        return cls(Totals(), 0, 0, 0.0, 0, None, False, "", {}, ())  # noqa: FBT003 - in the fields' order

@@ -27,6 +27,7 @@ from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.telemetry.records import shared
+from foundation.calls import answered
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.log.process import quiet_sdks
 
@@ -66,7 +67,7 @@ class HostedConsumer:
 
         FencedError: the partition was given to somebody else, or to this process once more, meanwhile.
         """
-        working = await self._open()
+        working = await answered("the sink or the dead letters", deadline, self._open())
         with working.attributed():
             claim = await working.claim(partition, events, self._batches)
             working.driver.claimed(claim)

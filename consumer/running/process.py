@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from typing import Any
 
 from consumer.config import ConsumerConfig
@@ -15,6 +14,7 @@ from consumer.model import Checkpoint
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
+from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.records import shared
 from foundation.errors import TidemarkError
@@ -24,6 +24,9 @@ log = logging.getLogger("tidemark.consumer")
 
 LAST_WORDS = 5.0
 """Seconds the last telemetry may take, after the shutdown."""
+
+CLOSE_WITHIN = LAST_WORDS
+"""Seconds for sinks and stores to close, all at once."""
 
 Share = Callable[[float | None], float | None]
 """The part of an instance's rate that is this process's; None is no limit."""
@@ -86,9 +89,11 @@ class ConsumerProcess:
         try:
             self._reporter.start()
             if self.config.dry_run:
-                await self._copy_positions()
+                await when_available("the checkpoints", self._copy_positions, stop=stop)
             await self.consumer.run(stop)
-            return self.driver.statistics()
+            return self.driver.statistics() if self.driver.is_open else PipelineStatistics.of_nothing()
+        except StoppedError:
+            return PipelineStatistics.of_nothing()
         finally:
             await self._aclose()
 
@@ -106,10 +111,16 @@ class ConsumerProcess:
         parts: list[Any] = [driver.sink, driver.letters, driver.checkpoints, self.consumer.leases]
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
-        async with AsyncExitStack() as closing:
-            for part in reversed(parts):
-                closing.push_async_callback(close_part, part)
+        try:
             await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
+        finally:
+            closing = {asyncio.create_task(close_part(part)) for part in reversed(parts)}
+            _, hanging = await asyncio.wait(closing, timeout=CLOSE_WITHIN)
+            if hanging:
+                log.warning(
+                    "%d of %d stores and sinks do not close; they are left behind", len(hanging), len(parts)
+                )
+                await ended([*hanging], 0.0)
 
 
 async def close_part(part: Any) -> None:

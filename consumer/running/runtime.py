@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from math import inf
 
 from msgspec import Struct, structs
 
@@ -26,14 +25,14 @@ from consumer.options import PositionPolicy
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
+from consumer.running.waiting import StoppedError, ended, when_available
 from foundation.calls import PATIENCE, answered
 from foundation.errors import TidemarkError, UnavailableError
-from foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
-TELL_EVERY = 10.0
-"""Seconds between two lines about a start that has to wait."""
+_LAST_CLOSING = 1.0
+"""Seconds that tasks get to end when the deadline has passed."""
 
 _LOOKED_AT = 1.5
 """Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
@@ -98,38 +97,31 @@ class Consumer:
 
         Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
         deadline passed before everything begun was settled; UnavailableError when the sink or the dead letters were
-        never there until `stop`.
+        away until `stop`.
         """
         self._close_by = asyncio.get_running_loop().time() + self.settings.shutdown
         async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
             closing.push_async_callback(lambda: self.receiver.close(self._close_by))
             closing.push_async_callback(self.driver.aclose)
-            await self._open(stop)
+            if not await self._open(stop):
+                return
             closing.push_async_callback(self._end_receiving)
             closing.push_async_callback(self._release)
             outcome = await self._balance_until(stop)
         self._raise(outcome)
 
-    async def _open(self, stop: asyncio.Event) -> None:
-        """Waits for sink and dead letters to be there. Raises the last UnavailableError when told to stop before."""
-        clock, told_at, tries = asyncio.get_running_loop().time, -inf, 0
-        while True:
-            try:
-                await answered("the sink or the dead letters", None, self.driver.open())
-            except UnavailableError as error:
-                tries += 1
-                if clock() - told_at >= TELL_EVERY:
-                    told_at = clock()
-                    log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
-                # A service that throttles names milliseconds; to begin a little later costs nothing.
-                pause = max(error.retry_after or 0.0, self.settings.retry)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await stop.wait()
-                if stop.is_set():
-                    raise
-            else:
-                return
+    async def _open(self, stop: asyncio.Event) -> bool:
+        """Waits for sink and dead letters to be there. False when told to stop while they had not answered yet; raises the
+        last UnavailableError when they had.
+        """
+        patience, retry = self.settings.shutdown, self.settings.retry
+        what = "the sink or the dead letters"
+        try:
+            await when_available(what, self.driver.open, retry=retry, stop=stop, patience=patience)
+        except StoppedError:
+            log.info("told to stop before %s had answered: nothing was begun", what)
+            return False
+        return True
 
     async def _balance_until(self, stop: asyncio.Event) -> BaseException | None:
         """What balancing ended with, or None."""
@@ -141,10 +133,9 @@ class Consumer:
                 (balancing, stopping, self.driver.failed, self._failure), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            for task in (stopping, balancing, watching):
-                task.cancel()
-            await asyncio.gather(balancing, stopping, watching, return_exceptions=True)
-        return None if balancing.cancelled() else balancing.exception()
+            stopping.cancel()
+            await ended({balancing, watching}, self.settings.shutdown)
+        return None if not balancing.done() or balancing.cancelled() else balancing.exception()
 
     def _raise(self, outcome: BaseException | None) -> None:
         for future in (self.driver.failed, self._failure):
@@ -167,9 +158,8 @@ class Consumer:
         await self.ownership.release_all(self._close_by)
 
     async def _end_receiving(self) -> None:
-        for receiving in self._receiving.values():
-            receiving.task.cancel()
-        await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
+        left = self._close_by - asyncio.get_running_loop().time()
+        await ended({each.task for each in self._receiving.values()}, max(left, _LAST_CLOSING))
         if self._failure.done():
             self._failure.exception()  # seen, whatever else is raised
 

@@ -56,8 +56,10 @@ class _Fleet:
             status = None if worker is None else worker.poll()
             if worker is not None and status is None:
                 running += 1
-            elif self.stopping:
-                self._ended(status)
+            elif (
+                self.stopping
+            ):  # one that ended by our own signal had not come to listening: nothing was begun
+                self._ended(0 if status == -signal.SIGTERM else status)
             elif worker is None or (status is not None and status < 0):
                 if worker is not None:
                     self._bury(index, worker, -(status or 0), now)

@@ -20,6 +20,7 @@ from consumer.model import Event
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts
 from consumer.running.driver import Driver, DriverSettings
+from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
 from foundation.errors import TidemarkError
@@ -30,6 +31,8 @@ from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger
 
 FIRST_ANSWER_WITHIN = 30.0
 CLAIM_WITHIN = 30.0
+AGAIN_AFTER = 2.0
+"""Seconds between two tries to open what is away at the start, as of a consumer."""
 SAVE_WITHIN = 60.0
 """Seconds for the last checkpoint of a partition."""
 
@@ -107,9 +110,14 @@ class _Writing:
         """Begins with the first share."""
         driver, partition, now = self._driver, self._partition, asyncio.get_running_loop().time
         await granted.wait()
-        await driver.open()
+        # A short outage of the target or of the stores must not cost the job what starting it has taken.
+        await when_available("the sink or the dead letters", driver.open, retry=AGAIN_AFTER)
         driver.set_rate(self._rate)
-        claim = await self._ledger.claim(partition, owner, deadline=now() + CLAIM_WITHIN)
+        claim = await when_available(
+            "the claim",
+            lambda: self._ledger.claim(partition, owner, deadline=now() + CLAIM_WITHIN),
+            retry=AGAIN_AFTER,
+        )
         driver.claimed(claim)
         async for events in chunks:
             await driver.receive(partition, claim.epoch, events)

@@ -9,11 +9,13 @@ import pytest
 from consumer.config import read_config
 from consumer.errors import PoisonError
 from consumer.model import Event
+from consumer.stores.blob.checkpoints import BlobCheckpointStore
+from foundation.errors import UnavailableError
 from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
-from spark_jobs.backfill.target import container_id
+from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_id
 from spark_jobs.errors import InputError
 from tests.backfill_support import Log, documents, letters, server, settings
 from tests.waiting import until
@@ -205,3 +207,23 @@ async def test_a_container_created_anew_is_another_one_and_a_missing_one_is_told
     missing = {**replays.environment, "COSMOS_CONTAINER": "trains"}
     with pytest.raises(InputError, match="trains"):
         await container_id(read_config(missing), missing)
+
+
+@pytest.mark.parametrize(
+    ("part", "call"), [(BackfillSink, "open"), (CountedLetters, "open"), (BlobCheckpointStore, "claim")]
+)
+async def test_what_is_away_at_the_opening_is_waited_for(replays, monkeypatch, part, call):
+    """A short outage must not cost the whole start of a job."""
+    monkeypatch.setattr(module, "AGAIN_AFTER", 0.05)
+    works, failures = getattr(part, call), [UnavailableError("away"), UnavailableError("away")]
+
+    async def away_at_first(self, *args, **options):
+        if failures:
+            raise failures.pop()
+        return await works(self, *args, **options)
+
+    monkeypatch.setattr(part, call, away_at_first)
+    with Coordinator(Shares(1_000, whole=True)) as coordinator:
+        [counts] = (await replays.run({"0": stream("0", 20)}, coordinator)).values()
+
+    assert (counts.written, failures) == (20, [])

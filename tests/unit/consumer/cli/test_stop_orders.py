@@ -1,6 +1,9 @@
 """What SIGTERM and Ctrl-C order, once and again."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +83,33 @@ def test_a_parent_killed_while_its_workers_stop_hurries_none_of_them(orders, clo
     clock.now += SAME_ORDER
     orders.heard("SIGTERM")  # somebody's own
     assert left == [130]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["consumer.cli.consume", "spark_jobs.cli"])
+def test_a_command_that_is_told_to_stop_while_it_loads_ends_with_status_0(number, module):
+    """What it would load next waits for ever; nothing slow is loaded before."""
+    command = "consumer.__main__" if module.startswith("consumer") else "tidemark.__main__"
+    program = f"""
+import sys, types
+class Slow(types.ModuleType):
+    def __getattr__(self, name):
+        print([each for each in ("typer", "rich", "azure", "sqlalchemy") if each in sys.modules], flush=True)
+        import time
+        time.sleep(60)
+sys.modules["{module}"] = Slow("{module}")
+sys.argv = ["tidemark", "consume"]
+import {command} as main
+(main.run if hasattr(main, "run") else main.main)()
+"""
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert started.stdout.readline() == "[]\n"
+        started.send_signal(number)
+        _, said = started.communicate(timeout=30)
+    finally:
+        started.kill()
+
+    assert (started.returncode, said) == (0, "told to stop before anything was begun\n")

@@ -711,4 +711,37 @@ async def test_what_retention_takes_while_it_runs_ends_the_consumer_where_that_i
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
 
 
+@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("where", ["sink.open", "letters.open", "hub.partitions"])
+async def test_a_stop_while_the_start_hangs_ends_by_the_shutdown(where, stubborn, caplog):
+    caplog.set_level(logging.INFO)
+    world = World(bodies(3))
+    released = asyncio.Event()
+
+    async def hanging():
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                if not stubborn:
+                    raise
+
+    part, _, name = where.partition(".")
+    setattr(getattr(world, part), name, hanging)
+    _, task, stop = world.start(shutdown=5.0)
+    try:
+        await asyncio.sleep(30.0)
+        stop.set()
+        told_at = asyncio.get_running_loop().time()
+        async with asyncio.timeout(60.0):
+            await asyncio.shield(task)
+
+        assert asyncio.get_running_loop().time() - told_at <= 6.0
+        assert ("nothing was begun" in caplog.text) is (name == "open")
+        assert world.hub.closed
+    finally:
+        released.set()
+        await asyncio.sleep(1.0)
+
+
 all_in_virtual_time(globals())

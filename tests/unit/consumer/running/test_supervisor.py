@@ -106,3 +106,15 @@ def test_an_order_to_stop_that_comes_while_a_worker_is_started_reaches_it(starte
     fleet.look(0.0)
 
     assert started[0].heard == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize(("ended", "status"), [(-15, 0), (0, 0), (-9, 137), (6, 6)])
+def test_a_worker_that_ends_by_the_order_to_stop_itself_had_begun_nothing(started, ended, status):
+    fleet = _Fleet(["consume"], 2)
+    fleet.look(0.0)
+    fleet.stop("SIGTERM")
+    for worker in started:
+        worker.status = ended
+    fleet.look(1.0)
+
+    assert (fleet.status or 0) == status
