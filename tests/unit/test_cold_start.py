@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FUNCTIONS, IMAGE = "requirements.txt", "infra/consumer/requirements.txt"
 
-MODULES = 480
+MODULES = 500
 """Modules there are once the app is imported and indexed; 1,025 before it was looked at, 448 when it had been.
-azure-functions and what it imports (werkzeug, asyncio, email) are 250 of them, our own code 115.
+azure-functions and what it imports (werkzeug, asyncio, email) are 250 of them, our own code 150.
 """
 
 AFTER_A_MESSAGE = 820
