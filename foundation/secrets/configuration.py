@@ -176,9 +176,12 @@ def _pairs(text: str) -> list[re.Match[str]]:
     found = list[re.Match[str]]()
     for pattern, least in ((_PAIR, 1), (_WORD_PAIR, 2)):
         pairs = list(pattern.finditer(text, address.end() if address else 0))
+        known = sum(_is_known(pair["key"]) for pair in pairs)
         begins = bool(pairs) and (address is not None or pairs[0].start() == 0)
-        if begins and sum(_is_known(pair["key"]) for pair in pairs) >= least:
+        if begins and known >= least:
             found += pairs
+        if known > 1:  # there is no doubt: read the other way, a value would reach over the next keys
+            break
     return found
 
 

@@ -22,6 +22,8 @@ param lagLimit int
 @description('Whether a consumer tells something every minute: in slices or as processes. Behind the Event Hubs trigger a quiet hub is quiet.')
 param consumerAlwaysTells bool
 
+// A line can be queried up to five minutes after it was written. So each query looks further back than to the last time it
+// was asked (range and frequency): what came late is seen the next time.
 var rules = [
   {
     name: 'tidemark-effects'
@@ -31,13 +33,13 @@ var rules = [
     severity: 2
     frequency: 'PT5M'
     window: 'PT15M'
-    range: 'PT15M'
+    range: 'PT6H'
     enabled: true
   }
   {
     name: 'tidemark-silence'
-    title: 'Tidemark: no decision for 5 minutes'
-    what: 'A target that had decisions in the last six hours has none, or there is none at all.'
+    title: 'Tidemark: decisions are missing'
+    what: 'The next decision of a target is seven minutes late, or there is none of any target.'
     query: loadTextContent('../queries/alerts/silence.kql')
     severity: 1
     frequency: 'PT5M'
@@ -48,23 +50,23 @@ var rules = [
   {
     name: 'tidemark-collectors'
     title: 'Tidemark: a metric or capacity cannot be read'
-    what: 'Three reads within ten minutes failed; nothing is scaled in meanwhile.'
+    what: 'A metric or capacity could not be read several times, most of the time; nothing is scaled in meanwhile.'
     query: loadTextContent('../queries/alerts/collectors.kql')
     severity: 2
-    frequency: 'PT10M'
-    window: 'PT10M'
-    range: 'PT10M'
+    frequency: 'PT5M'
+    window: 'PT5M'
+    range: 'PT6H'
     enabled: true
   }
   {
     name: 'tidemark-functions'
     title: 'Tidemark: a function fails'
-    what: 'A function failed three times within a quarter of an hour.'
+    what: 'A function failed three times within half an hour.'
     query: loadTextContent('../queries/alerts/functions.kql')
     severity: 2
-    frequency: 'PT15M'
-    window: 'PT15M'
-    range: 'PT15M'
+    frequency: 'PT5M'
+    window: 'PT5M'
+    range: 'PT6H'
     enabled: true
   }
   {
@@ -73,8 +75,8 @@ var rules = [
     what: 'The host gave up on messages; they stay until somebody has looked at them and deleted them.'
     query: loadTextContent('../queries/alerts/poison.kql')
     severity: 3
-    frequency: 'PT15M'
-    window: 'PT15M'
+    frequency: 'PT10M'
+    window: 'PT10M'
     range: 'PT15M'
     enabled: true
   }
@@ -84,20 +86,20 @@ var rules = [
     what: 'The consumer put events aside that it could not write, or the hub removed events before they were read.'
     query: loadTextContent('../queries/alerts/dead-letters.kql')
     severity: 2
-    frequency: 'PT15M'
-    window: 'PT15M'
+    frequency: 'PT10M'
+    window: 'PT10M'
     range: 'PT15M'
     enabled: true
   }
   {
     name: 'tidemark-lag'
     title: 'Tidemark: a consumer is too far behind'
-    what: 'For a quarter of an hour its lag was never below the limit.'
+    what: 'For eight minutes its lag was never below the limit.'
     query: replace(loadTextContent('../queries/alerts/lag.kql'), 'let most_behind = 10000;', 'let most_behind = ${lagLimit};')
     severity: 2
-    frequency: 'PT15M'
-    window: 'PT15M'
-    range: 'PT15M'
+    frequency: 'PT5M'
+    window: 'PT5M'
+    range: 'PT6H'
     enabled: true
   }
   {

@@ -159,8 +159,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def report_line(report: MetricsReport) -> Line:
-    """The one line of a tick."""
+def report_line(report: MetricsReport, interval: float | None = None) -> Line:
+    """The one line of a tick; `interval` is the seconds to the target's next one."""
     values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
     values += [f"{f.metric} unknown" for f in report.failures]
     capacity = report.capacity
@@ -175,5 +175,6 @@ def report_line(report: MetricsReport) -> Line:
         "ready": capacity.ready if capacity else None,
         "held_by": capacity.held_by if capacity else None,
         "capacity_error": report.capacity_error,
+        "interval": interval,
     }
     return Line(f"collector {report.target}: {', '.join(values)}", "report", fields)

@@ -218,6 +218,7 @@ def test_words_and_numbers_that_lines_are_made_of_stay_although_a_secret_equals_
             "PIN_SECRET": "123456",
             "DB_URL": "postgresql://postgres:postgres@localhost/postgres",
             "PWD": "/home/site",
+            "COSMOS": " accountendpoint = https://x ; AccountKey=c2VjcmV0aw==;Database=Databases;AppName=Endpoint",
         }
     )
     line = told_line(
