@@ -18,6 +18,7 @@ from scaling.model import (
     NO_CONTROLS,
     Capacity,
     Controls,
+    Delivery,
     Effect,
     EffectOutcome,
     EffectRecord,
@@ -345,3 +346,30 @@ def test_an_action_is_emitted_again_only_after_its_time_and_before_its_end() -> 
 
 def test_a_quiet_check_finds_nothing() -> None:
     assert check(at(3), 3).findings == ()
+
+
+@pytest.mark.parametrize(("backlog", "sent"), [(20.0, True), (300.0, False), (900.0, False), (None, False)])
+def test_a_check_sends_a_scale_in_again_only_while_it_is_wanted(backlog: float | None, sent: bool) -> None:
+    action = ScaleAction("plan@1", "plan", 3, 2, NOW - 60, NOW + 540, Reason.SCALE_IN)
+    due = NOW - 60 + policy().spec.effect_timeout
+    windows = {} if backlog is None else {"backlog": full(backlog, now=due)}
+
+    state = at(3, pending=action)
+    found = review(policy(), state, Capacity(3, due), now=due, controls=NO_CONTROLS, windows=windows)
+
+    assert found.emit == (action if sent else None)
+    assert found.state.pending == action  # an evaluation withdraws it, by new metrics
+
+
+def test_the_late_effect_of_an_action_that_was_withdrawn_is_our_own() -> None:
+    action = ScaleAction("plan@1", "plan", 3, 2, NOW - 60, NOW + 540, Reason.SCALE_IN)
+    tried = at(3, pending=action, delivery=Delivery(NOW - 30, None, tried=True))
+    state, _ = decided(tried, {"backlog": full(300.0)})
+    assert state.pending is None
+
+    later = absorbed(state, 2, now=NOW + MINUTE)
+    found = review(policy(), later, Capacity(2, NOW + MINUTE), now=NOW + MINUTE, controls=NO_CONTROLS)
+    never_begun, _ = decided(at(3, pending=action), {"backlog": full(300.0)})
+
+    assert (later.foreign, found.state.expected, found.effect.action_id) == (None, 2, "plan@1")
+    assert absorbed(never_begun, 2, now=NOW + MINUTE).foreign == ForeignHand(2, 3, NOW + MINUTE)
