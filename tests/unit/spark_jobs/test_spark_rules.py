@@ -76,3 +76,15 @@ def test_no_struct_is_compared_since_spark_3_5_refuses_those_of_other_field_name
         if isinstance(side, ast.Call) and ast.unparse(side.func) == "F.struct"
     ]
     assert compared == []
+
+
+@pytest.mark.parametrize("name", [name for name in ON_SPARK if ".telemetry_aggregation." in name])
+def test_the_job_that_runs_on_spark_3_5_makes_no_arrow_schema_with_a_zone_which_that_cannot(name):
+    """As `make torture` finds with pyspark 3.5 itself."""
+    imported = {
+        each.name
+        for node in ast.walk(MODULES[name])
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+    assert "arrow_schema" not in imported
