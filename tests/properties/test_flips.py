@@ -498,14 +498,14 @@ def a_day(made: Policy, minutes: int) -> Iterator[Case]:
 
 def test_no_decision_of_a_day_by_the_first_policy_of_the_readme_promises_what_does_not_follow() -> None:
     reasons = set()
-    for case in a_day(policy(**FIRST_POLICY), 1440 if TORTURE else 300):
+    for case in a_day(policy(**FIRST_POLICY), 1440 if TORTURE else 180):
         reasons.add(case.decide().reason)
         assert_flips_come_true(case)
 
     assert reasons >= {Reason.WITHIN_TARGET, Reason.COOLING_DOWN, Reason.SCALE_OUT, Reason.SCALE_IN}
 
 
-@settings(max_examples=2000 if TORTURE else 150)
+@settings(max_examples=2000 if TORTURE else 100)
 @given(cases())
 def test_every_flip_leads_to_the_outcome_it_names(case: Case) -> None:
     assert_flips_come_true(case)
@@ -636,13 +636,13 @@ def young_cases(draw) -> Case:
     return case
 
 
-@settings(max_examples=2000 if TORTURE else 150)
+@settings(max_examples=2000 if TORTURE else 100)
 @given(young_cases())
 def test_what_missing_samples_point_to_follows_when_they_come_as_they_were(case: Case) -> None:
     assert_flips_come_true(case)
 
 
-@settings(max_examples=2000 if TORTURE else 150)
+@settings(max_examples=2000 if TORTURE else 100)
 @given(cases())
 def test_the_words_of_every_decision_are_one_line(case: Case) -> None:
     text = line(case.decide())
