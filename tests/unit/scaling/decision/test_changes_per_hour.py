@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RuleSpec
-from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance, believe, review
+from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -79,7 +79,8 @@ def test_it_says_how_many_there_were_and_from_when_on_one_more_is_possible(backl
     words = "" if out else ", of which the last 5 are for scaling out"
     assert limit.detail == f"{count} of 20 changes in the last hour{words}"
     assert limit.detail in line(found)
-    for moment, reason in ((flip.value, flip.outcome), (flip.value - 0.01, Reason.CHANGES_SPENT)):
+    (condition,) = flip.conditions
+    for moment, reason in ((condition.value, flip.outcome), (condition.value - 0.01, Reason.CHANGES_SPENT)):
         windows = {"backlog": full(backlog, count=1, now=moment)}
         state = at(10, now=moment, effects=effects(count))
         assert decide(policy(**SPEC), windows, state, now=moment).reason is reason
