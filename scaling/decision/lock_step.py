@@ -35,7 +35,8 @@ def capacities(state: TargetState) -> dict[str, float] | None:
     """Where a target stands, on the safe side for either use; None where that is not known.
 
     `current`  what it is believed to have
-    `reached`  what it has for sure: the least of that, of what was read, and of a change under way
+    `reached`  what it has for sure: the least of that, of what was read, and of a change under way, or of one that was
+               withdrawn and that the platform may still carry out
     `wanted`   what it may come to have next: the most of these, and of what its last decision moves to, or would
                if only the other target allowed it. What a guard, a cooldown or a step keeps from coming is not
                wanted yet: nobody has to pay for it
@@ -46,7 +47,7 @@ def capacities(state: TargetState) -> dict[str, float] | None:
     if state.pending is not None:  # and what it took the place of: what became of that may not be known
         action = state.pending
         pending = tuple(there for there in (action.to_capacity, action.replaces) if there is not None)
-    here = (state.expected, state.capacity.current, *pending)
+    here = (state.expected, state.capacity.current, *pending, *_may_turn_up(state, state.capacity))
     wanted, last = list(here), state.last
     if last is not None and last.reason not in _WILL_NOT_ACT:
         if last.desired is not None:
@@ -55,6 +56,14 @@ def capacities(state: TargetState) -> dict[str, float] | None:
         if last.acts or len(waiting) == len(last.limits):
             wanted += [min(each, last.maximum) for each in waiting]
     return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
+
+
+def _may_turn_up(state: TargetState, seen: Capacity) -> tuple[int, ...]:
+    """Where a withdrawn action may still lead, until a reading is newer than the end of its time."""
+    gone = state.withdrawn
+    if gone is None or gone.may_lead_to is None or seen.at >= gone.expires_at:
+        return ()
+    return (gone.may_lead_to,)
 
 
 def as_of(state: TargetState) -> float:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scaling.config.policy import Budget, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.lock_step import as_seen, capacities, objection
-from scaling.decision.pending_action import record_effect, refusal
+from scaling.decision.pending_action import being_carried_out, record_effect, refusal
 from scaling.decision.transitions import absorb, advance, already_evaluated, review
 from scaling.model import (
     NO_CONTROLS,
@@ -36,6 +36,9 @@ from scaling.window import Window, WindowSpec
 START = 1_700_000_000.0
 RATE, CHARGE = 1000, 6
 UNIT = RATE * CHARGE
+DELIVERY = 60.0
+"""Seconds that a scaler takes at most; the platform may carry out its order later."""
+
 LATEST = WindowSpec(span=60.0, interval=60.0, min_samples=1)
 SIZING = {"rate": RATE, "ru_per_record": CHARGE, "headroom": 1}
 
@@ -181,8 +184,11 @@ class Simulation:
                 effect = effect_of(action, EffectOutcome.FAILED, self.now, text)
         if effect is not None:
             target.state = record_effect(target.state, effect)
-        elif not any(flight.action.action_id == action.action_id for flight in self.flying):
-            self.flying.append(Flight(action))
+        else:
+            until = min(self.now + DELIVERY, action.expires_at)
+            target.state = being_carried_out(target.state, now=self.now, until=until)
+            if not any(flight.action.action_id == action.action_id for flight in self.flying):
+                self.flying.append(Flight(action))
 
     def lose(self, pick: int) -> None:
         if self.queue:
@@ -194,11 +200,17 @@ class Simulation:
             return
         action = self.flying.pop(pick % len(self.flying)).action
         target = self.targets[action.target]
-        if self.now >= action.expires_at or target.platform != action.from_capacity:
+        if self.now >= action.expires_at:
             return
-        target.platform = action.to_capacity
-        effect = effect_of(action, EffectOutcome.APPLIED, self.now, "")
-        self.effects.append(msgspec.structs.replace(effect, reached=action.to_capacity))
+        outcome, found = EffectOutcome.APPLIED, target.platform
+        if found == action.to_capacity:
+            outcome = EffectOutcome.ALREADY_THERE
+        elif found in {action.from_capacity, action.replaces}:
+            target.platform = action.to_capacity
+        else:
+            outcome = EffectOutcome.FOREIGN_HAND
+        effect = effect_of(action, outcome, self.now, "")
+        self.effects.append(msgspec.structs.replace(effect, reached=target.platform))
 
     def fail(self, pick: int) -> None:
         if self.flying:
@@ -331,6 +343,30 @@ def _race(*, locked: bool) -> tuple[int, int]:
     simulation.land(0)
     simulation.land(0)
     return simulation.demand, simulation.there
+
+
+def test_request_units_stay_while_the_platform_may_still_carry_out_a_withdrawn_scale_out():
+    simulation = Simulation(1, request_units=10 * UNIT)
+    simulation.load(5)
+    for load in (5, 5, 1, 1, 1):
+        simulation.load(load)
+        simulation.wait(61)
+        simulation.collect(0)
+        simulation.evaluate(0)
+        simulation.evaluate(0)
+        for index in range(len(simulation.queue)):
+            simulation.deliver(index)
+    plan = simulation.targets["plan"].state
+    assert (plan.pending, plan.withdrawn.may_lead_to) == (None, 5)
+    while simulation.flying:  # request units first
+        simulation.land(-1)
+
+    assert (simulation.demand, simulation.there) == (5 * UNIT, 5 * UNIT)
+    simulation.wait(3600)  # an action is not carried out after it expired, and nobody pays for it any longer
+    for _ in range(20):
+        tick(simulation)
+        assert simulation.demand <= simulation.there
+    assert (simulation.demand, simulation.there) == (UNIT, UNIT)
 
 
 @pytest.mark.parametrize("goal", [1, 3, 10])
