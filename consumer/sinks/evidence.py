@@ -1,17 +1,33 @@
 """Whose fault a failure is that no list knows: the record's, or that of the service, its schema or a right. Pure.
 
 A record is at fault when it fails, another record that was begun later passes, and then it fails again with the same
-error. While every record fails, nothing is said of any: a missing column must not empty the hub into the dead letters.
+error, or ever again with others. While every record fails, nothing is said of any: a missing column must not empty the hub into the dead letters.
 With a single record the verdict waits for a neighbour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from itertools import count
 
 _MOST_SUSPECTS = 10_000
 """Suspects remembered at a time, so that claims that were lost leave no growing rest: about 2 MB."""
+
+_MOST_ERRORS = 1000
+_MOST_TIMES = 5
+"""Failures of one record, with others passing in between, after which it is at fault although its errors differ."""
+
+
+@dataclass(eq=False)
+class _Suspect:
+    """What one record failed with. `last` is when it did."""
+
+    errors: dict[str, int]
+    """When each was first seen."""
+    times: int
+    """How often it failed with others passing before, whatever the errors."""
+    last: int
 
 
 class Evidence:
@@ -20,7 +36,8 @@ class Evidence:
     def __init__(self) -> None:
         self._trials = count(1)
         self._latest_pass = 0  # the number of the latest-begun trial that passed
-        self._suspects: dict[Hashable, tuple[str, int]] = {}  # the error, and when it was first seen
+        self._suspects: dict[Hashable, _Suspect] = {}
+        self._believed: dict[str, tuple[Hashable, int]] = {}  # by error: the record, and when
 
     def begin(self) -> int:
         """A trial of one record or of several: its number, for `passed`."""
@@ -34,18 +51,35 @@ class Evidence:
         """A trial of this record alone ended with `error`, a code that is equal for equal causes. True: the record is at
         fault.
         """
-        before = self._suspects.get(record)
-        if before is None or before[0] != error:
+        suspect = self._suspects.get(record)
+        if suspect is None:
             if len(self._suspects) >= _MOST_SUSPECTS:
                 self._suspects.pop(next(iter(self._suspects)), None)
-            self._suspects[record] = (error, next(self._trials))
-            return False
-        return self._latest_pass > before[1]
+            self._suspects[record] = suspect = _Suspect({}, 0, next(self._trials))
+        first = suspect.errors.get(error)
+        if self._latest_pass > suspect.last:
+            suspect.times += 1
+        suspect.last = next(self._trials)
+        if first is not None:
+            return self._latest_pass > first or suspect.times >= _MOST_TIMES
+        suspect.errors[error] = suspect.last
+        return suspect.times >= _MOST_TIMES
 
     def is_decidable(self, record: Hashable) -> bool:
-        """Whether another record passed since this one failed: its next trial decides."""
-        before = self._suspects.get(record)
-        return before is not None and self._latest_pass > before[1]
+        """Whether another record passed since this one failed: its next trial may decide."""
+        suspect = self._suspects.get(record)
+        return suspect is not None and self._latest_pass > suspect.last
+
+    def believe(self, record: Hashable, error: str) -> None:
+        """The record is rejected for what the service said of it, though no other passed meanwhile."""
+        if len(self._believed) >= _MOST_ERRORS:
+            self._believed.clear()
+        self._believed[error] = (record, next(self._trials))
+
+    def is_repeated(self, record: Hashable, error: str) -> bool:
+        """Whether another record was the last to be believed with this error, and nothing passed since."""
+        other, at = self._believed.get(error, (record, 0))
+        return other != record and self._latest_pass < at
 
     def settled(self, record: Hashable) -> None:
         """The record was written or rejected."""

@@ -566,12 +566,17 @@ async def test_a_triggers_refusal_becomes_a_dead_letter(postgres_url):
 # ----- errors that no list knows
 
 
+NEW_COLUMN = "ALTER TABLE flights ADD gate INT NOT NULL DEFAULT 0;ALTER TABLE flights ALTER gate DROP DEFAULT"
 NUMBERS = TableTarget("flights", {"n": "$.n", "seq": "@sequence_number"})
 REFUSING = (
     "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN IF NEW.seq = 1 THEN RAISE EXCEPTION 'odd' "
     "USING ERRCODE = '{state}'; END IF; RETURN NEW; END $$ LANGUAGE plpgsql"
 )
 FOR_EACH_ROW = " ON flights {deferred} FOR EACH ROW EXECUTE FUNCTION refuse()"
+REFERRING = "ALTER TABLE flights ADD CONSTRAINT c FOREIGN KEY (n) REFERENCES known NOT VALID"
+CLOSED = (
+    "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN RAISE EXCEPTION 'closed' ? END $$ LANGUAGE plpgsql"
+)
 LONG = "".join(f"{chr(33 + i * 7919 % 90)}{i}" for i in range(9000))
 
 
@@ -668,16 +673,38 @@ async def test_a_row_that_row_level_security_refuses_is_the_events_fault_and_a_r
             "ALTER TABLE flights ALTER COLUMN n TYPE BIGINT USING n::int",
         ),
         ("ALTER TABLE flights RENAME TO away", "ALTER TABLE away RENAME TO flights"),
+        # What speaks of a row is no proof either: a column that must not be null was added, a check, a foreign key.
+        (NEW_COLUMN, "ALTER TABLE flights DROP gate"),
+        (
+            "ALTER TABLE flights ADD CONSTRAINT c CHECK (seq < 2) NOT VALID",
+            "ALTER TABLE flights DROP CONSTRAINT c",
+        ),
+        (
+            "CREATE TABLE known (n BIGINT PRIMARY KEY);" + REFERRING,
+            "ALTER TABLE flights DROP CONSTRAINT c",
+        ),
+        (
+            f"{CLOSED};CREATE TRIGGER t BEFORE INSERT{FOR_EACH_ROW.format(deferred='')}",
+            "DROP TRIGGER t ON flights",
+        ),
     ],
 )
-async def test_while_every_event_is_refused_alike_none_becomes_a_dead_letter(postgres_url, change, back):
+@pytest.mark.parametrize("start", ["goes on", "starts anew"])
+async def test_while_every_event_is_refused_alike_none_becomes_a_dead_letter(
+    postgres_url, change, back, start
+):
     async with World(postgres_url, NUMBERS, table="CREATE TABLE flights (n BIGINT, seq BIGINT)") as world:
         await world.claim()
         await world.write(*numbers(1, 2))
-        await world.run(change)
+        await world.run(*(each.replace("?", ";") for each in change.split(";")))
+        alone = 2 if "seq < 2" in change else 1  # what was written before passes still
+        if start == "starts anew":  # nothing that was written before is known
+            world.sink = SqlTransactionalSink(world.database, SCOPE, NUMBERS)
+            await world.claim()
+            alone = 1 if change == NEW_COLUMN else 2
         events = [event(seq, b'{"n": 5}') for seq in range(2, 8)]
         for attempt in range(4):
-            results = await world.write(*events[: 1 + attempt])
+            results = await world.write(*events[: alone + attempt])
             assert is_retry(results)
         assert "an event is only blamed once others pass" in results[0][1]
         await world.run(back)
@@ -697,11 +724,24 @@ async def test_an_event_alone_in_its_batch_is_judged_when_a_neighbour_was_writte
 
         await world.claim(partition="1")
         other = event(0, b'{"n": true}', "1")
-        assert is_retry(await world.write(other))
-        assert await world.write(event(2, b'{"n": 2}')) == [
-            WRITTEN
-        ]  # the neighbour may be another partition's
-        assert await world.write(other) == [("written", "value")]
+        assert await world.write(other) == [
+            ("written", "value")
+        ]  # one that was written before is tried again
+
+
+async def test_of_events_that_come_one_by_one_and_are_refused_alike_the_first_alone_is_believed(url):
+    """A start knows nothing that was written before."""
+    async with World(
+        url, NUMBERS, table="CREATE TABLE flights (n BIGINT CHECK (n > 0), seq BIGINT)"
+    ) as world:
+        await world.claim()
+        first, second, good = numbers(-1, -2, 3)
+        assert await world.write(first) == [("written", "constraint")]
+        for _ in range(3):
+            assert is_retry(await world.write(second))
+        assert await world.write(second, good) == [("written", "constraint"), WRITTEN]
+        assert await world.write(numbers(0, 0, 0, -4)[3]) == [("written", "constraint")]
+        assert await world.dead() == [(seq, "constraint") for seq in (0, 1, 3)]
 
 
 async def test_an_error_that_ends_the_transaction_is_found_out_without_the_event(url):

@@ -36,6 +36,10 @@ _REASONS = {
 _OF_VALUES = {"42804", "42846"}
 """datatype_mismatch and cannot_coerce: what the event holds, or a column whose type was changed."""
 
+_OF_ANOTHER_ROW = {"23505", "23P01"}
+"""unique_violation and exclusion_violation."""
+_OF_ANOTHER_ROW_OF_AZURE_SQL = {2601, 2627}
+
 _SERVICE = {"08", "25", "40", "53", "57", "58", "55006", "55P03", "HYT00", "HYT01"}
 """SQLSTATEs, or their classes, of connections, transactions, resources, operators, locks and timeouts. A statement
 timeout (57014) may be a row whose trigger is slow; more often it is a lock that somebody else holds.
@@ -68,6 +72,8 @@ transient errors (SqlConfigurableRetryFactory) and a failed login.
 """
 _NUMBER = re.compile(r"\((\d{2,6})\)(?: \(SQL|\s*$)")
 """How pyodbc appends the number to the server's message."""
+
+_NULL_IN_AZURE_SQL = re.compile(r"into column '([^']+)'")
 
 _SERVICE_OF_SQLITE = frozenset(
     {
@@ -126,6 +132,29 @@ def rejection_of(error: BaseException) -> Rejection | None:
     if isinstance(error, _OF_VALUES_IN_PYTHON):
         return Rejection("value", f"{type(error).__name__}: {message_of(error)}")
     return Rejection("handler", str(error)) if isinstance(error, HandlerError) else None
+
+
+def may_be_of_table(error: BaseException) -> bool:
+    """Whether an error that speaks of a row may come of a change of the table, as where a column that must not be null was
+    added: then every row is refused alike. That a key is there already is another row's doing.
+    """
+    if not isinstance(error, DBAPIError):
+        return False
+    cause = _cause(error)
+    words = str(getattr(cause, "sqlite_errorname", None) or "")
+    of_another_row = sqlstate(error) in _OF_ANOTHER_ROW or _number(cause) in _OF_ANOTHER_ROW_OF_AZURE_SQL
+    return not of_another_row and not words.endswith(("_UNIQUE", "_PRIMARYKEY", "_ROWID"))
+
+
+def column_without_value(error: BaseException) -> str:
+    """The column that must not be null, of an error that says so; else ''."""
+    cause = _cause(error)
+    if sqlstate(error) == "23502":
+        return str(getattr(getattr(cause, "diag", None), "column_name", None) or "")
+    if getattr(cause, "sqlite_errorname", None) == "SQLITE_CONSTRAINT_NOTNULL":
+        return str(cause).rpartition(".")[2]
+    found = _NULL_IN_AZURE_SQL.search(str(cause)) if _number(cause) == 515 else None
+    return found[1] if found else ""
 
 
 def blame_of(error: BaseException) -> Blame:

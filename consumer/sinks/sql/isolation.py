@@ -1,12 +1,14 @@
 """One record at a time, each in a savepoint, until it is known which of them cannot be written.
 
-Needed where a batch failed and not the service is to blame. An error that certainly speaks of its record rejects it at
-once; any other is evidence (consumer.sinks.evidence), and the records are tried again in a new transaction while that
-can tell more.
+Needed where a batch failed and not the service is to blame. An error that speaks of its record rejects it, unless the
+table may have changed: where nothing passes, and the same error came before. Any other error is evidence
+(consumer.sinks.evidence), and the records are tried again in a new transaction while that can tell more. Where no other
+record is there to compare with, one that was written before is tried again and rolled back.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from sqlalchemy import Connection, NestedTransaction, text
@@ -14,7 +16,15 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from consumer.model import Record, Rejection
 from consumer.sinks.evidence import Evidence
-from consumer.sinks.sql.failures import Blame, blame_of, code_of, refusal_of, rejection_of
+from consumer.sinks.sql.failures import (
+    Blame,
+    blame_of,
+    code_of,
+    column_without_value,
+    may_be_of_table,
+    refusal_of,
+    rejection_of,
+)
 from consumer.sinks.sql.targets import Target
 from foundation.errors import UnavailableError
 from foundation.sql.database import message_of
@@ -37,15 +47,21 @@ class Isolation:
         evidence: Evidence,
         rejections: dict[int, Rejection],
         passing: Exception | None = None,
+        known_good: Record | None = None,
     ) -> None:
-        """`passing` is an error that nobody foresaw and that may have passed: where no record fails alone, it is raised."""
+        """`passing` is an error that nobody foresaw and that may have passed: where no record fails alone, it is raised.
+        `known_good` was written before, and may be tried again.
+        """
         self._target = target
         self._dialect = dialect
         self._evidence = evidence
         self._rejections = rejections
         self._passing = passing
+        self._known_good = known_good
+        self._of_known_good: str | None = None
         self._collided: set[int] = set()
         self._unclear: dict[int, tuple[Record, Exception]] = {}
+        self._doubted: dict[int, tuple[Record, Exception]] = {}
         self._left_out: set[int] = set()
         self._trials_left = _TRIALS
         self._some_passed = False
@@ -61,8 +77,10 @@ class Isolation:
         for record in records:
             if _number(record) not in self._left_out:
                 self._write_one(connection, record)
+        if self._doubted:
+            self._judge_doubted(connection)
         if self._unclear:
-            self._try_again_or_wait(len(records))
+            self._try_again_or_wait(connection, len(records))
         if self._passing is not None:
             raise self._passing
 
@@ -80,7 +98,9 @@ class Isolation:
             if not again:
                 self._note(record, error)
             if not rolled_back:
-                self._left_out.update(self._unclear)  # what is behind it can only be tried without it
+                self._left_out.update(
+                    self._unclear, self._doubted
+                )  # what is behind it can only be tried without it
                 raise TryAgainError from error
             if again:
                 self._write_one(connection, record)
@@ -99,14 +119,59 @@ class Isolation:
 
     def _note(self, record: Record, error: Exception) -> None:
         found = self._evidence.failed(_id(record), code_of(error))
-        rejection = rejection_of(error) or (refusal_of(error) if found else None)
+        rejection = rejection_of(error)
         self._passing = None
-        if rejection is None:
-            self._unclear[_number(record)] = (record, error)
+        if found or (rejection is not None and not may_be_of_table(error)):
+            self._rejections[_number(record)] = rejection or refusal_of(error)
         else:
-            self._rejections[_number(record)] = rejection
+            kept = self._unclear if rejection is None else self._doubted
+            kept[_number(record)] = (record, error)
 
-    def _try_again_or_wait(self, tried: int) -> None:
+    def _judge_doubted(self, connection: Connection) -> None:
+        """Rejects what the database says of records, unless the table may have changed for all of them."""
+        if not self._some_passed and self._may_be_the_table(connection):
+            self._unclear.update(self._doubted)
+        else:
+            for record, error in self._doubted.values():
+                self._reject(record, error)
+        self._doubted.clear()
+
+    def _may_be_the_table(self, connection: Connection) -> bool:
+        codes = Counter(code_of(error) for _, error in self._doubted.values())
+        if max(codes.values()) > 1 or any(map(self._is_repeated, self._doubted.values())):
+            return True
+        if not all(self._target.writes(column_without_value(error)) for _, error in self._doubted.values()):
+            return True
+        return self._error_of_known_good(connection) in codes
+
+    def _is_repeated(self, refused: tuple[Record, Exception]) -> bool:
+        return self._evidence.is_repeated(_id(refused[0]), code_of(refused[1]))
+
+    def _reject(self, record: Record, error: Exception) -> None:
+        if not self._some_passed:
+            self._evidence.believe(_id(record), code_of(error))
+        self._rejections[_number(record)] = rejection_of(error) or refusal_of(error)
+
+    def _error_of_known_good(self, connection: Connection) -> str | None:
+        """What a record that was written before fails with by now: '' where it passes, None where that is not known. It is
+        rolled back, and tried once. It proves nothing of what is new in later events, such as a day without a partition.
+        """
+        record, self._known_good = self._known_good, None
+        if record is None:
+            return self._of_known_good
+        savepoint = connection.begin_nested()
+        self._of_known_good = ""
+        try:
+            self._target.write(connection, [record])
+        except Exception as error:
+            if blame_of(error) is Blame.SERVICE:
+                raise
+            self._of_known_good = code_of(error)
+        if not _roll_back(savepoint):
+            raise TryAgainError
+        return self._of_known_good
+
+    def _try_again_or_wait(self, connection: Connection, tried: int) -> None:
         unclear = list(self._unclear.values())
         self._unclear.clear()
         self._left_out.clear()
@@ -114,9 +179,14 @@ class Isolation:
         decidable = self._some_passed or any(
             self._evidence.is_decidable(_id(record)) for record, _ in unclear
         )
+        record, error = unclear[0]
+        if not decidable and len(unclear) == 1 and not self._is_repeated(unclear[0]):
+            decidable = self._error_of_known_good(connection) == ""
+            if decidable and self._trials_left < _TRIALS - 1 and rejection_of(error) is None:
+                self._reject(record, error)
+                return
         if self._trials_left and decidable:
             raise TryAgainError
-        error = unclear[0][1]
         raise UnavailableError(
             f"{message_of(error)}: {len(unclear)} of {tried} events are refused and no other was accepted since, so that "
             "the table or a right may be at fault; an event is only blamed once others pass"

@@ -43,8 +43,15 @@ Handler = Callable[[sa.Connection, Event], object]
 class Target(Protocol):
     """All but `prepare` run in a thread of the database's and may block."""
 
+    is_repeatable: bool
+    """Whether a record may be written again, in a transaction that is rolled back, to see whether it still can be."""
+
     def open(self, database: SqlDatabase, scope: Stream) -> None:
         """Raises SettingsError for what can never work, SQLAlchemyError for what may later."""
+        ...
+
+    def writes(self, column: str) -> bool:
+        """False where a column surely gets no value from any event."""
         ...
 
     def check(self, incarnation: str) -> None:
@@ -66,6 +73,8 @@ class TableTarget:
 
     Raises SettingsError for sources that do not exist.
     """
+
+    is_repeatable = True
 
     def __init__(
         self,
@@ -116,6 +125,9 @@ class TableTarget:
             return _encode(values) if values else b""
         except OverflowError as error:
             return Rejection("number", f"a whole number is too large: {error}")
+
+    def writes(self, column: str) -> bool:
+        return not column or column.lower() in {name.lower() for name in self._sources}
 
     def check(self, incarnation: str) -> None:
         by_position = [name for name in self._key if self._sources[name] in {"sequence_number", "offset"}]
@@ -194,12 +206,17 @@ class HandlerTarget:
     are no rejections.
     """
 
+    is_repeatable = False  # it may do more than the transaction does
+
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def open(self, database: SqlDatabase, scope: Stream) -> None:  # noqa: ARG002 - the tables are the handler's
         if not sa_event.contains(database.engine, "commit", _refuse_commit):
             sa_event.listen(database.engine, "commit", _refuse_commit)
+
+    def writes(self, column: str) -> bool:  # noqa: ARG002 - nobody knows
+        return True
 
     def check(self, incarnation: str) -> None:
         """The handler gets each event with its `incarnation`, and has its own keys."""

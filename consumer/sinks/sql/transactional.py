@@ -52,6 +52,7 @@ class SqlTransactionalSink:
     def __post_init__(self) -> None:
         self._positions: dict[str, _Position] = {}
         self._evidence = Evidence()
+        self._known_good: Record | None = None  # the latest that was written, where it may be tried again
         self.database.use()
 
     async def open(self) -> model.Routes:
@@ -155,8 +156,14 @@ class SqlTransactionalSink:
                 if isolation is not None or not _may_speak_of_an_event(error, position):
                     raise
                 passing = None if position.attempts > 1 or is_answer(error) else error
-                isolation = Isolation(self.target, self.database.dialect, self._evidence, rejections, passing)
+                isolation = Isolation(
+                    self.target, self.database.dialect, self._evidence, rejections, passing, self._known_good
+                )
             else:
+                if self.target.is_repeatable and (
+                    fit := [r for r in todo if r.event.sequence_number not in rejections]
+                ):
+                    self._known_good = fit[-1]
                 position.settle(records[-1].event.sequence_number)
                 for record in records:
                     self._evidence.settled((record.event.partition, record.event.sequence_number))

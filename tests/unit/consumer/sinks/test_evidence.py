@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from sqlalchemy import exc
 
 from consumer.sinks.evidence import Evidence
-from consumer.sinks.sql.failures import Blame, HandlerError, blame_of, code_of, refusal_of
+from consumer.sinks.sql.failures import (
+    Blame,
+    HandlerError,
+    blame_of,
+    code_of,
+    column_without_value,
+    may_be_of_table,
+    refusal_of,
+)
 
 EVENT, SERVICE, UNCLEAR = Blame.EVENT, Blame.SERVICE, Blame.UNCLEAR
 
@@ -158,6 +166,46 @@ def test_another_error_is_no_repetition_and_a_settled_record_starts_anew():
     passes(evidence)
     evidence.settled("a")
     assert not fails(evidence, "a", "42P01")
+
+
+@pytest.mark.parametrize(
+    ("error", "column", "may_be"),
+    [
+        (wrapped(exc.IntegrityError, azure("23000", "Cannot insert the value NULL into column 'gate', table 'f'. (515)")), "gate", True),
+        (wrapped(exc.IntegrityError, azure("23000", "The INSERT statement conflicted. (547)")), "", True),
+        (wrapped(exc.IntegrityError, azure("23000", "Violation of PRIMARY KEY constraint. (2627)")), "", False),
+        (wrapped(exc.IntegrityError, PsycopgError("23505")), "", False),
+        (wrapped(exc.IntegrityError, PsycopgError("23503")), "", True),
+        (wrapped(exc.IntegrityError, sqlite("SQLITE_CONSTRAINT_PRIMARYKEY")), "", False),
+        (wrapped(exc.DataError, PsycopgError("22001")), "", True),
+        (exc.StatementError("no date", "INSERT", {}, TypeError("no date")), "", False),
+        (HandlerError("refused"), "", False),
+    ],
+)  # fmt: skip
+def test_what_speaks_of_a_row_may_come_of_a_changed_table(error, column, may_be):
+    assert (column_without_value(error), may_be_of_table(error)) == (column, may_be)
+
+
+@pytest.mark.parametrize(("errors", "attempts"), [("ab", 3), ("abc", 4), ("abcdefghij", 6)])
+def test_a_record_whose_errors_differ_is_blamed_when_one_comes_back_or_it_failed_often(errors, attempts):
+    evidence = Evidence()
+    blamed = []
+    for error in (errors * 2)[:attempts]:
+        blamed.append(fails(evidence, "a", error))
+        passes(evidence)
+
+    assert blamed == [*[False] * (attempts - 1), True]
+
+
+def test_an_error_that_another_record_was_believed_with_is_no_proof_until_something_passes():
+    evidence = Evidence()
+    evidence.believe("a", "23514")
+
+    assert not evidence.is_repeated("a", "23514")
+    assert not evidence.is_repeated("b", "23502")
+    assert evidence.is_repeated("b", "23514")
+    passes(evidence)
+    assert not evidence.is_repeated("b", "23514")
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("xy"))))
