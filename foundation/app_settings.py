@@ -97,7 +97,7 @@ def local_settings(path: Path) -> dict[str, str]:
     try:
         values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
         return {str(name): str(value) for name, value in values.items()}
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
 
 

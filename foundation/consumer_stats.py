@@ -127,7 +127,7 @@ def from_row(row: Mapping[str, Any]) -> ConsumerStats:
         end = next((n for n, piece in enumerate(pieces, 1) if len(piece) < STRING_CHARS), None)
         lag = msgspec.json.decode("".join(pieces[:end]) or "[]", type=tuple[PartitionStats, ...])
         return msgspec.convert({**values, "lag": lag}, ConsumerStats)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ConsumerStatsError(f"{where} cannot be read: {error}") from error
 
 

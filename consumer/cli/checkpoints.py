@@ -337,5 +337,5 @@ def _moment(text: str) -> float:
 def _file(path: Path) -> Export:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Export)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         fail(f"{path} is no file of 'tidemark checkpoints export': {error}")

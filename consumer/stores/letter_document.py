@@ -48,7 +48,7 @@ def from_document(document: Mapping[str, Any] | bytes, place: str) -> DeadLetter
     """From a document, or its JSON. Raises TidemarkError, naming the place, for what is no letter."""
     try:
         return _letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TidemarkError(f"{place} is no dead letter ({error!r}); move or delete it") from error
 
 

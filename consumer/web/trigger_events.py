@@ -79,6 +79,6 @@ def _json(metadata: Mapping[str, Any], name: str, default: Any) -> Any:
     value = metadata.get(name, default)
     try:
         value = json.loads(value) if isinstance(value, str | bytes) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return default
     return value if isinstance(value, type(default)) else default

@@ -201,7 +201,7 @@ def code_in(reply: Reply) -> str:
     """The service's word for an error: from JSON, from XML where its front answers, else from a header."""
     try:
         return str(json.loads(reply.content)["odata.error"]["code"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         _, _, rest = reply.content.partition(b"<Code>")
         code = rest.partition(b"</Code>")[0].decode("ascii", "replace")
         return code or reply.headers.get("x-ms-error-code", "")

@@ -92,7 +92,7 @@ class LineMessages:
             return PlainMessage(body, message_id)
         try:
             document = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise PublishSettingsError(f"line {number} is no JSON ({error}): {body[:60]!r}") from None
         session = _field(document, number, options.session_field, "--session-field")
         given = _field(document, number, options.id_field, "--id-field")

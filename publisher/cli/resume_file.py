@@ -181,7 +181,7 @@ def read_ledger(text: bytes, name: str) -> Ledger:
     for number, line in enumerate(entries[:-1], 2):
         try:
             ledger.enter(msgspec.json.decode(line, type=Entry))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             raise PublishSettingsError(f"{name}, line {number}: {error}: the file is damaged") from None
     return ledger
 
@@ -189,7 +189,7 @@ def read_ledger(text: bytes, name: str) -> Ledger:
 def _begun(text: bytes, name: str) -> Ledger:
     try:
         resume = msgspec.json.decode(text, type=Resume)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise PublishSettingsError(f"{name} is no resume file of tidemark send: {error}") from None
     if resume.version not in (accepted := (_WHOLE, _WITHOUT_GIVEN, _VERSION)):
         raise PublishSettingsError(

@@ -104,7 +104,7 @@ def decode_inputs(data: bytes) -> Inputs:
         version = msgspec.json.decode(text, type=_Head).version
         if version <= VERSION:
             return msgspec.json.decode(text, type=Inputs)
-    except (zlib.error, msgspec.DecodeError) as error:
+    except (zlib.error, ValueError, RecursionError) as error:
         older = f" (they are of version {version}, this release is {VERSION})" if version < VERSION else ""
         raise ReplayError(f"the stored inputs cannot be read: {error}{older}") from error
     raise ReplayError(

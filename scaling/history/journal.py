@@ -127,5 +127,5 @@ def opened(path: Path, wanted: Wanted) -> Iterator[Journal]:
 def _decoded(line: bytes, kind: type[_Line]) -> _Line | None:
     try:
         return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return None

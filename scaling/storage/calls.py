@@ -46,5 +46,5 @@ def _counts(row: Entity) -> ProcessCalls | None:
     """None for a row of a later release, or a damaged one."""
     try:
         return msgspec.json.decode("".join(of_columns(row, "Data")), type=ProcessCalls)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, TypeError, RecursionError):
         return None

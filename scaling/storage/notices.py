@@ -62,5 +62,5 @@ def _letter(row: Entity) -> Letter | None:
     """None for a row of a later release, or a damaged one: it stays, and holds up no other."""
     try:
         return msgspec.json.decode("".join(of_columns(row, "Data")), type=Letter)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, TypeError, RecursionError):
         return None

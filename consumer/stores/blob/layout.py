@@ -109,7 +109,7 @@ def _fence(found: Mapping[str, str], content: bytes) -> Fence:
         return Fence(int(found["epoch"]), plain_text(found.get("owner", "")))
     try:
         return msgspec.json.decode(content, type=Fence)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # an empty content, as the SDKs write it
+    except (ValueError, RecursionError):  # an empty content, as the SDKs write it
         return Fence()
 
 
@@ -144,7 +144,7 @@ def _position(
 def _origin(text: str) -> Origin:
     try:
         return msgspec.json.decode(text, type=Origin)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (ValueError, RecursionError):
         raise ValueError(f"origin in its metadata is {text[:100]!r}, expected JSON of ours") from None
 
 

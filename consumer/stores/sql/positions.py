@@ -144,7 +144,7 @@ def _checkpoint(row: Row[Any]) -> Checkpoint | None:
         beyond = _runs.decode(row.Beyond)
         number = msgspec.convert(row.SequenceNumber, int)
         origin = _origin.decode(row.Origin or "{}")
-    except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise PositionError(
             f"the checkpoint of partition {row.PartitionID} in {CHECKPOINTS.name} cannot be read: {error}"
         ) from error

@@ -62,7 +62,7 @@ def read_object(body: bytes, line: int) -> dict[str, object]:
     """The JSON object of a line. Raises PublishSettingsError naming it."""
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise PublishSettingsError(f"line {line} is no JSON ({error}): {_beginning(body)}") from None
     return document if isinstance(document, dict) else {}
 

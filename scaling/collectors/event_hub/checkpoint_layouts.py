@@ -126,7 +126,7 @@ def hub_created_at(metadata: Mapping[str, str] | None) -> int | None:
     """When the hub of the position was created, by our own consumer: milliseconds since 1970. None where that is not told."""
     try:
         told = msgspec.json.decode(unquote((metadata or {}).get("origin", "{}")), type=_Origin)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (ValueError, RecursionError):
         return None
     return told.hub or None
 
@@ -138,7 +138,7 @@ def position_in_body(layout: Layout, body: bytes) -> int | None:
     """
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"it is not JSON ({error})") from None
     if layout in {"go", "dapr"}:
         document = document.get("checkpoint") if isinstance(document, dict) else None

@@ -106,7 +106,10 @@ class ArmRequests:
         await answer.read()
         if answer.status_code != 200:
             raise HttpResponseError(response=answer)
-        return answer.json()
+        try:
+            return answer.json()
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the answer of {path} is no JSON") from error
 
     async def entries(self, path: str, version: str) -> AsyncIterator[Entry]:
         """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form, and for

@@ -1,0 +1,89 @@
+"""JSON nested too deep to be read, wherever the text of others is read: what is said of any text that is no JSON."""
+
+import zlib
+from urllib.parse import quote
+
+import pytest
+import typer
+
+from consumer.cli import checkpoints
+from consumer.stores.blob import layout
+from consumer.stores.letter_document import from_document
+from consumer.web import trigger_events
+from foundation.app_settings import local_settings
+from foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
+from foundation.errors import SettingsError, TidemarkError
+from publisher.cli import line_messages, resume_file
+from publisher.cli.text import event_fields
+from publisher.errors import PublishSettingsError
+from scaling.analysis.replay import ReplayError, decode_inputs
+from scaling.collectors.event_hub import checkpoint_layouts
+from scaling.history import journal
+from scaling.storage import calls, notices
+
+DEEP = "[" * 20_000 + "]" * 20_000
+FIELD = f'{{"unheard_of": {DEEP}}}'  # what a reader of known fields skips
+RESUME = resume_file.Resume(
+    "queue q", resume_file.LineOptions(format="jsonl"), "p", [], [], [], 0, "", given={}
+)
+
+
+def at(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def message(_):
+    return list(line_messages.LineMessages([DEEP.encode()], RESUME))
+
+
+@pytest.mark.parametrize(
+    ("read", "error"),
+    [
+        (lambda path: local_settings(at(path, DEEP)), SettingsError),
+        (lambda _: resume_file.read_ledger(FIELD.encode(), "x"), PublishSettingsError),
+        (
+            lambda _: resume_file.read_ledger(resume_file.encode(RESUME) + FIELD.encode() + b"\n", "x"),
+            PublishSettingsError,
+        ),
+        (lambda _: event_fields.read_object(DEEP.encode(), 1), PublishSettingsError),
+        (message, PublishSettingsError),
+        (lambda _: decode_inputs(zlib.compress(FIELD.encode())), ReplayError),
+        (
+            lambda _: checkpoint_layouts.position_in_body("go", DEEP.encode()),
+            checkpoint_layouts.CheckpointError,
+        ),
+        (lambda _: layout._origin(FIELD), ValueError),
+        (lambda _: from_document(DEEP.encode(), "x"), TidemarkError),
+        (
+            lambda _: from_row(
+                {"instance": "x", "Schema": SCHEMA, "Lag00": f'[["0", 1, 1, 1, 1, 0, {DEEP}]]'}
+            ),
+            ConsumerStatsError,
+        ),
+        (
+            lambda path: checkpoints._file(
+                at(path, f'{{"hub": "h", "consumer_group": "g", "checkpoints": [{FIELD}]}}')
+            ),
+            typer.Exit,
+        ),
+    ],
+)
+def test_it_is_refused_in_the_words_for_what_is_no_json(tmp_path, read, error):
+    with pytest.raises(error):
+        read(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        (lambda: calls._counts({"Data00": FIELD}), None),
+        (lambda: notices._letter({"Data00": FIELD}), None),
+        (lambda: journal._decoded(FIELD.encode(), journal.Head), None),
+        (lambda: checkpoint_layouts.hub_created_at({"origin": quote(FIELD)}), None),
+        (lambda: layout._fence({}, FIELD.encode()), layout.Fence()),
+        (lambda: trigger_events._json({"Names": DEEP}, "Names", []), []),
+    ],
+)
+def test_what_others_wrote_into_a_row_or_a_blob_holds_up_nothing_else(read, found):
+    assert read() == found
