@@ -22,7 +22,9 @@ def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | 
     for name, scale in _HEADERS[: 1 if cosmos else None]:
         text = str(headers.get(name) or "").strip()
         try:
-            seconds = float(text) * scale
+            seconds = (
+                max(float(each) for each in text.split(",")) * scale
+            )  # a header that came twice is joined
         except ValueError:
             seconds = (
                 _seconds_until(text, str(headers.get("Date") or "")) if name == "Retry-After" else math.nan

@@ -97,10 +97,22 @@ def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset())
     return host
 
 
+def is_of_origin(link: str, origin: str) -> bool:
+    """Whether a link that an answer names leads to where `origin` does: by scheme, host and port, however they are spelled."""
+    try:
+        there, here = urlsplit(link), urlsplit(origin)
+        ports = [each.port or (443 if each.scheme == "https" else 80) for each in (there, here)]
+    except ValueError:
+        return False
+    same = (there.scheme, there.hostname) == (here.scheme, here.hostname) and ports[0] == ports[1]
+    return same and there.username is None
+
+
 def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address means this machine, its link, or the platform below it, in whatever disguise."""
     if isinstance(address, ipaddress.IPv6Address) and any(is_local(each) for each in _within(address)):
         return True
+    address = ipaddress.ip_address(address.packed)  # without a zone, which would make it another one
     reserved = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
     return reserved or address in _PLATFORM
 
@@ -114,9 +126,8 @@ def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
         forms = (octets[6:8] + octets[9:11], octets[7:8] + octets[9:12], octets[9:13], octets[12:])
         return [ipaddress.IPv4Address(each) for each in forms if any(each)] or [ipaddress.IPv4Address(0)]
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64[0] or (
-        number >> 32 == 0 and number > 1
-    ):  # the latter: IPv4-compatible, RFC 4291, 2.5.5.1
+    # IPv4-compatible (RFC 4291, 2.5.5.1), and IPv4-translated (RFC 2765, 2.1).
+    if address in _NAT64[0] or (number >> 32 == 0 and number > 1) or number >> 32 == 0xFFFF0000:
         found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
     if (number >> 32) & 0xFCFFFFFF == 0x00005EFE:  # ISATAP, RFC 5214, 6.1
         found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
@@ -162,7 +173,13 @@ class Outward(HoldsSession):
                 timeout=aiohttp.ClientTimeout(total=timeout),
             )
             async with asked as answer:
-                return Answer(answer.status, answer.headers, await _body(answer, limit, host))
+                try:
+                    body = await _body(answer, limit, host)
+                except UnavailableError:
+                    if answer.status == 200:
+                        raise
+                    body = b""  # what refuses says so by its status, and how long to wait by its headers
+                return Answer(answer.status, answer.headers, body)
         except TimeoutError:
             raise UnavailableError(f"{host}: no answer within {timeout:g} s") from None
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:

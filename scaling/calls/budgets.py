@@ -147,7 +147,8 @@ def call_of(method: str, url: str, api: str = "") -> Call:
     else:
         scopes = (f"{host}?{path}", place)  # of a path nothing is shown: it may hold a secret
         if charges == ((OTHER, host),):
-            scopes = scopes[:1]  # a gateway has many services behind one name
+            # A gateway has many services behind one name, and a service may refuse one query alone.
+            scopes = (f"{host}?{path}?{parts.query}", f"{host}?{path}")
     return Call(scopes, charges, f"{method.upper()} {host}{path}")
 
 
@@ -156,9 +157,11 @@ def _management_scopes(method: str, host: str, path: str, place: str) -> tuple[s
     _, _, own = path.rpartition("/providers/")
     provider, *names = own.strip("/").split("/") if "/providers/" in path else ["microsoft.resources"]
     types = "/".join([provider, *names[::2]])
+    # Cosmos DB counts the calls of each account: see `cosmos_reads`.
+    counted = "/".join([provider, *names[:2], *names[2::2]]) if provider == "microsoft.documentdb" else types
     kind = "" if method in _READS else " (writes)"
     each = " (lists)" if len(names) % 2 else " (single)"
-    narrow = (f"{host}{path}", f"{place}/{types}{each}", f"{place}/{types}", f"{place}/{provider}")
+    narrow = (f"{host}{path}", f"{place}/{counted}{each}", f"{place}/{types}", f"{place}/{provider}")
     return tuple(f"{scope}{kind}" for scope in (*narrow, place, host))
 
 

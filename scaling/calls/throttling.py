@@ -53,6 +53,11 @@ _OF_RESOURCE = re.compile(
 )
 """Answers of providers with 429 that are about the one resource, and throttle nobody."""
 
+_OF_NAMESPACE = re.compile(r"\b50009\b|namespace[^\"]{0,300}\bthrottled", re.IGNORECASE)
+"""Of Service Bus: the credits of the namespace are used up ("Throttling operations on Azure Service Bus")."""
+
+_BUSY = re.compile(r"busy|throttl", re.IGNORECASE)
+
 _BY_CODE = (
     (re.compile(r"TenantRequestsThrottled"), Scope.TENANT),
     # Its message may name one operation: "... and operation 'POST/SUBSCRIPTIONS/.../START' exceeded".
@@ -89,10 +94,8 @@ def asked(
         return None
     api = call.charges[0][0]
     if api not in _MANAGEMENT:
-        busy = status == 429 or (
-            api == "service_bus" and re.search(r"busy|throttl|\b5000[49]\b", text, re.IGNORECASE)
-        )
-        return Asked(seconds, Scope.TENANT if busy else Scope.RESOURCE, certain=True)
+        everything = api == "service_bus" and (status == 429 or _is_of_namespace(call, text))
+        return Asked(seconds, Scope.TENANT if everything else Scope.RESOURCE, certain=everything)
     if _OF_RESOURCE.search(text):
         return None
     writes = api == "management_writes"
@@ -106,6 +109,12 @@ def asked(
     return Asked(seconds, scope, certain=writes)
 
 
+def _is_of_namespace(call: Call, text: str) -> bool:
+    """What lists a namespace's entities is the namespace's own."""
+    lists = "/$resources/" in call.scopes[0] and _BUSY.search(text)
+    return bool(lists or _OF_NAMESPACE.search(text))
+
+
 def _seconds(status: int, header: float | None, text: str) -> float | None:
     """The longer one of header and text: they differ in answers that were seen."""
     told = [float(each) for each in _TOLD_SECONDS.findall(text)]
@@ -116,7 +125,7 @@ def _seconds(status: int, header: float | None, text: str) -> float | None:
 
 def _by_headers(headers: Mapping[str, str], *, writes: bool) -> Scope | None:
     """Whose tokens are used up, as the counters beside the answer say."""
-    if re.search(r";\s*0\b", str(headers.get("x-ms-ratelimit-remaining-resource") or "")):
+    if re.search(r";\s*0\b", _all_of(headers, "x-ms-ratelimit-remaining-resource")):
         return Scope.OPERATION
     kind = "writes" if writes else "reads"
     for name, scope in (
@@ -127,3 +136,9 @@ def _by_headers(headers: Mapping[str, str], *, writes: bool) -> Scope | None:
         if str(headers.get(f"x-ms-ratelimit-remaining-{name}") or "").strip() in {"0", "-1"}:
             return scope
     return None
+
+
+def _all_of(headers: Mapping[str, str], name: str) -> str:
+    """The values of a header that may come several times, of which `get` returns the first in some transports."""
+    values = headers.getall(name, []) if hasattr(headers, "getall") else [headers.get(name)]
+    return ", ".join(str(each) for each in values if each)

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import AioHttpTransport
 
 from foundation.azure.connections import transport_options
+from foundation.http.outward import is_of_origin
 from scaling.calls.gate import PATIENCE, gate_of
 from scaling.calls.throttling import ASKS_TO_WAIT
 
 
 class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily there, so without a type
-    """Raises what its base does, and CallRefusedError, which the retries of azure-core let pass."""
+    """Raises what its base does, and CallRefusedError and ValueError, which the retries of azure-core let pass."""
 
     def __init__(
         self,
@@ -25,14 +27,21 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         *,
         api: str = "",
         patience: float = PATIENCE,
+        origin: str = "",
     ) -> None:
-        """Raises SettingsError and ValueError naming a setting at fault."""
+        """With an `origin` no other host is asked: the pagers and pollers of the SDKs follow whatever link an answer names, and
+        the token goes along. Raises SettingsError and ValueError naming a setting at fault.
+        """
         super().__init__(**transport_options(settings))
         self._patience = patience
         self._gate = gate_of(settings)
         self._api = api
+        self._origin = origin
 
     async def send(self, request: Any, **options: Any) -> Any:
+        if self._origin and not is_of_origin(request.url, self._origin):
+            host = urlsplit(request.url).hostname
+            raise ValueError(f"an answer leads to {host}, where no token of {self._origin} is sent")
         call = await self._gate.enter(request.method, request.url, self._api, patience=self._patience)
         response = await super().send(request, **options)
         if response.status_code in ASKS_TO_WAIT:

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from foundation.http.outward import is_of_origin
 from foundation.sanitize import told
 from scaling.calls.gate import CallRefusedError
 from scaling.calls.lists import Lists
@@ -125,7 +126,9 @@ class MetricsReader:
 
         async def ask() -> Mapping[str, str]:
             url, found = f"{self._management}{located(series.subscription, type_)}", {}
+            asked = set[str]()
             while url:
+                asked.add(url)
                 page = await self._asking.document(
                     "GET", url, setting=MANAGEMENT, now=now, scope=self._management_scope
                 )
@@ -133,8 +136,8 @@ class MetricsReader:
                     region = "".join(str(each.get("location") or "").casefold().split())
                     found[str(each.get("id", "")).casefold()] = region
                 url = str(page.get("nextLink") or "")
-                if url and not url.startswith(f"{self._management}/"):
-                    raise ValueError("the list goes on at another host, to which no token is sent")
+                if url in asked or (url and not is_of_origin(url, self._management)):
+                    raise ValueError("the list goes on at another host, or in a circle; it is not followed")
             return found
 
         what = f"regions of {type_} in subscription {series.subscription}"

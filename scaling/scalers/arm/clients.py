@@ -126,6 +126,6 @@ def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict
     return {
         "base_url": endpoint(settings),
         "credential_scopes": [scope(settings)],
-        "transport": GatedTransport(settings, patience=patience),
+        "transport": GatedTransport(settings, patience=patience, origin=endpoint(settings)),
         **_RETRIES,
     }

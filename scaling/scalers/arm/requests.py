@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from azure.core import AsyncPipelineClient
 from azure.core.credentials_async import AsyncTokenCredential
@@ -21,6 +20,7 @@ from azure.core.polling import AsyncLROPoller
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
+from foundation.http.outward import is_of_origin
 from foundation.version import VERSION
 
 AUTOSCALE_VERSION = "2022-10-01"
@@ -132,8 +132,7 @@ class ArmRequests:
 
     def _is_here(self, url: str) -> bool:
         """Whether an address that an answer names is Resource Manager's own: the token goes along."""
-        here, there = urlsplit(self._client.format_url("/")), urlsplit(self._client.format_url(url))
-        return (here.scheme, here.netloc.casefold()) == (there.scheme, there.netloc.casefold())
+        return is_of_origin(self._client.format_url(url), self._client.format_url("/"))
 
 
 def _object(answer: Any, name: str) -> Entry:

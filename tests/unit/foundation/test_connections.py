@@ -292,6 +292,7 @@ def test_a_network_error_is_told_without_the_tls_object():
         ({"Retry-After": "600"}, False, 600.0),
         ({"x-ms-retry-after-ms": "nan", "retry-after-ms": "soon", "Retry-After": "inf"}, False, None),
         ({"Retry-After": "-5"}, False, 0.0),
+        ({"Retry-After": "30, 40"}, False, 40.0),  # two of one name, joined on the way
         (
             {"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"},
             False,

@@ -69,7 +69,7 @@ def test_another_is_refused_and_nothing_but_its_host_is_told(url, told):
 LOCAL = "127.8.8.8 ::1 0.0.0.0 :: 169.254.129.2 fe80::1 168.63.129.16 fd00:ec2::254 224.0.0.1"
 DISGUISED = (
     "::ffff:127.0.0.1 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1 ::127.0.0.1 fe80::5efe:127.0.0.1 2001:db8::5efe:7f00:1"
-    " 64:ff9b:1:7f00:0:100:: 64:ff9b:1:7f:0:1:: 64:ff9b:1::7f:0:100:0 64:ff9b:1::127.0.0.1 64:ff9b:1::"
+    " 64:ff9b:1:7f00:0:100:: 64:ff9b:1:7f:0:1:: 64:ff9b:1::7f:0:100:0 64:ff9b:1::127.0.0.1 64:ff9b:1:: ::ffff:0:127.0.0.1 fd00:ec2::254%eth0 ::1%1 ::ffff:127.0.0.1%x"
     " 2001:0:4136:e378:8000:63bf:80ff:fffe 2001:0:7f00:1:8000:63bf:3fff:fdd2"  # Teredo: of the client, and of the server
 )
 
@@ -103,6 +103,8 @@ async def answering(request):
         return web.Response(status=302, headers={"Location": "/landed"})
     if name == "packed":
         return web.Response(body=gzip.compress(b"0" * 100_000), headers={"Content-Encoding": "gzip"})
+    if name == "throttled":
+        return web.Response(status=429, body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
     if name == "cut":
         request.transport.close()
     return web.Response(body=b"x" * int(name) if name.isdigit() else name.encode())
@@ -133,6 +135,7 @@ async def asking(path, *, trusted=True, host="localhost", **options):
         ("100", {"limit": 100}, 200, b"x" * 100),
         ("100", {"limit": 0}, 200, b""),
         ("away", {}, 302, b""),
+        ("throttled", {}, 429, b""),
     ],
 )
 def test_an_answer_is_handed_over_and_a_redirect_is_one(path, options, status, body):

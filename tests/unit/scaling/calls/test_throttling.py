@@ -1,6 +1,7 @@
 """Whom an answer of Resource Manager quiets: never more than its code, its headers and its path say."""
 
 import pytest
+from multidict import CIMultiDict
 
 from scaling.calls.budgets import call_of
 from scaling.calls.gate import Gate
@@ -29,12 +30,23 @@ CALLS = {
         "GET",
         f"{GROUP}/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d/throughputSettings/default",
     ),
+    "other account": (
+        "GET",
+        f"{GROUP}/Microsoft.DocumentDB/databaseAccounts/b/sqlDatabases/d/throughputSettings/default",
+    ),
     "metrics": ("GET", f"{PLAN}/providers/microsoft.insights/metrics"),
     "elsewhere": ("GET", PLAN.replace("1111", "2222")),
     "batch": ("POST", "https://westeurope.metrics.monitor.azure.com/subscriptions/1111/metrics:getBatch"),
     "logs": ("POST", "https://api.loganalytics.io/v1/workspaces/w/query"),
+    "other logs": ("POST", "https://api.loganalytics.io/v1/workspaces/v/query"),
+    "query": ("GET", "https://prometheus.example/api/v1/query?query=slow"),
+    "other query": ("GET", "https://prometheus.example/api/v1/query?query=fast"),
+    "other path": ("GET", "https://prometheus.example/orders"),
+    "queue": ("GET", "https://n.servicebus.windows.net/q", "service_bus"),
+    "queues": ("GET", "https://n.servicebus.windows.net/$Resources/queues", "service_bus"),
+    "other queue": ("GET", "https://n.servicebus.windows.net/r", "service_bus"),
 }
-HERE = set(CALLS) - {"elsewhere", "batch", "logs"}
+HERE = {name for name, each in CALLS.items() if each[1].startswith(SUBSCRIPTION)}
 READS = HERE - {"plan change", "other plan change", "set change"}
 MANAGEMENT = HERE | {"elsewhere"}
 
@@ -57,8 +69,10 @@ class World:
         self.ledger, self.clock = Ledger({}), Clock(1000.0)
         self.gate = Gate(self.ledger, clock=self.clock)
 
-    def answered(self, name: str, status: int, text: str, **headers: str) -> None:
-        self.gate.heard(call_of(*CALLS[name]), status, {"Retry-After": "600", **headers}, text)
+    def answered(self, name: str, status: int, text: str, headers=()) -> None:
+        told = CIMultiDict(headers)
+        told.setdefault("retry-after", "600")
+        self.gate.heard(call_of(*CALLS[name]), status, told, text)
 
     def quiet(self) -> set[str]:
         return {
@@ -128,12 +142,31 @@ class World:
         ("metrics", 429, "", {}, {"metrics"}),
         ("batch", 429, "", {}, {"batch"}),
         ("logs", 429, "", {}, {"logs"}),
+        ("query", 429, "<html>slow down</html>", {}, {"query"}),
+        ("queue", 503, "The server is busy. Error code: 50004: the entity is throttled", {}, {"queue"}),
+        ("queues", 503, "ServerBusy", {}, {"queues", "queue", "other queue"}),
+        ("queue", 503, "The request was terminated. 50009", {}, {"queues", "queue", "other queue"}),
+        ("queue", 503, "ServerBusy: the partition moves", {}, {"queue"}),
+        ("queue", 429, "", {}, {"queues", "queue", "other queue"}),
+        ("cosmos", 429, code("TooManyRequests"), {}, {"cosmos"}),
+        ("cosmos", 429, "", {}, {"cosmos"}),
+        (
+            "set",
+            429,
+            "",
+            [
+                ("X-MS-RateLimit-Remaining-Resource", "Microsoft.Compute/HighCostGet3Min;46"),
+                ("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/HighCostGet30Min;0"),
+                *NO_READS.items(),
+            ],
+            {"set", "other set"},
+        ),
     ],
 )
 def test_a_throttling_answer_quiets_the_smallest_scope_that_it_names(name, status, text, headers, quiet):
     world = World()
 
-    world.answered(name, status, text, **headers)
+    world.answered(name, status, text, headers)
 
     assert world.quiet() == quiet
 
@@ -158,6 +191,19 @@ def test_what_does_not_name_its_scope_is_widened_by_a_second_answer_from_elsewhe
     assert world.quiet() == set()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("logs", "other logs"), ("query", "other query"), ("cosmos", "other account")],
+)
+def test_a_second_answer_from_elsewhere_quiets_what_both_have_in_common(first, second):
+    world = World()
+
+    world.answered(first, 429, "")
+    assert world.quiet() == {first}
+    world.answered(second, 429, "")
+    assert world.quiet() == {first, second}
+
+
 def test_the_longer_one_of_header_and_text_counts_and_a_date_is_a_time_to_wait_for():
     world = World()
     world.answered("plan", 429, code("ResourceRequestsThrottled", "Please retry after '900' seconds."))
@@ -165,7 +211,7 @@ def test_the_longer_one_of_header_and_text_counts_and_a_date_is_a_time_to_wait_f
         "set",
         429,
         "",
-        **{"Retry-After": "Thu, 26 Nov 2026 14:20:00 GMT", "Date": "Thu, 26 Nov 2026 14:00:00 GMT"},
+        {"Retry-After": "Thu, 26 Nov 2026 14:20:00 GMT", "Date": "Thu, 26 Nov 2026 14:00:00 GMT"},
     )
 
     for seconds, quiet in (

@@ -79,11 +79,18 @@ async def test_regions_of_many_resources_cost_one_list():
         RefusedError(SimpleNamespace(status=403, headers={}, body=b"")),
         {"value": []},
         {"value": LISTED, "nextLink": "https://evil.example/other/page"},
+        {"value": LISTED, "nextLink": "https://management.azure.com@evil.example/other/page"},
         {},
     ],
 )
 async def test_without_a_list_each_region_is_learned_from_a_single_answer(page):
     assert await reads(Azure(page), QUEUES) == ["list", *["single"] * 20]
+
+
+async def test_a_list_of_regions_that_goes_on_in_a_circle_is_not_followed_for_ever():
+    again = {"value": LISTED, "nextLink": f"{HOST}:443/other/page"}
+
+    assert await reads(Azure(again, again, again), QUEUES) == ["list", "list", *["single"] * 20]
 
 
 async def test_for_two_resources_no_list_is_asked_for():

@@ -1,8 +1,9 @@
 """Whose token Resource Manager is asked with."""
 
 import pytest
+from azure.core.rest import HttpRequest
 
-from scaling.scalers.arm.clients import identity_of
+from scaling.scalers.arm.clients import _options, identity_of
 
 LOCAL = {
     "AZURE_RESOURCE_MANAGER_ENDPOINT": "https://localhost:8443",
@@ -23,3 +24,13 @@ LOCAL = {
 )
 def test_the_local_stacks_identity_is_for_its_own_resource_manager_only(settings, lent):
     assert identity_of(settings)._environment == lent
+
+
+@pytest.mark.parametrize(
+    "link", ["https://attacker.example/operation", "https://management.azure.com:444/operation"]
+)
+async def test_no_client_follows_a_pager_or_an_operation_to_another_host_with_its_token(link):
+    """The pollers of the SDKs go wherever a Location leads."""
+    async with _options({})["transport"] as transport:
+        with pytest.raises(ValueError, match=r"where no token of https://management\.azure\.com is sent"):
+            await transport.send(HttpRequest("GET", link, headers={"Authorization": "Bearer x"}))

@@ -63,7 +63,7 @@ async def test_a_change_is_asked_for_once_and_guarded_by_what_was_read():
 async def test_a_list_is_followed_from_page_to_page():
     client = resources(
         Answer(body={"value": [{"id": "a"}], "nextLink": f"{HOST}/next?page=2"}),
-        Answer(body={"value": [{"id": "b"}], "nextLink": "/next?page=3"}),
+        Answer(body={"value": [{"id": "b"}], "nextLink": "https://Management.azure.com:443/next?page=3"}),
         Answer(body={"value": [{"id": "c"}], "nextLink": None}),
     )
 
@@ -78,6 +78,8 @@ async def test_a_list_is_followed_from_page_to_page():
         "https://management.azure.com:444/next",
         "https://management.azure.com@attacker.example/next",
         "https://management.azure.com.attacker.example/next",
+        "https://me@management.azure.com/next",
+        "https://[/next",
         "/list",
     ],
 )
