@@ -280,7 +280,7 @@ class Steps(Situation):
     ) -> Recommendation:
         # By place, which is faster than by name: every decision comes through here.
         case = (self.decision_id, self.policy.target, self.now, self.view.current, self.proposed)
-        bounds = (self.low, self.high)
+        bounds, unread = (self.low, self.high), self.verdict.desired is None and self.unread
         return Recommendation(
-            *case, desired, *bounds, reason, evidence, (), limits, note, self.verdict.sentence, self.unread
+            *case, desired, *bounds, reason, evidence, (), limits, note, self.verdict.sentence, unread
         )

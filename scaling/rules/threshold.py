@@ -133,11 +133,11 @@ class ThresholdRule:
         self, view: MetricsView, readings: Sequence[tuple[str, Summary]], above: float, span: float
     ) -> Verdict | None:
         statistic = self._params.out_statistic
-        found = [
-            (metric, value, summary.count)
-            for metric, summary in readings
-            if summary.problem is None and (value := summary.statistic(statistic)) > above
-        ]
+        found: list[tuple[str, float, int]] = []
+        for metric, summary in readings:  # a loop, for this is the hot path and mostly finds nothing
+            value = summary.statistic(statistic)
+            if value > above and summary.problem is None:
+                found.append((metric, value, summary.count))
         if not found:
             return None
         metric, value, count = found[0]
@@ -158,8 +158,8 @@ class ThresholdRule:
         return Verdict(None, summary.problem, (evidence,) if summary.count else ())
 
     def _in_or_stay(self, view: MetricsView, readings: Sequence[tuple[str, Summary]], span: float) -> Verdict:
-        current, flips = view.current, list[Flip]()
-        statistic = self._params.in_statistic
+        current, statistic = view.current, self._params.in_statistic
+        flips: list[Flip] = []
         if self._below is not None and current > 0:
             below = self._below(current)
             metric, summary, value = _highest(readings, statistic)
@@ -169,8 +169,11 @@ class ThresholdRule:
                     return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
                 kept = tuple(Flip.at(f"{statistic} {name}", ">=", below, _STAY) for name, _ in readings)
                 return Verdict(max(current - self._step_in, 0), _IN, (evidence,), kept)
-            high = (name for name, reading in readings if not reading.statistic(statistic) < below)
-            flips.append(Flip(_IN, tuple(Condition(f"{statistic} {name}", "<", below) for name in high)))
+            high: list[Condition] = []
+            for name, reading in readings:
+                if not reading.statistic(statistic) < below:
+                    high.append(Condition(f"{statistic} {name}", "<", below))
+            flips.append(Flip(_IN, tuple(high)))
         return self._stay(current, readings, span, flips)
 
     def _stay(
@@ -181,5 +184,5 @@ class ThresholdRule:
         above, statistic = self._above(current), self._params.out_statistic
         metric, summary, value = _highest(readings, statistic)
         evidence = Evidence(self._name, metric, statistic, value, "<=", above, span, summary.count)
-        more = [Flip.at(f"{statistic} {name}", ">", above, _OUT) for name, _ in readings]
+        more = [Flip(_OUT, (Condition(f"{statistic} {name}", ">", above),)) for name, _ in readings]
         return Verdict(current, _STAY, (evidence,), (*more, *flips))
