@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isfinite
 
 import msgspec
@@ -44,14 +45,11 @@ def storable(rule: Rule, verdict: Verdict) -> Verdict:
     """A usable verdict as it can be stored: counts of MOST at most, and of rules of the user's own no more text and numbers
     than a row has room for. Raises what msgspec does for fields of another type.
     """
-    counts = {
-        name: MOST
-        for name in ("desired", "floor", "ceiling", "out_ceiling")
-        if (count := getattr(verdict, name)) is not None and count > MOST
-    }
-    if counts:
-        verdict = structs.replace(verdict, **counts)
-    if type(rule).__module__.startswith(_OURS):
+    for count in (verdict.desired, verdict.floor, verdict.ceiling, verdict.out_ceiling):
+        if count is not None and count > MOST:
+            verdict = _bounded(verdict)
+            break
+    if is_ours(type(rule)):
         return verdict
     verdict = msgspec.convert(msgspec.to_builtins(verdict), Verdict)
     return structs.replace(
@@ -80,6 +78,18 @@ def storable(rule: Rule, verdict: Verdict) -> Verdict:
         note=leaving(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],
         sentence=leaving(verdict.sentence[: 2 * TEXT_CHARS])[:TEXT_CHARS],
     )
+
+
+@lru_cache(maxsize=256)
+def is_ours(kind: type) -> bool:
+    """True for a rule of this package; any other is the user's."""
+    return kind.__module__.startswith(_OURS)
+
+
+def _bounded(verdict: Verdict) -> Verdict:
+    names = ("desired", "floor", "ceiling", "out_ceiling")
+    counts = {name: MOST for name in names if (getattr(verdict, name) or 0) > MOST}
+    return structs.replace(verdict, **counts)
 
 
 def _name(text: str) -> str:

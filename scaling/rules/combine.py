@@ -9,7 +9,7 @@ from msgspec import structs
 
 from foundation.sanitize import leaving
 from scaling.model import Reason, Verdict
-from scaling.rules.answers import fault_of, storable
+from scaling.rules.answers import fault_of, is_ours, storable
 from scaling.rules.view import LevelLine, MetricsView, Rule
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -83,7 +83,7 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     say that more was wanted (AT_CAP).
     """
     try:
-        verdict = rule.evaluate(view)
+        verdict = rule.evaluate(_shown(rule, view))
         fault = fault_of(verdict)
         if fault is None:
             verdict = storable(rule, verdict)
@@ -100,6 +100,11 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     return structs.replace(verdict, reason=reason)
 
 
+def _shown(rule: Rule, view: MetricsView) -> MetricsView:
+    ours = is_ours(type(rule)) or not isinstance(view, MetricsView)
+    return view if ours else view.copied()
+
+
 def safe_learn(
     rule: Rule, memories: Mapping[str, bytes], view: MetricsView, faults: dict[str, str] | None = None
 ) -> Mapping[str, bytes]:
@@ -112,7 +117,7 @@ def safe_learn(
     name, faults = memory_name(rule), {} if faults is None else faults
     known = memories.get(name)
     try:
-        after = learn(known, view)
+        after = learn(known, _shown(rule, view))
     except Exception as error:  # noqa: BLE001 - user code may raise anything
         faults[name] = leaving(f"its learn() failed: {words_of_repr(error)}"[:1000])[:500]
         return memories
@@ -152,7 +157,7 @@ def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str
     for rule in rules:
         ask = getattr(rule, "objection", None)
         try:
-            text = None if ask is None else ask(view, capacity)
+            text = None if ask is None else ask(_shown(rule, view), capacity)
             words = leaving(str(text)[:1000])[:500] if text else ""
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             return leaving(f"rule {type(rule).__name__} failed: {words_of_repr(error)}"[:1000])[:500]

@@ -106,6 +106,17 @@ class MetricsView:
         """The same view with other summaries."""
         return self.with_summaries({name: change(summary) for name, summary in self.metrics().items()})
 
+    def copied(self) -> MetricsView:
+        """The same view of copies: whatever code of the user's own does to it, nothing of it is stored."""
+        windows = {
+            name: structs.replace(window, times=[*window.times], values=[*window.values])
+            for name, window in self.windows.items()
+        }
+        view = copy(self)
+        view.windows, view.specs, view.memories = windows, dict(self.specs), dict(self.memories)
+        view._summaries = dict(self._summaries)  # noqa: SLF001 - a copy of this one
+        return view
+
     def with_summaries(self, summaries: dict[str, Summary]) -> MetricsView:
         """The same view with these summaries, whatever the windows hold."""
         view = copy(self)

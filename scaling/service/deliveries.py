@@ -21,8 +21,8 @@ from scaling.decision import pending_action
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.decision.orders import deciding
-from scaling.decision.reconsider import under_way_until
-from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
+from scaling.decision.reconsider import is_turned, under_way_until
+from scaling.model import AskedToWait, Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry, entry_line
@@ -52,6 +52,7 @@ class _Delivered(Struct, frozen=True):
     again_after: float = AGAIN_AFTER
     error: Exception | None = None
     unknown: bool = False  # the platform may carry it out all the same
+    asked: bool = False  # the platform asked for the wait
     begun: Delivery | None = None
     earlier: float | None = None
 
@@ -87,8 +88,7 @@ class Deliveries(Struct, frozen=True):
                 return Outcome(warnings=(f"scaler {action.target}: {text}",))
             if effect is not None:
                 return await self._finished(_Delivered(effect, begun=loaded.state.delivery))
-            seconds = float(getattr(scaler, "deadline", DELIVERY_SECONDS)) + DELIVERY_MARGIN
-            until = min(now + seconds, action.expires_at)
+            until = min(now + _deadline_of(scaler) + DELIVERY_MARGIN, action.expires_at)
             begun = pending_action.being_carried_out(loaded.state, now=now, until=until)
             try:
                 await save(self.ports, loaded, begun)
@@ -141,7 +141,7 @@ class Deliveries(Struct, frozen=True):
         never goes on after `until`, for it takes a place in the queue's batch, and the state says that it is over
         then, on which others rely.
         """
-        again_after, unforeseen, unknown = AGAIN_AFTER, None, False
+        again_after, unforeseen, unknown, asked = AGAIN_AFTER, None, False, False
         seconds = until - self.clock()
         if seconds <= 0:
             text = "its time was over before it could begin"
@@ -154,18 +154,24 @@ class Deliveries(Struct, frozen=True):
                     and effect.reached == action.replaces is not None
                 ):
                     # The action that this one took the place of was carried out after all.
+                    if is_turned(action):
+                        text = (
+                            f"found {effect.reached}, to which an earlier action led; decided anew from there"
+                        )
+                        return _Delivered(effect_of(action, EffectOutcome.FAILED, self.clock(), text))
                     moved = structs.replace(action, from_capacity=action.replaces, replaces=None)
                     effect = await scaler.apply(moved, now=self.clock())
             return _Delivered(structs.replace(checked_effect(effect), at=self.clock()))
         except ScalerError as error:
             text, unknown = leaving(str(error)), error.unknown is True
-            again_after = _seconds_to_wait(error.retry_after)
+            asked = _is_a_wait(error.retry_after)
+            again_after = float(error.retry_after or 0.0) if asked else AGAIN_AFTER
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
         except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
             text, unforeseen, unknown = told(error), error, True
         effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
-        return _Delivered(effect, again_after, unforeseen, unknown)
+        return _Delivered(effect, again_after, unforeseen, unknown, asked)
 
     async def _record(self, delivered: _Delivered) -> None:
         """Saves what came of an action; one that is still to be carried out is sent again when it is due."""
@@ -200,13 +206,24 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
     effect = delivered.effect
     if delivered.unknown:
         state = pending_action.perhaps_accepted(state, effect.action_id, effect.at)
+    if delivered.asked:
+        asked = AskedToWait(effect.at, effect.at + delivered.again_after)
+        state = structs.replace(state, asked_to_wait=asked)
     if state.delivery != delivered.begun:
         return state
     due_at = effect.at + delivered.again_after
     return pending_action.handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
 
 
-def _seconds_to_wait(retry_after: object) -> float:
-    """What a ScalerError says, which may be of a user's scaler and then anything."""
-    known = isinstance(retry_after, int | float) and 0 < retry_after < MAX_WAIT
-    return float(retry_after) if known else AGAIN_AFTER  # type: ignore[arg-type]
+def _is_a_wait(retry_after: object) -> bool:
+    """Whether a ScalerError says how long to wait; it may be of a user's scaler and then say anything."""
+    return isinstance(retry_after, int | float) and 0 < retry_after < MAX_WAIT
+
+
+def _deadline_of(scaler: Scaler) -> float:
+    """The scaler's own deadline, which may be a user's and then anything: then the default."""
+    try:
+        seconds = float(getattr(scaler, "deadline", DELIVERY_SECONDS))
+    except Exception:  # noqa: BLE001 - a property of a user's scaler may raise anything
+        return DELIVERY_SECONDS
+    return seconds if 0 < seconds < MAX_WAIT else DELIVERY_SECONDS

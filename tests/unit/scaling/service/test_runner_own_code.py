@@ -250,3 +250,63 @@ def test_a_count_beyond_all_platforms_is_the_most_there_can_be():
     view = type("V", (), {"current": 3})()
 
     assert safe_evaluate(rule, view).desired == MOST
+
+
+class Greedy:
+    """A user's rule that changes whatever it is shown."""
+
+    def metrics(self):
+        return ("backlog",)
+
+    def evaluate(self, view):
+        self.spoil(view)
+        return Verdict(view.current, STAY)
+
+    def learn(self, known, view):
+        self.spoil(view)
+        return b"mine"
+
+    def objection(self, view, capacity):
+        self.spoil(view)
+
+    def spoil(self, view):
+        view.metric("backlog")
+        for each in view.windows.values():
+            each.times.clear()
+            each.values[:] = [0.0]
+        view.memories["other"] = b"spoilt"
+        for known in (view.windows, view.specs, view.metrics(), view._summaries):
+            known.clear()
+
+
+async def test_a_rule_that_changes_what_it_is_shown_changes_nothing_of_the_target():
+    greedy = RuleSpec(
+        type="tests.unit.scaling.service.test_runner_own_code:Greedy", name="greedy", options={}
+    )
+    world = await lived(policy(**QUICK, rules=(greedy, THRESHOLD, greedy)), 4)
+
+    loaded = await world.states.load("plan")
+    assert loaded.windows["backlog"].values == [900.0]
+    assert loaded.state.memories == {"Greedy": b"mine"}
+    assert world.platform.ledger == [3, 4, 5, 6]
+
+
+class Deadline:
+    """A deadline that is none."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __get__(self, scaler, kind):
+        return raising(self.value) if isinstance(self.value, Exception) else self.value
+
+
+@pytest.mark.parametrize("value", [NoWordsError(), "soon", math.nan, math.inf, -5.0, None, 10**400, BIG])
+async def test_a_scaler_s_deadline_that_is_none_keeps_no_action_from_its_target(value):
+    world = World(policy(**QUICK), capacity=3)
+    world.backlog = 900.0
+    kind = type(world.scaler)
+    world.scaler.__class__ = type("Odd", (kind,), {"deadline": Deadline(value)})
+    await world.minute()
+
+    assert (await world.state()).expected == 4
