@@ -261,6 +261,13 @@ class Delivery(Struct, frozen=True):
     tried: bool = False
 
 
+class AskedToWait(Struct, frozen=True):
+    """The platform said at `at` that it takes no change of this target before `until`."""
+
+    at: float
+    until: float
+
+
 class TargetState(Struct, frozen=True):
     """What is remembered of one target between evaluations (one table row).
 
@@ -272,6 +279,7 @@ class TargetState(Struct, frozen=True):
     `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
     what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
     `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour.
+    `asked_to_wait` is what the platform said last of when it takes a change, whichever action it was asked for.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -296,6 +304,7 @@ class TargetState(Struct, frozen=True):
     spent: Spent | None = None
     telling: Telling | None = None
     withdrawn: Withdrawn | None = None
+    asked_to_wait: AskedToWait | None = None
 
     @property
     def unread_since(self) -> float | None:

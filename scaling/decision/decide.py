@@ -27,7 +27,7 @@ from msgspec import structs
 
 from scaling.config.policy import Policy
 from scaling.decision.missing import verdicts_of
-from scaling.decision.reconsider import action_text, is_begun, is_still_wanted, under_way_until
+from scaling.decision.reconsider import action_text, held_until, is_begun, is_still_wanted, under_way_until
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
 from scaling.flip import lifted_at, lifted_by
@@ -117,14 +117,22 @@ class Case(Steps):
 
     def _reconsidered(self) -> Recommendation:
         fresh, pending = self.free(), self.state.pending
+        if fresh.acts and (asked := self._asked(fresh.reason)):
+            fresh = structs.replace(fresh, note=f"{fresh.note}{asked}".removeprefix("; "))
         if pending is None or self.now >= pending.expires_at:
             return fresh
         if self.wants(pending, fresh):
-            return self.hold(Reason.ACTION_PENDING, lifted_at(pending.expires_at), action_text(pending))
+            note = f"{action_text(pending)}{self._asked(pending.reason)}"
+            return self.hold(Reason.ACTION_PENDING, lifted_at(pending.expires_at), note)
         text = f"it takes the place of {action_text(pending)}"
         if not fresh.acts:
             text = f"{action_text(pending)} is withdrawn"
         return structs.replace(fresh, note=f"{fresh.note}; {text}" if fresh.note else text)
+
+    def _asked(self, reason: Reason) -> str:
+        """That the platform takes no change yet, in words to be added to others."""
+        until = held_until(self.state, reason, self.now)
+        return "" if until is None else f"; sent in {until - self.now:.0f} s, for the platform asked to wait"
 
     def wants(self, pending: ScaleAction, fresh: Recommendation) -> bool:
         """True while a pending action that nobody carries out is what would be decided now."""
@@ -183,6 +191,9 @@ class Case(Steps):
         but by an order given since.
         """
         note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
+        gone = self.state.withdrawn
+        if gone is not None and gone.may_lead_to == foreign.seen:
+            note = f"{note}; or it is the late effect of [{gone.action_id}], which was given up"
         current, wanted = self.view.current, made.desired if made.desired is not None else self.view.current
         reason = made.limits[-1].reason if made.reason is Reason.DRY_RUN else made.reason
         override = self.controls.override

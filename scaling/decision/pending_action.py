@@ -13,7 +13,15 @@ from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.orders import active_pause
 from scaling.decision.pacing import HOUR
-from scaling.decision.reconsider import action_text, asked_since, may_have_led_to, stays_pending, under_way
+from scaling.decision.reconsider import (
+    action_text,
+    asked_since,
+    is_turned,
+    may_have_led_to,
+    stays_pending,
+    under_way,
+    was_tried,
+)
 from scaling.model import (
     MOVED,
     Capacity,
@@ -78,6 +86,22 @@ def withdraw(state: TargetState, at: float) -> TargetState:
     return replace(_without_pending(state), withdrawn=withdrawn)
 
 
+def without_future(state: TargetState, now: float) -> TargetState:
+    """The state in which nothing of actions and of others' changes is later than `now`: a clock that was put right since
+    would wait for it.
+    """
+    if state.pending is not None and state.pending.decided_at > now:
+        state = withdraw(state, now)
+    gone, foreign = state.withdrawn, state.foreign
+    if gone is not None and gone.expires_at > now:
+        gone = replace(gone, at=min(gone.at, now), expires_at=now)
+    if foreign is not None and foreign.at > now:
+        foreign = replace(foreign, at=now)
+    others = tuple(min(at, now) for at in state.others_changes)
+    corrupt = None if state.corrupt_since is None else min(state.corrupt_since, now)
+    return replace(state, withdrawn=gone, foreign=foreign, others_changes=others, corrupt_since=corrupt)
+
+
 def _without_pending(state: TargetState) -> TargetState:
     return replace(state, pending=None, pending_level=None, pending_accepted=None, delivery=None)
 
@@ -137,7 +161,8 @@ def _with_effect(state: TargetState, effect: Effect, reached: int, level: float 
             moved = (*moved, record)
             if len(moved) > 1 and record.at < moved[-2].at:  # clocks of instances differ
                 moved = tuple(sorted(moved, key=lambda known: known.at))
-        return replace(state, expected=reached, effects=moved[-EFFECTS_KEPT:], foreign=None)
+        kept = moved[-EFFECTS_KEPT:]
+        return replace(state, expected=reached, effects=kept, foreign=None, asked_to_wait=None)
     if effect.outcome is EffectOutcome.FOREIGN_HAND:
         expected = state.expected if state.expected is not None else effect.from_capacity
         if reached != expected:
@@ -279,11 +304,13 @@ def pursue(
     whichever comes first: what they send is saved as sent before it leaves. Only an evaluation, or the delivery itself,
     withdraws what is not wanted any more: the checks have no new metrics. Without `windows` all metrics are missing.
     """
-    pending, spec = state.pending, policy.spec
+    pending = state.pending
     if capacity is None:
         return Review(state)
-    if pending is None:
-        return _turned_up(policy, state, capacity, now=now)
+    if pending is None or (is_turned(pending) and capacity.current == pending.replaces):
+        found = _turned_up(policy, state, capacity, now=now)
+        if pending is None or found.findings:
+            return found  # a pending one is decided anew from there
     where = action_text(pending)
     if (effect := found_effect(state, pending, capacity)) is not None:
         text = f"effect of {where} found in place and recorded"
@@ -297,26 +324,38 @@ def pursue(
         effect = effect_of(pending, EffectOutcome.REFUSED, now, forbidden)
         return _told(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
     if now >= pending.expires_at:
-        return _told(
-            _without_pending(state), f"{where} expired without effect; the capacity is {capacity.current}"
-        )
-    due_at = state.delivery.due_at if state.delivery is not None else pending.decided_at + spec.effect_timeout
-    if now < due_at:
-        return Review(state)
+        text = f"{where} expired without effect; the capacity is {capacity.current}"
+        return _told(withdraw(state, now), text)  # its effect may still turn up
     seen = replace(state, capacity=capacity, capacity_error=None)
-    if no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
+    due = now >= _due_at(policy, state, pending)
+    if not due or no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
         return Review(state)
-    asked = asked_since(state)
+    return _emitted_again(policy, state, pending, now)
+
+
+def _due_at(policy: Policy, state: TargetState, pending: ScaleAction) -> float:
+    return (
+        state.delivery.due_at
+        if state.delivery is not None
+        else pending.decided_at + policy.spec.effect_timeout
+    )
+
+
+def _emitted_again(policy: Policy, state: TargetState, pending: ScaleAction, now: float) -> Review:
+    """The action as sent once more; for the first time where the platform had asked to wait."""
+    asked, wait = asked_since(state), state.asked_to_wait
     known = state if asked is None else perhaps_accepted(state, pending.action_id, asked)
-    sent = handed_back(known, pending.action_id, due_at=now + spec.effect_timeout)
-    text = f"{where} has no effect after {now - pending.decided_at:.0f} s; emitted again"
+    sent = handed_back(known, pending.action_id, due_at=now + policy.spec.effect_timeout)
+    text = f"{action_text(pending)} has no effect after {now - pending.decided_at:.0f} s; emitted again"
+    if not was_tried(state) and wait is not None and _due_at(policy, state, pending) == wait.until:
+        text = f"{action_text(pending)} is emitted now, for the platform had asked to wait"
     return _told(sent, text, emit=pending)
 
 
 def _turned_up(policy: Policy, state: TargetState, capacity: Capacity, *, now: float) -> Review:
     """The effect of an action that the platform carried out though it was withdrawn."""
     gone, reached = state.withdrawn, capacity.current
-    if gone is None or not may_be_ours(policy, state, capacity, now=now):
+    if gone is None or under_way(state, now) or not may_be_ours(policy, state, capacity, now=now):
         return Review(state)
     outcome = EffectOutcome.APPLIED if reached == gone.to_capacity else EffectOutcome.LIMITED
     way, text = (gone.from_capacity, gone.to_capacity), "found in place after it was withdrawn"

@@ -8,6 +8,7 @@ waited for, looked at, and then corrected. docs/architecture.md has the table of
 from __future__ import annotations
 
 from scaling.model import Direction, Reason, Recommendation, ScaleAction, TargetState
+from scaling.window import CLOCK_TOLERANCE
 
 
 def action_text(action: ScaleAction) -> str:
@@ -62,6 +63,35 @@ def may_have_led_to(state: TargetState) -> int | None:
     if asked_since(state) is None and pending.replaces is not None:
         return pending.replaces
     return pending.to_capacity if was_tried(state) else None
+
+
+def held_until(state: TargetState, reason: Reason, now: float) -> float | None:
+    """Until when an action waits because the platform asked to wait, also where another action was asked for; None where
+    it does not. An override goes at once, for an operator wants it now.
+    """
+    asked = state.asked_to_wait
+    if asked is None or reason is Reason.OVERRIDDEN:
+        return None
+    return asked.until if asked.at - CLOCK_TOLERANCE <= now < asked.until else None
+
+
+def may_be_sent(state: TargetState, now: float) -> bool:
+    """True where there is a pending action, nobody is at it, and the platform does not ask to wait."""
+    pending = state.pending
+    return (
+        pending is not None and not under_way(state, now) and held_until(state, pending.reason, now) is None
+    )
+
+
+def is_turned(action: ScaleAction) -> bool:
+    """True for an action that would go the other way from where the action may have led that it took the place of.
+
+    Nobody decided that: a scale-in needs rules that see every metric, and cooldowns. An override is exact.
+    """
+    start, to = action.replaces, action.to_capacity
+    if start is None or to == start or action.reason is Reason.OVERRIDDEN:
+        return False
+    return (to > start) != (to > action.from_capacity)
 
 
 def is_still_wanted(

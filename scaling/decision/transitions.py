@@ -27,8 +27,9 @@ from scaling.decision.pending_action import (
     record_effect,
     withdraw,
     withdrawal,
+    without_future,
 )
-from scaling.decision.reconsider import stays_pending
+from scaling.decision.reconsider import held_until, stays_pending
 from scaling.decision.seen import view_of
 from scaling.model import (
     Capacity,
@@ -124,7 +125,9 @@ def absorb(
 
 def put_right(state: TargetState, now: float) -> TargetState:
     """Without what is further ahead than clocks may be. Effects were there: as far ahead as that at most."""
-    latest = now + CLOCK_TOLERANCE
+    latest, last = now + CLOCK_TOLERANCE, state.last
+    if last is not None and last.at > latest:
+        state = without_future(state, now)
     evaluated, recommendations, effects = state.evaluated, state.recommendations, state.effects
     newest = [*evaluated[-1:], *(at for at, _ in recommendations[-1:]), *(each.at for each in effects[-1:])]
     if max(newest, default=latest) <= latest:
@@ -236,12 +239,8 @@ def _reconciled(
     if capacity.at < known_at:
         return state  # a late report; a newer reading is already known
     state = msgspec.structs.replace(state, capacity=capacity, capacity_error=None)
-    pending = state.pending
-    if (
-        pending is not None
-        and now >= pending.expires_at
-        and (found := found_effect(state, pending, capacity))
-    ):
+    gone = state.pending if state.pending is not None and now >= state.pending.expires_at else None
+    if gone is not None and (found := found_effect(state, gone, capacity)):
         state = record_effect(state, found)  # before that it is left to the check, which also logs it
     return believe(policy, state, capacity, now=now, controls=controls)
 
@@ -297,8 +296,8 @@ def advance(
 ) -> tuple[TargetState, ScaleAction | None]:
     """The state to save after a decision, and the action to emit once it is saved.
 
-    `level` is the plateau metric now (None when unknown or unused). The action stays pending until its
-    effect is recorded, so it can be emitted again, with the same id, should it be lost.
+    `level` is the plateau metric now (None when unknown or unused). The action stays pending until its effect is recorded,
+    so `pursue` can emit it again should it be lost, or for the first time where the platform asks to wait until then.
     """
     now = recommendation.at
     action = _action(policy, recommendation) if recommendation.acts else None
@@ -308,7 +307,10 @@ def advance(
         late = now >= withdrawn.expires_at + policy.spec.effect_timeout
         action = msgspec.structs.replace(action, replaces=None if late else withdrawn.may_lead_to)
     pending = state.pending if stays_pending(state, recommendation) else None
-    delivery = Delivery(now + policy.spec.effect_timeout) if action else state.delivery if pending else None
+    held = held_until(state, recommendation.reason, now)
+    delivery = state.delivery if pending else None
+    if action is not None:
+        delivery = Delivery(held or now + policy.spec.effect_timeout)
     return (
         msgspec.structs.replace(
             state,
@@ -322,7 +324,7 @@ def advance(
             corrupt_since=state.corrupt_since if recommendation.reason in _STILL_CORRUPT else None,
             last=recommendation,
         ),
-        action,
+        action if held is None else None,
     )
 
 

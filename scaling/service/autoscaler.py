@@ -36,7 +36,7 @@ from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.orders import deciding
 from scaling.decision.pending_action import pursue, with_withdrawal
-from scaling.decision.reconsider import under_way
+from scaling.decision.reconsider import may_be_sent
 from scaling.decision.seen import plateau_level
 from scaling.decision.transitions import (
     absorb,
@@ -226,7 +226,7 @@ class Autoscaler:
                 await shell.append(self.ports, [decision_entry(report, last, metrics, inputs, said)])
         line = f"scaling {report.target}: report already decided upon [{identity}]"
         pending = state.pending
-        if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
+        if pending is not None and pending.action_id == identity and may_be_sent(state, self.clock()):
             return Outcome((codec.encode(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
@@ -257,11 +257,11 @@ class Autoscaler:
             found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
         made = decide_and_explain(rules, windows, state, now=now, controls=controls, decision_id=identity)
-        level = plateau_level(rules, windows)
-        after, action = advance(rules, state, made, report_at=report.at, level=level)
-        if action is not None:
-            action = msgspec.structs.replace(action, line=explain.line(made)[:LINE_CHARS])
-            after = msgspec.structs.replace(after, pending=action)
+        after, action = advance(rules, state, made, report_at=report.at, level=plateau_level(rules, windows))
+        if after.pending is not None and after.pending.action_id == identity:
+            ordered = msgspec.structs.replace(after.pending, line=explain.line(made)[:LINE_CHARS])
+            after = msgspec.structs.replace(after, pending=ordered)
+            action = None if action is None else ordered
         shadow = Beside(state.shadow)
         if known:
             shadow = await self._paper.decided(policy, windows, state, made, controls=controls)

@@ -16,6 +16,7 @@ from scaling.decision.transitions import (
 )
 from scaling.model import (
     NO_CONTROLS,
+    AskedToWait,
     Capacity,
     Controls,
     Delivery,
@@ -27,6 +28,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.target_facts import TargetFacts
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, World, at, full, metric, policy, report
 
@@ -85,6 +87,33 @@ def test_after_the_clock_was_put_right_it_is_decided_by_what_is_present(ahead: i
 
     assert windows["backlog"].times[-1] == now
     assert (found.reason, found.proposed) == (Reason.DRY_RUN, 4)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"pending": ScaleAction("plan@0", "plan", 3, 4, NOW + 86_400.0, NOW + 87_000.0, Reason.SCALE_OUT)},
+        {"foreign": ForeignHand(3, 5, NOW + 86_400.0)},
+        {"corrupt_since": NOW + 86_400.0},
+        {"others_changes": tuple(NOW + 86_400.0 + i for i in range(30))},
+        {"asked_to_wait": AskedToWait(NOW + 86_400.0, NOW + 86_500.0)},
+    ],
+)
+def test_what_was_left_by_a_clock_that_ran_a_day_ahead_holds_nothing_for_a_day(left: dict) -> None:
+    made = policy(foreign_hold=900.0, facts=TargetFacts(changes_per_hour=20))
+    state = at(3, now=NOW, **left)
+    ahead = decide(made, {}, state, now=NOW + 86_400.0)
+    state = msgspec.structs.replace(state, last=ahead)
+    windows: dict[str, Window] = {}
+    for now in (NOW + MINUTE * index for index in range(75)):
+        told = report(50.0, 3, now=now)
+        windows, state = absorb(made, windows, state, told, now=now, controls=NO_CONTROLS)
+        found = decide(made, windows, state, now=now, decision_id=f"plan@{now}")
+        state, action = advance(made, state, found, report_at=now, level=None)
+        if action is not None:
+            break
+
+    assert (found.reason, found.desired, state.pending) == (Reason.SCALE_IN, 2, action)
 
 
 def test_a_capacity_read_while_the_clock_ran_ahead_outranks_no_present_one() -> None:

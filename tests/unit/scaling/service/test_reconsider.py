@@ -17,6 +17,7 @@ from scaling.ports import CollectError, ScalerError
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, changed, metric, policy
 
 ARCHITECTURE = Path(__file__).parents[4] / "docs/architecture.md"
+PER_UNIT = RuleSpec(type="target_per_unit", name="per", options={"metric": "backlog", "target": 100.0})
 STAGES = ("not begun", "handed back", "begun")
 
 
@@ -259,3 +260,83 @@ async def test_a_message_that_is_delivered_when_its_metrics_are_stale_scales_out
     await world.deliver()
 
     assert world.platform.ledger == ledger
+
+
+def refusing(world: World, *waits: float | None, unknown: bool = False) -> list[tuple[float, int]]:
+    """The orders that reach the platform, which refuses the first ones with these waits."""
+    answers, orders, carry_out = list(waits), [], world.scaler.inner.apply
+
+    async def apply(action, *, now):
+        orders.append((now - NOW, action.to_capacity))
+        if answers:
+            raise ScalerError("busy", retry_after=answers.pop(0), unknown=unknown)
+        return await carry_out(action, now=now)
+
+    world.scaler.inner.apply = apply
+    return orders
+
+
+async def test_what_takes_the_place_of_an_action_waits_as_long_as_the_platform_asked() -> None:
+    world = await decided("nothing", "in")
+    orders = refusing(world, 1200.0)
+    await world.deliver()
+    world.backlog = 9000.0
+    for _ in range(21):
+        await next_minute(world)
+
+    assert orders == [(60.0, 5), (1260.0, 7), (1320.0, 8)]
+    rows = [entry.recommendation for entry in await world.entries(LogKind.DECISION)]
+    assert "for the platform asked to wait" in rows[2].note
+
+
+async def test_an_override_is_sent_though_the_platform_asked_to_wait() -> None:
+    world = await decided("nothing", "in")
+    orders = refusing(world, 1200.0)
+    await world.deliver()
+    await world.order(Controls(override=Override(9, "kim", world.clock.now, NOW + 7200.0)))
+    await next_minute(world)
+
+    assert orders == [(60.0, 5), (120.0, 9)]
+
+
+async def test_nothing_is_scaled_in_because_a_withdrawn_scale_out_went_further_than_the_next_one() -> None:
+    world = await decided("nothing", "out")
+    world.policy = changed(world.policy, rules=(PER_UNIT,))
+    world.backlog = 900.0  # 9 instances
+    world.clock.now += MINUTE
+    await world.tick()
+    world.actions = list((await world.decide()).messages)
+    refusing(world, None, unknown=True)
+    await world.deliver()
+    world.backlog = 700.0
+    world.clock.now += 150.0
+    await world.tick()
+    world.actions = list((await world.decide()).messages)
+    assert (await world.state()).pending.to_capacity == 7
+    await read_metrics(CollectError("no answer"))(world)
+    world.platform.move(9)  # the withdrawn one turns up
+    for _ in range(3):
+        await next_minute(world)
+
+    state = await world.state()
+    assert (world.platform.ledger, state.expected, state.foreign) == ([], 9, None)
+    assert state.effects[-1].to_capacity == 9
+
+
+async def test_the_late_effect_of_an_action_that_expired_is_our_own() -> None:
+    world = await decided("nothing", "out")
+    carry_out = world.scaler.inner.apply
+    orders = refusing(world, *[120.0] * 5, unknown=True)
+    await world.deliver()
+    for _ in range(9):
+        await next_minute(world)
+    action = (await world.state()).pending
+    world.scaler.inner.apply = carry_out
+    world.backlog = 300.0
+    await next_minute(world)
+    assert action is not None
+    world.platform.move(7)
+    await next_minute(world)
+
+    state = await world.state()
+    assert (state.expected, state.foreign, len(orders) > 1) == (7, None, True)
