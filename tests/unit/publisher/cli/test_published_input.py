@@ -1,5 +1,7 @@
 """The input of `tidemark publish`: the same one is continued where it was, another one is refused."""
 
+import gzip
+import lzma
 from io import BytesIO
 
 import pytest
@@ -204,6 +206,14 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line_nor_of_json(text, bodies
     for place, line in enumerate(lines):  # and the input is the same afterwards
         start = bookmark(line)
         assert list(read_lines(opened(text, start), start)) == lines[place + 1 :]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_a_compressed_input_is_refused_with_how_to_unpack_it(compress):
+    with pytest.raises(
+        PublishSettingsError, match=r"is compressed \((gzip|xz)\) .* with: (gunzip|unxz) --keep"
+    ):
+        all_lines(compress(b"a\n"))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-be"])

@@ -399,6 +399,10 @@ class TestJournal:
         ([], "exactly one of them"),
         (["--queue", "q", "--format", "csv"], "'csv' is not one of 'lines'"),
         (["--queue", "q", "--schedule-at", "soon"], "--schedule-at is 'soon'"),
+        (
+            ["--queue", "q", "--schedule-at", "0001-01-01T00:00+14:00"],
+            "--schedule-at is '0001-01-01T00:00+14",
+        ),
         (["--queue", "q", "--connection", "Nowhere"], "no Service Bus connection 'Nowhere'"),
     ],
 )
