@@ -128,13 +128,15 @@ async def test_the_file_that_is_written_passes_lint(server, tmp_path, monkeypatc
         result = CliRunner().invoke(command_line(), [*words, "--root", str(tmp_path)])
         return result.exit_code, " ".join(result.output.split())
 
-    ask = ("discover", "--out", str(out), "--settings", str(settings), "--subscription", SUBSCRIPTION)
+    ask = ("discover", "--settings", str(settings), "--subscription", SUBSCRIPTION)
     first = await asyncio.to_thread(run, *ask)
     again = await asyncio.to_thread(run, *ask)
     linted = await asyncio.to_thread(run, "lint")
 
     assert first[0] == 0
     assert "3 targets in dry-run" in first[1]
+    assert f"{out}: 3 targets" in first[1]
+    assert first[1].endswith(f"Next: tidemark lint --root {tmp_path}")
     assert again[0] == 1
     assert "is there already" in again[1]
     assert linted[0] == 0, linted[1]

@@ -243,6 +243,15 @@ def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository(
     assert app_settings.command_folder() == tmp_path / folder
 
 
+def test_in_a_folder_that_was_deleted_a_command_finds_nothing(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert app_settings.command_folder() == Path()
+    assert settings_of(app_settings.command_folder(), {}) == {}
+
+
 def test_the_functions_of_a_clone_have_its_settings_from_everywhere_and_a_command_never_has(
     tmp_path, monkeypatch
 ):

@@ -62,7 +62,17 @@ async def test_a_plan_that_cannot_be_scaled_is_left_out_with_the_reason(sku, tie
     assert why in found.left_out[0]
 
 
-async def test_a_plan_that_scales_by_app_is_offered_and_says_so():
-    found = await SubscriptionReader(Client("P1v3", "PremiumV3", perSiteScaling=True), SUBSCRIPTION).read()
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (True, ", scaled by app (perSiteScaling)"),
+        ("Enabled", ", scaled by app (perSiteScaling)"),
+        (False, ""),
+        ("False", ""),
+        (None, ""),
+    ],
+)
+async def test_a_plan_that_scales_by_app_or_says_what_nobody_knows_is_offered_and_says_so(told, said):
+    found = await SubscriptionReader(Client("P1v3", "PremiumV3", perSiteScaling=told), SUBSCRIPTION).read()
 
-    assert found.targets[0].note == "App Service plan, P1v3, westeurope, scaled by app (perSiteScaling)"
+    assert found.targets[0].note == f"App Service plan, P1v3, westeurope{said}"
