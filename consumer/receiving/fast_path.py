@@ -10,15 +10,17 @@ that or anything here fails. A hook changes nothing before it is sure of what it
 as it left it, and does it itself; from then on no hook is used, and whoever made the link is told.
 
 It also keeps the SDK from remembering the tag of every event for as long as a link lasts (100 bytes each), and from
-reading on while the link holds as many events as it may: by itself the SDK reads up to a whole batch more, whatever
-their size.
+reading on while the link holds as many events, or bytes, as it may: by itself the SDK reads up to a whole batch more,
+whatever their size, and as many frames at once as the link asked for events, which may have been small until then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -49,9 +51,10 @@ class Shortcut:
         on_broken: Callable[[Exception], object],
         most: int = sys.maxsize,
         handed_over: Callable[[], int] = lambda: 0,
+        most_bytes: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`most` events are held before the SDK reads on; `handed_over` counts those that have left its buffer and are not
-        done with. `on_broken` is told, once, why the short way is of no more use.
+        """`most` events, or `most_bytes`, are held before the SDK reads on; `handed_over` counts those that have left its
+        buffer and are not done with. `on_broken` is told, once, why the short way is of no more use.
 
         Raises AttributeError when the SDK's inside is not as expected; then `client` is as it was.
         """
@@ -62,6 +65,10 @@ class Shortcut:
         self._most = most
         self._room = asyncio.Event()
         self._handed_over = handed_over
+        self._most_bytes = most_bytes
+        self._sizes = deque[int]()  # of the messages held, in the order in which they came
+        self._held_bytes = 0  # with what is there of the next one
+        self._begun_bytes = 0
         self._newest: Any = None
         self._create: Callable[..., Any] = client._create_consumer  # noqa: SLF001 - hook 1
         client._create_consumer = self._create_consumer  # type: ignore[method-assign] # noqa: SLF001
@@ -81,12 +88,38 @@ class Shortcut:
         self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch  # noqa: SLF001
         return True
 
-    def note_room(self) -> None:
-        """Of the events that were handed over, some are done with."""
+    def note_done(self, count: int) -> None:
+        """So many of the events that were handed over are done with."""
+        for _ in range(min(count, len(self._sizes))):
+            self._held_bytes -= self._sizes.popleft()
         self._room.set()
 
+    def let_go(self) -> None:
+        """The link is closing: whatever it holds, the service's answers are read."""
+        self._most, self._most_bytes = sys.maxsize, lambda: math.inf
+        self._room.set()
+
+    def note_frame(self, size: int, *, is_last: bool) -> None:
+        """So many bytes of a message came."""
+        self._held_bytes += size
+        self._begun_bytes += size
+        if is_last:
+            self._sizes.append(self._begun_bytes)
+            self._begun_bytes = 0
+
+    def _held(self) -> int:
+        return len(self._consumer._message_buffer) + self._handed_over()  # noqa: SLF001
+
     def _is_full(self) -> bool:
-        return len(self._consumer._message_buffer) + self._handed_over() >= self._most  # noqa: SLF001
+        return self._held() >= self._most or self.is_full_of_bytes()
+
+    def is_full_of_bytes(self) -> bool:
+        if self._held_bytes < self._most_bytes():
+            return False
+        if not self._held():  # messages that came and were let go by the SDK are not held
+            self._sizes.clear()
+            self._held_bytes = self._begun_bytes
+        return bool(self._sizes)
 
     def attempt(self, step: Callable[..., _T], *arguments: Any) -> _T | None:
         """What a step gives; None when it, or one before it, failed."""
@@ -170,7 +203,11 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
         if frame[_SETTLED]:
             link._received_delivery_tags.clear()  # noqa: SLF001
 
+    def count(frame: Any) -> None:
+        shortcut.note_frame(len(frame[_PAYLOAD] or b""), is_last=not frame[_MORE])
+
     async def incoming_transfer(frame: Any) -> None:
+        shortcut.attempt(count, frame)
         if not shortcut.attempt(take, frame):
             await incoming(frame)
             shortcut.attempt(forget_tag, frame)
@@ -208,6 +245,8 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
 
     async def receive_frame(timeout: float | None = None, **options: Any) -> Any:
         nonlocal waiting
+        if shortcut.attempt(shortcut.is_full_of_bytes):
+            return None, None  # as if nothing had come: the SDK asks for the link next, and waits there
         if taken := shortcut.attempt(take):
             return taken
         waiting += 1

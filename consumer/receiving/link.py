@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
@@ -53,6 +54,8 @@ class LinkOptions(Struct, frozen=True):
     batch: int
     shortcut: bool = True
     """Whether to go past the SDK's own decoding; see consumer/receiving/fast_path.py."""
+    most_bytes: Callable[[], float] = lambda: math.inf
+    """How many bytes may be held, by the short way at least."""
     on_broken: Callable[[Exception], object] = lambda _error: None
     """Is told why that cannot be, or cannot be any longer."""
 
@@ -82,9 +85,9 @@ class Link:
 
         Raises LinkLostError.
         """
-        self._taken = 0
         if self._shortcut is not None:
-            self._shortcut.note_room()
+            self._shortcut.note_done(self._taken)
+        self._taken = 0
         if not self._news.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -122,6 +125,8 @@ class Link:
         buffered is let go, even while somebody still holds the link.
         """
         self.is_closed = True
+        if self._shortcut is not None:
+            self._shortcut.let_go()
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=grace)
         for task in (leftover := {task for task in (self._task, *self._inner) if not task.done()}):
@@ -209,7 +214,14 @@ def _shortcut(
         # Not before: it imports private names of the SDK.
         from consumer.receiving.fast_path import Shortcut  # noqa: PLC0415
 
-        return Shortcut(client, options.partition, options.on_broken, options.prefetch, handed_over)
+        return Shortcut(
+            client,
+            options.partition,
+            options.on_broken,
+            options.prefetch,
+            handed_over,
+            options.most_bytes,
+        )
     except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
         options.on_broken(error)
         return None

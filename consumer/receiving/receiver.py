@@ -149,6 +149,7 @@ class HubReceiver(Hub):
                 prefetch=self._prefetch(progress),
                 batch=self.options.batch,
                 shortcut=self.options.shortcut,
+                most_bytes=self._share_of_bytes,
                 on_broken=self._without_shortcut,
             ),
         )
@@ -323,9 +324,12 @@ class HubReceiver(Hub):
     # --- how much to ask for ---
 
     def _prefetch(self, progress: Progress) -> int:
-        share = self.options.buffered_bytes / max(1, self._receiving)
+        share = self._share_of_bytes()
         measured = progress.event_bytes and progress.event_bytes + _MESSAGE_OVERHEAD
         return int(max(1, min(self.options.prefetch, share / (measured or self.options.assumed_event_bytes))))
+
+    def _share_of_bytes(self) -> float:
+        return self.options.buffered_bytes / max(1, self._receiving)
 
     def _is_unfit(self, link: Link, progress: Progress) -> bool:
         # A new link takes half a second: only for a factor worth it.

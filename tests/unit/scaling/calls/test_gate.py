@@ -185,6 +185,16 @@ async def test_what_has_no_budget_is_counted_and_heeded():
     assert (world.used("prometheus.example").budget, world.used("prometheus.example").last_hour) == (None, 2)
 
 
+async def test_hosts_that_are_called_no_more_take_no_memory():
+    world = World()
+    for number in range(100):
+        await world.gate.enter("GET", f"https://h{number}.example/")
+    world.clock.now += 3700.0
+
+    assert world.gate.usage() == []
+    assert world.ledger._accounts == {}
+
+
 async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_for_the_others():
     """A gateway has many services behind one name."""
     world = World()
