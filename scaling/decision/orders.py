@@ -141,8 +141,12 @@ def promote(controls: Controls, order: Order, policy: Policy, *, by: str, now: f
 
 
 def follow_text(target: str) -> str:
-    """What to do with the file once a shadow was promoted."""
-    return f"put what [targets.{target}.shadow] has in place of the same keys of [targets.{target}], and remove it"
+    """What to do with the file once a shadow was promoted, so that what decides stays the same."""
+    return (
+        f"put what [targets.{target}.shadow] has in place of the same keys of [targets.{target}], but keep the target's rules of "
+        "the types guard and within_request_units, and its minimum and maximum where those of the shadow are wider; then "
+        "remove the table"
+    )
 
 
 ORDERS: dict[str, Callable[..., tuple[Controls, str]]] = {

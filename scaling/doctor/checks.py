@@ -183,7 +183,7 @@ def _poison(queues: PoisonQueues) -> Check:
             count, messages = await queues.peek()
         finally:
             await queues.aclose()
-        return [verdicts.poison(count, [message.body for message in messages])]
+        return [verdicts.poison(count, messages)]
 
     return Check("poison", "queues", _storage_needs("Storage Queue Data Reader"), call)
 

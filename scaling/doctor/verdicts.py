@@ -14,6 +14,7 @@ from foundation.version import VERSION
 from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.doctor.permissions import allows
 from scaling.model import Capacity
+from scaling.ports import PoisonMessage
 from scaling.schedules import ncrontab
 
 SKEW_TOLD = 10.0
@@ -118,17 +119,26 @@ def queue(name: str, waiting: Waiting, now: float) -> Finding:
     )
 
 
-def poison(count: int, bodies: Sequence[str]) -> Finding:
-    """Messages the host gave up on."""
+_COST_OF_POISON = {
+    "metrics-poison": "reports, which later ones have replaced",
+    "actions-poison": "actions, which are sent again from the state while they are wanted",
+    "notices-poison": "notices, which their webhooks never got",
+}
+
+
+def poison(count: int, messages: Sequence[PoisonMessage]) -> Finding:
+    """Messages the host gave up on; `messages` are some of them, of every queue that has any."""
     if not count:
         return ok("poison", "queues", "none")
-    first = f"; the first: {bodies[0][:200]}" if bodies else ""
+    first = f"; the first: {messages[0].body[:200]}" if messages else ""
+    queues = sorted({message.queue for message in messages} or _COST_OF_POISON)
+    lost = "; ".join(f"{each} holds {_COST_OF_POISON.get(each, 'messages')}" for each in queues)
     return warning(
         "poison",
         "queues",
         f"{count_text(count, 'message')} that the host gave up on{first}",
-        "read the exceptions of that function, mend the cause, then delete the messages of the queues metrics-poison and "
-        "actions-poison: they are never tried again",
+        f"read the exceptions of that function, mend the cause, then delete the messages of {', '.join(queues)}: they are "
+        f"never tried again ({lost})",
     )
 
 
@@ -154,8 +164,11 @@ def decisions(target: str, last: float | None, interval: float, now: float) -> F
 
 
 def newer_state(story: str) -> Finding:
-    """Rows of a newer release, which this one neither reads nor overwrites."""
-    return failed("versions", "state", story, "deploy the newer release again, or delete the rows it wrote")
+    """Rows of a newer release, which this one neither reads nor overwrites; `story` names one and what deleting it costs."""
+    remedy = "deploy the newer release again; or delete the row of the table ScalingState that is named, at the cost that is named"
+    return failed(
+        "versions", "state", story, f"{remedy}, and look again: other targets may have such rows, too"
+    )
 
 
 # -- clocks and schedules ----------------------------------------------------------------------------------

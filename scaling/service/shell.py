@@ -247,5 +247,5 @@ async def within(seconds: float, call: Awaitable[_Result], what: str) -> _Result
 def controls_of(loaded: Snapshot, now: float) -> Controls:
     """Operators' orders; where they cannot be read there may be a pause among them, so all is paused."""
     if "controls" in loaded.corrupt:
-        return Controls(pauses=(Pause("unreadable orders; give one to replace them", now),))
+        return Controls(pauses=(Pause("unreadable orders; give any order, which replaces all of them", now),))
     return loaded.controls

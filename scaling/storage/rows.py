@@ -275,17 +275,45 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, wit
         raise CorruptRowError(f"Schema is {str(schema)[:40]!r}; expected a number up to {SCHEMA}")
     if schema > SCHEMA:
         raise NewerStateError(
-            f"a stored row has schema {schema}, this release reads up to {SCHEMA}: a newer release wrote it; "
-            "deploy that one, or delete the row"
+            f"{_place(row)} has schema {schema}, this release reads up to {SCHEMA}: a newer release wrote it; "
+            f"deploy that one{_FORGOTTEN.get(kind, '')}"
         )
     text = "".join(_pieces(row, prefix, str, "text"))
     try:
         value = json.loads(text)
         if without and isinstance(value, dict):
             value.pop(without, None)
+        _drop_old_flips(value)
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:
         raise CorruptRowError(f"not a stored {kind.__name__}: {error}") from error
+
+
+_FORGOTTEN: dict[Any, str] = {
+    TargetState: (
+        ", or delete the row, which forgets the samples, what rules have learned, the changes made (their cooldowns and "
+        "limits begin anew), a pending action, what is spent of the day's budget, the comparison with a shadow, and notices "
+        "that have not left"
+    ),
+    Controls: (
+        ", or delete the row, which forgets the orders of the target: its pauses, override, dry-run and promoted shadow; it is "
+        "scaled as tidemark.toml says"
+    ),
+}
+"""The other way on, and its cost, for rows that are in the way; a row of the log is not."""
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    """Which row that is, by its keys, by which it is deleted."""
+    partition, name = row.get("PartitionKey"), row.get("RowKey")
+    return "a stored row" if name is None else f"the row '{name}' of partition '{partition}'"
+
+
+def _drop_old_flips(value: Any) -> None:
+    """Before version 2 of the decisions a flip had no conditions: read as today's, it would say that nothing changes them."""
+    decided = value.get("recommendation", value.get("last")) if isinstance(value, dict) else None
+    if isinstance(decided, dict) and isinstance(flips := decided.get("flips"), list):
+        decided["flips"] = [flip for flip in flips if not isinstance(flip, dict) or "conditions" in flip]
 
 
 def _joined_binary(row: Mapping[str, Any]) -> bytes:

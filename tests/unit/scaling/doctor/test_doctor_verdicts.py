@@ -27,6 +27,7 @@ from scaling.doctor.verdicts import (
     troubled,
 )
 from scaling.model import Capacity
+from scaling.ports import PoisonMessage
 
 NOW = 1_700_000_000.0
 WRITE = "Microsoft.Web/serverfarms/write"
@@ -104,7 +105,9 @@ def test_a_queue_is_judged_by_its_oldest_message(waiting, verdict):
 
 def test_poison_is_a_warning_with_its_first_body():
     assert verdicts.poison(0, []).verdict is Verdict.OK
-    found = verdicts.poison(2, ["first", "second"])
+    found = verdicts.poison(
+        2, [PoisonMessage("metrics-poison", str(n), None, n) for n in ("first", "second")]
+    )
 
     assert (found.verdict, found.found) == (
         Verdict.WARNING,

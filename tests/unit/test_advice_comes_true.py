@@ -1,0 +1,200 @@
+"""Advice in errors and findings, followed to the letter: what it promises comes, and its cost is said where it is given."""
+
+import json
+import re
+
+import pytest
+
+from scaling.config.policy import Pace
+from scaling.config.policy_file import load_config
+from scaling.decision.orders import deciding, follow_text
+from scaling.doctor import verdicts
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Controls, Promotion, Reason, TargetState
+from scaling.ports import LogPage, NewerStateError
+from scaling.service import registry
+from scaling.shadow.comparison import promotion_warning
+from scaling.storage.rows import log_row, read_log_row, read_target, target_row
+from scaling.web import api
+from scaling.web.views import log_view
+from tests.fakes import MemoryPoisonQueues
+from tests.runner_support import World, policy
+from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
+
+# -- rows of a newer release
+
+
+def by_a_newer_release(world, name):
+    etag, row = world.states.rows["plan"][name]
+    keys = {"PartitionKey": "plan", "RowKey": name}
+    world.states.rows["plan"][name] = (etag, {**row, **keys, "Schema": 2})
+
+
+LOGGED = LogEntry("plan", 1_795_000_000.0, LogKind.DECISION, "decision", "a line", "incomplete_window")
+
+
+async def delete_the_row_that_is_named(world):
+    """What the error says is done: the row is named by its keys."""
+    with pytest.raises(NewerStateError) as caught:
+        await world.tick()
+        await world.drain()
+    finding = verdicts.newer_state(str(caught.value))
+    name, target = re.search(r"the row '(\w+)' of partition '(\w+)'", finding.found).groups()
+    assert "delete the row of the table ScalingState that is named" in finding.remedy
+    del world.states.rows[target][name]
+    return finding.found
+
+
+async def test_deleting_the_state_of_a_newer_release_forgets_what_the_error_says():
+    world = World(policy(out=Pace(cooldown=3600.0)))
+    world.backlog = 900.0
+    await world.pass_minutes(7)
+    assert (world.platform.capacity, len((await world.state()).effects)) == (3, 1)
+    by_a_newer_release(world, "state")
+
+    told = await delete_the_row_that_is_named(world)
+    await world.minute()
+
+    state = await world.state()
+    assert (state.last.reason, state.expected) == (Reason.INCOMPLETE_WINDOW, 3)
+    for word in ("samples", "learned", "cooldowns", "pending action", "budget", "shadow", "notices"):
+        assert word in told
+    assert (state.effects, state.pending, state.spent, state.memories, state.shadow) == (
+        (),
+        None,
+        None,
+        {},
+        b"",
+    )
+    await world.pass_minutes(6)
+    assert world.platform.capacity == 4  # the cooldown of an hour began anew
+
+
+async def test_deleting_the_orders_of_a_newer_release_lifts_them_as_the_error_says():
+    world = World(policy(out=Pace(cooldown=3600.0)))
+    await world.order(Controls(dry_run=True))
+    world.backlog = 900.0
+    await world.pass_minutes(7)
+    assert world.platform.capacity == 2
+    by_a_newer_release(world, "controls")
+
+    told = await delete_the_row_that_is_named(world)
+    await world.minute()
+
+    assert "it is scaled as tidemark.toml says" in told
+    assert world.platform.capacity == 3
+
+
+def test_a_row_of_the_log_of_a_newer_release_is_never_to_be_deleted():
+    row = {**log_row(LOGGED), "PartitionKey": "plan", "RowKey": "1", "Schema": 2}
+
+    line = read_log_row(row).line
+
+    assert "the row '1' of partition 'plan' has schema 2" in line
+    assert "deploy that one" in line
+    assert "delete" not in line
+
+
+async def test_any_order_replaces_orders_that_cannot_be_read():
+    world = World()
+    world.backlog = 900.0
+    await world.order(Controls(dry_run=True))
+    etag, row = world.states.rows["plan"]["controls"]
+    world.states.rows["plan"]["controls"] = (etag, {**row, "Data00": "{"})
+    await world.pass_minutes(7)
+    state = await world.state()
+    assert (state.last.reason, world.platform.capacity) == (Reason.PAUSED, 2)
+    assert "give any order, which replaces all of them" in state.last.limits[0].detail
+
+    await api.control(world.autoscaler(), api.Order("plan", "resume", b'{"by": "kim"}'))
+    await world.pass_minutes(1)
+
+    loaded = await world.states.load("plan")
+    assert (loaded.corrupt, loaded.controls.pauses, loaded.controls.dry_run) == ((), (), None)
+    assert world.platform.capacity == 3
+
+
+# -- poison
+
+
+@pytest.mark.parametrize("queues", [("metrics",), ("metrics", "actions"), ("actions", "notices")])
+async def test_deleting_the_poison_messages_of_the_queues_that_are_named_ends_the_warning(queues):
+    poison = MemoryPoisonQueues(queues=("metrics", "actions", "notices"))
+    for name in queues:
+        await poison.put(name, "{}")
+    finding = verdicts.poison(*await poison.peek())
+
+    named = re.search(r"delete the messages of (.*?):", finding.remedy).group(1).split(", ")
+    for name in named:
+        del poison.messages[name.removesuffix("-poison")]
+
+    assert named == sorted(f"{name}-poison" for name in queues)
+    assert verdicts.poison(*await poison.peek()).found == "none"
+    assert ("their webhooks never got" in finding.remedy) == ("notices" in queues)
+
+
+# -- a promoted shadow
+
+RULES = '[[targets.plan{0}.rules]]\ntype = "threshold"\nmetric = "load"\nscale_out_above = 9\nscale_in_below = 2\n'
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["", "minimum = 3\nmaximum = 8\n", "maximum = 30\n", 'behavior = "hpa"\n', 'in = { cooldown = "9m" }\n'],
+)
+def test_a_file_that_follows_a_promotion_decides_as_the_promoted_shadow_does(keys):
+    def read(text):
+        return load_config(text, name="t.toml", settings=SETTINGS, plug_ins=registry).policies["plan"]
+
+    before = read(f'{TARGET}[targets.plan.shadow]\nbacklog = "backlog"\n{keys}{RULES.format(".shadow")}')
+    orders = Controls(promoted=Promotion("kim", 0.0, before.shadow_id))
+    advice = promotion_warning(before, orders)
+    assert advice.endswith(follow_text("plan"))
+
+    head, metrics = TARGET.split("\n\n", 1)
+    metrics, rules = metrics.split("[[targets.plan.rules]]", 1)
+    guard = rules.split("[[targets.plan.rules]]", 1)[1]
+    named = {line.split(" = ")[0] for line in keys.splitlines() if line != "maximum = 30"}  # which is wider
+    kept = [line for line in head.splitlines() if line.split(" = ")[0] not in named]
+    own = [line for line in keys.splitlines() if line.split(" = ")[0] in named]
+    table = "\n".join([*kept, *own, "", metrics, RULES.format(""), "[[targets.plan.rules]]" + guard])
+    after = read(table)
+
+    assert after.spec == deciding(before, orders).spec
+    assert promotion_warning(after, orders) is None
+
+
+# -- rows of the log written before flips had conditions
+
+
+def test_flips_of_rows_before_conditions_are_hidden():
+    """Read as today's they said that no single value changes the decision."""
+    new = {"outcome": "within_target", "conditions": [], "to": None, "beyond": False, "possible": True}
+    old = {"quantity": "samples backlog", "comparator": ">=", "value": 5.0, "outcome": "within_target"}
+    stored = {
+        "decision_id": "plan@0",
+        "target": "plan",
+        "at": 1_795_000_000.0,
+        "current": 2,
+        "proposed": None,
+        "desired": 2,
+        "minimum": 1,
+        "maximum": 10,
+        "reason": "incomplete_window",
+        "evidence": [],
+        "limits": [],
+        "note": "",
+    }
+    shown = []
+    for flips in ([old], [new]):
+        row = {**log_row(LOGGED), "PartitionKey": "plan", "RowKey": "1"}
+        data = json.loads(row["Data00"]) | {"recommendation": stored | {"flips": flips}}
+        shown.append(read_log_row(row | {"Data00": json.dumps(data)}))
+
+    assert [len(entry.recommendation.flips) for entry in shown] == [0, 1]
+    views = log_view(LogPage(shown, None)).entries
+    assert [view.flips for view in views] == [(), ("no single value changes this",)]
+    state, _, corrupt = read_target(
+        {**target_row("plan", TargetState(), {}), "Data00": json.dumps({"last": stored | {"flips": [old]}})}
+    )
+    assert (corrupt, state.last.reason, state.last.flips) == ((), "incomplete_window", ())
