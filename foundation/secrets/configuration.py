@@ -7,11 +7,17 @@ random; of a setting whose name says so all of it.
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
+
+from foundation.secrets.forms import LONGEST
+from foundation.secrets.patterns import spelt_in
 
 
 class Kind(Enum):
@@ -28,8 +34,8 @@ class Found(NamedTuple):
 
 
 _NAME = re.compile(
-    r"(?i)key|secret|token|passw|pwd|passphrase|passcode|credential|conn(?:ection)?_?str|connection|sas(?:\b|_)|signature"
-    r"|webhook|cookie|auth(?!ority|or)|identity_header|private|dsn\b"
+    r"(?i)key|secret|token|passw|pwd|(?:^|[_:.-])(?:pass|pw|pin)(?:$|[_:.-])|passphrase|passcode|credential|conn(?:ection)?_?str|connection|sas(?:\b|_)|signature"
+    r"|webhook|cookie|auth(?!ority|or(?!i[sz]))|identity_header|private|dsn\b"
 )
 """Names of settings whose values are secrets, whatever they look like."""
 
@@ -100,21 +106,77 @@ _REFERENCE = "@Microsoft.KeyVault("
 def of_settings(settings: Mapping[str, str]) -> set[Found]:
     """Every secret that the settings hold, whatever a setting is called."""
     found = set[Found]()
-    names = set[str]()
     for name, value in settings.items():
-        text = value.strip()
+        text = _bare(value)
         parts = set(_parts(text))
-        if not parts and _is_secret(name, text) and text not in settings:
-            parts = {Found(text, Kind.SECRET)}
-        elif _WORD.fullmatch(text):
-            names.add(text.casefold())
-        found |= _without_public(parts)
+        if _is_secret(name, text) and text not in settings:
+            parts |= set(_in_secret(text) if not parts else ())
+        elif "webhook" in name.casefold() and _ADDRESS.fullmatch(text):
+            parts |= of_address(text)
+        elif name.casefold().endswith("headers"):
+            pairs = (pair.partition("=") for pair in text.split(","))
+            parts |= of_headers({header.strip(): unquote(token.strip()) for header, _, token in pairs})
+        found |= _without_public(parts | set(_spelt(text)))
+    names = names_of(settings)
     return {each for each in found if each.text.casefold() not in names}
+
+
+def names_of(settings: Mapping[str, str]) -> set[str]:
+    """What the settings call things by, in lower case: words and numbers that no setting's name calls a secret. A secret that
+    equals one, or has it as a part, does not take it out of every line.
+    """
+    texts = {_bare(value) for name, value in settings.items() if not _is_secret(name, _bare(value))}
+    return {text.casefold() for text in texts if _WORD.fullmatch(text)}
 
 
 def of_text(text: str) -> set[Found]:
     """The secrets in a connection string or an address; nothing of other texts."""
-    return _without_public(_parts(text.strip()))
+    return _without_public(_parts(_bare(text)))
+
+
+def _bare(value: str) -> str:
+    """A setting without the blanks, the byte order mark and the quotation marks around it that files of settings leave."""
+    text = value.strip().strip("\ufeff").strip()
+    return _unquoted(text).strip() if text[:1] in {"'", '"'} else text
+
+
+def _in_secret(text: str) -> Iterator[Found]:
+    """All of a text that is secret, and each line or member of a list of it: keys are listed, and PEM has many lines."""
+    yield Found(text, Kind.SECRET)
+    yield from _in_header(text)
+    parts = [part.strip() for part in re.split(r"[\r\n,]+", text)]
+    yield from (Found(part, Kind.SECRET) for part in parts if part != text and not part.startswith("-----"))
+
+
+def _in_header(value: str) -> Iterator[Found]:
+    """What a header authorises with: the token behind its scheme, and the password in that of Basic."""
+    scheme, blank, token = value.partition(" ")
+    is_scheme = bool(blank) and _WORD.fullmatch(scheme) is not None
+    yield Found(value, Kind.WHOLE if is_scheme else Kind.SECRET)
+    if is_scheme:
+        yield Found(token.strip(), Kind.SECRET)
+    if scheme.casefold() == "basic":
+        with suppress(ValueError):
+            password = b64decode(token.strip()).decode().partition(":")[2]
+            yield Found(password, Kind.SECRET)
+
+
+def _spelt(text: str) -> Iterator[Found]:
+    """What JSON, YAML, headers, options of a command or pairs behind commas call a secret. A word behind a colon may be prose."""
+    if text.startswith("?") or (text.count("=") > 1 and "&" in text and "://" not in text):
+        yield from _in_query(text.removeprefix("?"))
+    is_exact = "=" in text or text[:1] in {"{", "["}
+    for value in spelt_in(text) if len(text) <= LONGEST else ():
+        for each in {value, value.partition(",")[0], _from_json(value)}:
+            if is_exact or not _WORD.fullmatch(each):
+                yield from _in_header(each)
+
+
+def _from_json(value: str) -> str:
+    try:
+        return str(json.loads(f'"{value}"'))
+    except ValueError:
+        return value
 
 
 def of_address(url: str) -> set[Found]:
@@ -123,6 +185,9 @@ def of_address(url: str) -> set[Found]:
     _, slash, path = url.partition("://")[2].partition("/")
     if slash and _DRAWN.search(path):
         parts.add(Found(path, Kind.WHOLE))
+    last = path.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if not _WORD.fullmatch(last):
+        parts.add(Found(last, Kind.SECRET))
     return _without_public(parts)
 
 
@@ -131,11 +196,7 @@ def of_headers(headers: Mapping[str, str]) -> set[Found]:
     found = set[Found]()
     for name, value in headers.items():
         if name.casefold() not in _PUBLIC_HEADERS and _is_hidden(name, value):
-            scheme, blank, token = value.partition(" ")
-            found |= {
-                Found(value, Kind.WHOLE),
-                Found(token if blank and _WORD.fullmatch(scheme) else value, Kind.SECRET),
-            }
+            found |= set(_in_header(value))
     return found
 
 
@@ -238,7 +299,7 @@ def _in_address(scheme: str, rest: str) -> Iterator[Found]:
     user, at, place = reach.rpartition("@")
     after = place + rest[len(reach) :] if at else rest
     if at:
-        yield from _in_user(user, is_web=is_web)
+        yield from _in_user(user, scheme, is_web=is_web)
     where, question, query = after.partition("?")
     yield from (Found(each, Kind.PUBLIC) for each in re.split(r"[/:#]", where) if not is_web)
     yield from (Found(each, Kind.PUBLIC) for each in re.split(r"[+:]", scheme))
@@ -252,13 +313,13 @@ def _in_address(scheme: str, rest: str) -> Iterator[Found]:
         )
 
 
-def _in_user(user: str, *, is_web: bool) -> Iterator[Found]:
+def _in_user(user: str, scheme: str, *, is_web: bool) -> Iterator[Found]:
     name, colon, password = user.partition(":")
     if colon:
         yield Found(user, Kind.WHOLE)
         yield Found(password, Kind.SECRET)
         yield Found(name, Kind.PUBLIC)
-    elif is_web:  # a token in place of a name
+    elif is_web or scheme.startswith("redis"):  # a token in place of a name
         yield Found(user, Kind.SECRET)
 
 

@@ -15,7 +15,7 @@ would say what the secret is. Shorter ones are hidden where their position names
 LONGEST = 20_000
 """Characters of a value; a certificate has 3,000. What is longer is no password, and would cost every line its time."""
 
-_CUTS = re.compile(r"[@:/;=?#]")
+_CUTS = re.compile(r"[@:/;=?#\r\n]")
 """Where parsers of addresses and connection strings cut a value that was not coded, and pass on a half of it."""
 
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings, of_text
+from foundation.secrets.configuration import (
+    Found,
+    Kind,
+    names_of,
+    of_address,
+    of_headers,
+    of_settings,
+    of_text,
+)
 from foundation.secrets.forms import SHORTEST, forms_of
 from foundation.secrets.patterns import HIDDEN
 
@@ -35,6 +43,7 @@ class KnownSecrets:
     def __init__(self) -> None:
         self._secrets = set[Found]()
         self._passing: list[Found] = []
+        self._names = set[str]()
         self._forms: dict[str, tuple[str, ...]] = {}
         """Of each beginning, the forms that begin so, the longest first."""
         self._needles: tuple[str, ...] = ()
@@ -51,6 +60,17 @@ class KnownSecrets:
         self._secrets |= fresh
         self._prepare(fresh)
 
+    def leave(self, names: Collection[str]) -> None:
+        """Names stay in every text, although a part of a secret equals one: a line without its target is in no query, and a
+        decision without its metrics is another one when it is replayed.
+        """
+        fresh = {name.casefold() for name in names} - self._names
+        if fresh:
+            self._names |= fresh
+            if any(form.casefold() in fresh for forms in self._forms.values() for form in forms):
+                self._forms, self._needles = {}, ()
+                self._prepare(self._secrets)
+
     def _forget(self, secrets: Collection[Found]) -> None:
         if secrets:
             self._passing = self._passing[len(secrets) :]
@@ -64,7 +84,7 @@ class KnownSecrets:
         for form in sorted(fresh, key=len):
             beginning = form[:SHORTEST]
             known = self._forms.get(beginning, ())
-            if form in _OURS or form in known:
+            if form in _OURS or form in known or form.casefold() in self._names:
                 continue
             self._forms[beginning] = tuple(sorted((*known, form), key=len, reverse=True))
             if len(self._needles) <= FEW and not any(each in form for each in self._needles):
@@ -117,7 +137,13 @@ def hide_token(token: str) -> None:
 
 def hide_settings(settings: Mapping[str, str]) -> None:
     """Hides every secret that the settings hold, in this process from now on."""
+    _known.leave(names_of(settings))
     _known.add(of_settings(settings))
+
+
+def leave_names(names: Collection[str]) -> None:
+    """Leaves what targets, metrics and rules are called in every text."""
+    _known.leave(names)
 
 
 def hide_text(text: str) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Iterator
 
 HIDDEN = "***"
 
-_LEFT = r"""(?: (?<![a-z0-9]) | (?<=%[0-9a-f]{2}) | (?<=%25[0-9a-f]{2}) | (?<=\\u00[0-9a-f]{2}) | (?<=\\[nrt]) )"""
+_LEFT = (
+    r"""(?: (?<![a-z0-9]) | (?<=%[0-9a-f]{2}) | (?<=25[0-9a-f]{2}) | (?<=\\u00[0-9a-f]{2}) | (?<=\\[nrt]) )"""
+)
 """Where a word begins, also behind a character that is percent-coded once or twice, or escaped in JSON."""
 
 _NAME = rf"""(?:
@@ -24,16 +27,18 @@ _NAME = rf"""(?:
       (?<! public[_.-])(?<! sort[_.-])(?<! lane[_.-])(?<! group[_.-])(?<! document[_.-])(?<! message[_.-])
       (?<! sql[_.-])(?<! routing[_.-]) (?<= [a-z0-9_.-]) key
     | (?<= [?&]) key
+    | (?: account\.key | client\.secret | sas\.(?:fixed\.)?token ) \.[a-z0-9.-]{{1,100}}
     | secret (?! _?-?(?:uri|name|version|id)\b) [a-z0-9_-]{{0,40}}
-    | password[a-z0-9_]{{0,40}} | passwd | passphrase | passcode | pwd[a-z]{{0,20}}
+    | passwor[dt][a-z0-9_]{{0,40}} | passwd | passphrase | passcode | pwd[a-z]{{0,20}}
     | (?<! continuation)(?<! continuation[_-]) token
-    | signature | {_LEFT} sig | assertion | credential_?secret
-    | (?: (?<= [?&]) | (?<= %3f) | (?<= %26) | (?<= %253f) | (?<= %2526) | (?<= \\u0026) ) code
+    | signature | {_LEFT} sig | assertion | credential_?secret | (?<! __) credentials? (?= = )
+    | device_code | connection_?string
+    | (?: (?<= [?&]) | (?<= &amp;) | (?<= %3f) | (?<= %26) | (?<= %253f) | (?<= %2526) | (?<= \\u0026) ) code
     | identity[_-]header | copy-source
 )"""
 
-_EQUALS = r"""(?: \s*=>?\s* | %3d | %253d | \\u003d )"""
-_COLON = r"""(?: \s*:\s* | %3a\s* | %253a )"""
+_EQUALS = r"""(?: \s*:?=>?\s* | %(?:25){0,3}3d | \\u003d )"""
+_COLON = r"""(?: \s*:(?!=)\s* | %(?:25){0,3}3a\s* )"""
 
 # A value in quotation marks ends at the next one that is neither escaped nor doubled; a text may be cut before it.
 _QUOTED = r"""
@@ -52,19 +57,41 @@ _BARE = r"""(?: (?! %3b | %26 | %253b | %2526 | \\u0026 ) [^\s;&"'<>\\,)\]}] | \
 belongs to the value unless the text goes on after it as a list does.
 """
 
-_ASSIGNED = re.compile(rf"(?isx) ( {_NAME} )( ['\"]? {_EQUALS} )( {_QUOTED} | {_BRACED} | {_BARE} )")
+_WRAPPED = rf"""(?: [a-z_][a-z0-9_.]{{0,40}} \( {_QUOTED} \)? )"""
+"""A value as types print themselves that guard it: SecretStr('...')."""
 
-# `"name": "value"` and ('name', 'value'): members of JSON, and headers as HTTP libraries print them. A number stays.
+_ASSIGNED = re.compile(
+    rf"(?isx) ( {_NAME} )( ['\"]? {_EQUALS} )( {_QUOTED} | {_WRAPPED} | {_BRACED} | {_BARE} )"
+)
+
+# Members of JSON, also in a list or an object of its own: `"name": "value"`, `"name": ["value"`, `"name": {"value": "value"`;
+# and `"name": "password", "value": "..."`, as app settings are listed. A number stays.
 _MEMBER = re.compile(
-    rf"""(?isx) ( {_NAME} | {_LEFT}key | authorization | cookie )( \\* ['"] \s* (?: : | , | => ) \s* )( {_QUOTED} )"""
+    rf"""(?isx) ( {_NAME} | (?<=['"])key | authorization | cookie )
+    ( \\* ['"] \s* (?: : | => ) \s* (?: \[ \s* | \{{ \s* \\* ['"]value\\* ['"] \s* : \s* )?
+      | \\* ['"] \s* ,? \s* \\* ['"]? value \\* ['"]? \s* [:=] \s* )
+    ( {_QUOTED} )"""
+)
+
+# ('name', 'value'): headers as HTTP libraries print them. A longer list is one of names.
+_TUPLE = re.compile(
+    rf"""(?isx) ( [(\[] \s* b?['"] [a-z0-9_.-]* (?: {_NAME} | authorization | cookie ) )( ['"] \s* , \s* )
+    (?! ['"] (?-i: [A-Z][A-Z0-9]*_[A-Z0-9_]+ ) ['"] )( {_QUOTED} )(?= \s* [)\]] | $ )"""
+)
+
+# <password>value</password>; and `--password value` of a command line, `account.key.x value` of Spark's defaults.
+_ELEMENT = re.compile(rf"(?isx) ( < [a-z:_]* {_NAME} )( > )( [^<\s][^<]* )")
+_OPTION = re.compile(
+    rf"""(?isx) ( --(?! key\b )[a-z-]* {_NAME} (?! [ ]+ (?: -- | (?-i: [a-z]{{1,5}} ) (?: \s | $ ) ) )
+      | account\.key\.[a-z0-9.-]{{1,100}} )( [ ]+ )( {_QUOTED} | [^\s"']+ )"""
 )
 
 # A header, or a line of YAML. What a header authorises with goes to the end of its line.
 _HEADER = re.compile(
     rf"""(?isx)
-    ( (?: (?:proxy-)?authorization | (?:set-)?cookie ) \s*[:=]\s* | (?:proxy-)?authorization%3a(?:%20)? )
+    ( (?: (?:proxy-)?authorization | (?:set-)?cookie | aeg-sas-token ) \s*[:=]\s* | (?:proxy-)?authorization%3a(?:%20)? )
     ( (?: (?! ;\s\{{ ) [^\r\n"'\\] | \\(?![nr"']) )+ )
-    | ( {_NAME} {_COLON} )( {_QUOTED} | {_BRACED} | {_BARE} )
+    | ( {_NAME} {_COLON} )( {_QUOTED} | {_WRAPPED} | {_BRACED} | {_BARE} )
     """
 )
 
@@ -86,6 +113,15 @@ _KEY = re.compile(
     r"|(?:(?<![A-Za-z0-9+/_%-])|(?<=%3[dD]))(?:[A-Za-z0-9+/_-]|%2[bfBF]){40,}(?:%3[dD]){1,2}"
 )
 _ENTRA = re.compile(r"(?<![\w.~-])[\w.~-]{3}\dQ~[\w.~-]{31,34}(?![\w.~-])")
+_BLOCK = re.compile(
+    r"(?s)(?P<head>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----END).)+?(?=-----END|$|[\"'])"
+)
+_OTHERS = re.compile(
+    r"\bgh[opsur]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bxox[a-z]-[A-Za-z0-9-]{10,}"
+    r"|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=\.webhook\.office\.com/webhookb2/)[\w/@-]+"
+    r"|(?<=discord\.com/api/webhooks/)[\w/-]+|(?<=api\.telegram\.org/bot)[\w:-]+"
+)
+"""Tokens and webhooks of other services that have a form of their own."""
 _LONG = re.compile(
     r"(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{64,}(?![A-Za-z0-9])"
 )
@@ -95,10 +131,11 @@ SHORTEST_TOKEN = 20
 
 _WORDS = (
     *("key", "secret", "pass", "pwd", "token", "sig", "assertion", "code", "identity", "copy-source"),
-    *("auth", "cookie", "string"),
+    *("auth", "cookie", "string", "credential", "device"),
 )
 """One of these is in every name that `_NAME` and the headers have: most texts of a log line have none."""
 _SCHEMES = ("bearer", "shared", "basic")
+_FORMS = ("gh", "xox", "hook", "telegram")
 
 _CONNECTION = re.compile(
     r"(?i)\b(account|shared ?access)key\s*=|\b(endpoint|defaultendpointsprotocol)\s*=.*;"
@@ -124,13 +161,30 @@ def without_spelt(text: str) -> str:
     # Most texts are short words of a log line: what each pattern cannot do without is looked for first.
     lower = text.lower()
     if any(map(lower.__contains__, _WORDS)):
-        text = _HEADER.sub(_header, _MEMBER.sub(_value, _ASSIGNED.sub(_value, text)))
+        text = _without_named(text)
     if "@" in text and "://" in text:
         text = _USER_ONLY.sub(rf"\g<head>{HIDDEN}", _IN_ADDRESS.sub(rf"\g<head>{HIDDEN}", text))
     if "%" in text:
         text = _IN_CODED_ADDRESS.sub(rf"\g<head>{HIDDEN}", text)
-    if len(text) < SHORTEST_TOKEN:
-        return text
+    return text if len(text) < SHORTEST_TOKEN else _without_tokens(text, lower)
+
+
+def _without_named(text: str) -> str:
+    """What stands beside a name that says so."""
+    if "PRIVATE KEY-----" in text:
+        text = _BLOCK.sub(rf"\g<head>{HIDDEN}", text)
+    for pattern in (_ASSIGNED, _MEMBER, _TUPLE):
+        text = pattern.sub(_value, text)
+    text = _HEADER.sub(_header, text)
+    if "<" in text:
+        text = _ELEMENT.sub(_value, text)
+    if "--" in text or "." in text:
+        text = _OPTION.sub(_value, text)
+    return text
+
+
+def _without_tokens(text: str, lower: str) -> str:
+    """What has the form of a key or token."""
     if any(map(lower.__contains__, _SCHEMES)):
         text = _BASIC.sub(_basic, _SCHEME.sub(rf"\1\2{HIDDEN}", text))
     if "eyJ" in text:
@@ -139,7 +193,18 @@ def without_spelt(text: str) -> str:
         text = _KEY.sub(HIDDEN, text)
     if "Q~" in text:
         text = _ENTRA.sub(HIDDEN, text)
+    if any(map(lower.__contains__, _FORMS)):
+        text = _OTHERS.sub(HIDDEN, text)
     return _LONG.sub(HIDDEN, text)
+
+
+def spelt_in(text: str) -> Iterator[str]:
+    """The values in `text` that a name beside them calls secret, without their quotation marks."""
+    for pattern in (_ASSIGNED, _MEMBER, _HEADER, _OPTION):
+        for match in pattern.finditer(text):
+            value = match[match.lastindex or 0].strip()
+            opening = _OPENING.match(value)
+            yield value[len(opening[0]) :].removesuffix(opening[0].lstrip("bB")) if opening else value
 
 
 _PROSE = re.compile(r"[A-Za-z][a-z]*[A-Z]?[a-z]*[:,.]?$")

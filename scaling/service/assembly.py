@@ -15,7 +15,7 @@ from foundation.azure.connections import transport_options
 from foundation.errors import SettingsError
 from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
-from foundation.secrets.known import hide_settings
+from foundation.secrets.known import hide_settings, leave_names
 from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 from scaling.calls.budgets import budgets_of
 from scaling.calls.gate import gate_of
@@ -55,7 +55,9 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
-    return load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
+    config = load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
+    leave_names({*config.policies, *(name for policy in config.policies.values() for name in policy.windows)})
+    return config
 
 
 def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Path = ROOT) -> Policy:

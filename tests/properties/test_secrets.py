@@ -174,6 +174,56 @@ def test_a_setting_that_is_shown_whole_or_cut_shows_no_secret(secret, where):
     assert all(part not in without_secrets(repr(CODED[where](secret))) for part in hidden_parts(secret))
 
 
+SETTINGS = {
+    "a short name": lambda it: {"SMTP_PASS": it},
+    "in quotation marks": lambda it: {"DB_PASSWORD": f'"{it}"'},
+    "behind a byte order mark": lambda it: {"HUB": f"\ufeffEndpoint=sb://n/;SharedAccessKey={it}"},
+    "behind words": lambda it: {"HUB": f"hub: Endpoint=sb://n/;SharedAccessKeyName=r;SharedAccessKey={it}"},
+    "JSON": lambda it: {
+        "AZURE_CREDENTIALS": json.dumps({"clientId": "a", "clientSecret": it, "tenantId": "t"})
+    },
+    "JSON without a name": lambda it: {"LOGIN": json.dumps({"user": "a", "password": it})},
+    "headers": lambda it: {"OTEL_EXPORTER_OTLP_HEADERS": f"x-team={it},other=2"},
+    "a bearer": lambda it: {"PROM_AUTHORIZATION": f"Bearer {it}"},
+    "Basic": lambda it: {"PROM_AUTH": "Basic " + base64.b64encode(f"u:{it}".encode()).decode()},
+    "commas": lambda it: {"REDIS": f"h:6380,password={it},ssl=True"},
+    "a token for a user": lambda it: {"REDIS_URL": f"rediss://{it}@h:6379"},
+    "a list": lambda it: {"TIDEMARK_KEYS": f"first-key-1,{it}"},
+    "a signature alone": lambda it: {"BLOB": f"?sv=2024&sig={it}&se=1"},
+    "Kafka": lambda it: {"JAAS": f'PlainLoginModule required username="u" password="{it}";'},
+    "a block of PEM": lambda it: {"SIGNING_KEY": f"-----BEGIN PRIVATE KEY-----\nMIIEvQ\n{it}\n-----END"},
+    "a webhook": lambda it: {"TEAMS_WEBHOOK": f"https://x.example/hooks/{it}"},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_a_secret_in_a_setting_of_any_make_is_known_by_its_value(settings):
+    known.hide_settings(settings("Zx9Qw-RtKp_1hun"))
+
+    assert without_secrets("it said Zx9Qw-RtKp_1hun and no more") == "it said *** and no more"
+
+
+def test_names_stay_although_a_part_of_a_secret_equals_one():
+    known.hide_settings({"A_SECRET": "orders@plan-orders/2x", "EVENTHUB_NAME": "orders"})
+    known.leave_names({"plan-orders"})
+
+    assert without_secrets("orders of plan-orders") == "orders of plan-orders"
+    assert without_secrets("orders@plan-orders/2x") == "***"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"missing": ["COSMOS_KEY", "EVENTHUB_NAME"]}',
+        "expected one of ('api_key', 'user', 'host')",
+        '{"name":"CONSUMER_SQL_KEY","value":"id"}',
+        "TIDEMARK_API_KEY is missing: no credential gave a token",
+    ],
+)
+def test_lists_of_names_are_no_secrets(text):
+    assert without_secrets(text) == text
+
+
 HALVES = [
     ("postgresql://u:s@Ecrets:retret@h/db", "invalid literal for int() with base 10: 'retret@h'", "retret"),
     ("postgresql://u:sE@cretcret@127.0.0.1/db", "failed to resolve host 'cretcret@127.0.0.1'", "cretcret"),
@@ -279,6 +329,26 @@ NAMES = {
     "App Configuration": "Endpoint=https://x;Id=y;Secret={}",
     "SignalR": "Endpoint=https://x;AccessKey={};Version=1.0",
     "insights": "InstrumentationKey={};IngestionEndpoint=https://x",
+    "coded three times": "Server%25253Dx%25253BPwd%25253D{}",
+    "an element": "<add><AccessKey>{}</AccessKey></add>",
+    "app settings as JSON": '{{"name": "CLIENT_SECRET", "value": "{}"}}',
+    "app settings as XML": '<add key="AccountKey" value="{}"/>',
+    "a list": '{{"passwords": ["{}"]}}',
+    "an object": '{{"password": {{"value": "{}"}}}}',
+    "an option": "az login --client-secret {}1 --tenant x",
+    "a page's address": "https://h/x?a=1&amp;code={}",
+    "a type that guards it": "Settings(client_secret=SecretStr('{}'), x=1)",
+    "a type of Rust": 'password: Some("{}")',
+    "Go": "password := {}",
+    "a device's": '{{"device_code":"{}"}}',
+    "a token of Event Grid": "aeg-sas-token: r=x&e=y&s={}",
+    "Spark's account key": "('fs.azure.account.key.acc.dfs.core.windows.net', '{}')",
+    "Spark's defaults": "spark.hadoop.fs.azure.account.key.acc.blob.core.windows.net {}",
+    "Spark's signature": "fs.azure.sas.fixed.token.acc={}",
+    "Spark's client": "fs.azure.account.oauth2.client.secret.acc.dfs.core.windows.net={}",
+    "a block of PEM": "-----BEGIN RSA PRIVATE KEY-----\nMII\n{}\n-----END RSA PRIVATE KEY-----",
+    "Slack": "https://hooks.slack.com/services/T0/B0/{}",
+    "Teams": "https://x.webhook.office.com/webhookb2/a@b/IncomingWebhook/{}/c",
 }
 
 
