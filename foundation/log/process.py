@@ -12,10 +12,11 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from foundation.log.tail import line_without_secrets, without_tail
 from foundation.sanitize import without_secrets
@@ -62,11 +63,36 @@ def hide_secrets(record: logging.LogRecord) -> None:
 
 
 def hide_in_tracebacks() -> None:
-    """The same for what ends a process or a thread without being logged: its traceback goes to standard error."""
+    """The same for what goes to standard error without being logged: what ends a process or a thread, what is raised where
+    nobody can catch it, and warnings.
+    """
     sys.excepthook = _tell_fault
     threading.excepthook = lambda fault: _tell_fault(
         fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback
     )
+    sys.unraisablehook = _tell_unraisable
+    if warnings.showwarning is not _warn:
+        warnings.showwarning = _warn
+
+
+def _tell_unraisable(fault: Any) -> None:
+    """What a finalizer raises, or a callback of a library in C."""
+    if fault.exc_value is not None:
+        _tell_fault(fault.exc_type, fault.exc_value, fault.exc_traceback)
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    stream = sys.stderr if file is None else file
+    if stream is not None:
+        with suppress(OSError):
+            stream.write(without_secrets(warnings.formatwarning(message, category, filename, lineno, line)))
 
 
 def _tell_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

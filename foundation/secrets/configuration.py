@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from typing import NamedTuple
@@ -254,8 +254,8 @@ def _is_known(key: str) -> bool:
     return _PUBLIC_KEYS.fullmatch(_plain(key)) is not None or _NAME.search(key) is not None
 
 
-def _in_pairs(pairs: Iterable[re.Match[str]]) -> Iterator[Found]:
-    for pair in pairs:
+def _in_pairs(pairs: Sequence[re.Match[str]]) -> Iterator[Found]:
+    for number, pair in enumerate(pairs):
         value = _unquoted(pair["value"].strip())
         if _PUBLIC_KEYS.fullmatch(_plain(pair["key"])):
             yield from _parts(value) if "://" in value else [Found(value, Kind.PUBLIC)]
@@ -265,6 +265,16 @@ def _in_pairs(pairs: Iterable[re.Match[str]]) -> Iterator[Found]:
             yield Found(value, Kind.SECRET)
             yield Found(re.sub(r"\\(.)", r"\1", value), Kind.SECRET)  # as libpq reads it
             yield Found(pair["value"].strip(), Kind.WHOLE)
+            following = pairs[number + 1].start() if number + 1 < len(pairs) else 0
+            yield from _left_over(pair, following if following >= pair.end() else len(pair.string))
+
+
+def _left_over(pair: re.Match[str], end: int) -> Iterator[Found]:
+    """What is no pair behind a secret that has a blank or semicolon and no quotation marks: the rest of the secret."""
+    rest = pair.string[pair.end() : end].strip("; \t\r\n")
+    if rest:
+        yield Found(pair.string[pair.start("value") : end].strip("; \t\r\n"), Kind.SECRET)
+        yield from (Found(part, Kind.SECRET) for part in {rest, *re.split(r"[;\s]+", rest)})
 
 
 def _is_hidden(name: str, value: str) -> bool:

@@ -6,6 +6,9 @@ import base64
 import json
 import logging
 import string
+import sys
+import threading
+import warnings
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -16,7 +19,7 @@ from hypothesis import strategies as st
 from consumer.model import Rejection
 from foundation.errors import UnavailableError
 from foundation.http.answers import error_response
-from foundation.log.process import hide_secrets, telling_no_secrets
+from foundation.log.process import hide_in_tracebacks, hide_secrets, telling_no_secrets
 from foundation.log.tail import MARK, Line, told_line
 from foundation.sanitize import shorten, told, without_secrets
 from foundation.secrets import known
@@ -230,6 +233,8 @@ HALVES = [
     ("postgresql://u:sEcret/cretcret@h/db", 'database "cretcret@h/db" does not exist', "cretcret"),
     ("postgresql://u:sEcret?cretcret@h/db", "invalid option cretcret", "cretcret"),
     ("host=h user=u password=sEc33ret retcret", 'missing "=" after "sEc33ret"', "sEc33ret"),
+    ("host=h password=sEc retcret dbname=x", 'missing "=" after "retcret"', "retcret"),
+    ("Server=h;Pwd=sEc;retcret;Encrypt=yes", "invalid attribute 'retcret'", "retcret"),
 ]
 
 
@@ -369,6 +374,25 @@ def test_a_database_is_named_by_scheme_host_and_name_and_by_nothing_else(secret)
     database = SqlDatabase(f"postgresql://app:{quote(secret, safe='')}@db.example:5432/x?sslmode=require")
 
     assert repr(database) == "SqlDatabase('postgresql://db.example:5432/x')"
+
+
+def test_warnings_and_what_finalizers_raise_have_no_secrets(monkeypatch, capsys):
+    class Odd:
+        def __del__(self):
+            raise ValueError("said " + str.upper("h1dden-value").lower())
+
+    known.hide_settings({"A_SECRET": "h1dden-value"})
+    for module, hook in ((sys, "unraisablehook"), (sys, "excepthook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, hook, getattr(module, hook))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        hide_in_tracebacks()
+        warnings.warn("of h1dden-value", stacklevel=1)
+        Odd()
+
+    told_of = capsys.readouterr().err
+    assert "UserWarning: of ***" in told_of
+    assert "ValueError: said ***" in told_of
 
 
 def test_an_error_that_nobody_expected_ends_a_command_without_secrets(capsys):
