@@ -164,12 +164,15 @@ async def _check_place(state: Path, producer: IdempotentProducer, name: str) -> 
 
     Raises InvalidProducerStateError: all lines would go here, and the rest never there.
     """
-    namespace = canonical_host(producer.fully_qualified_namespace)
-    here = name_of(StateKey(namespace, producer.eventhub_name, name, ""))
-    names = [one.split("/", 1) for one in await FileStateStore(state).names()]
-    spelled = [f"{canonical_host(host)}/{rest}" for host, rest in names]
-    there = [one for one in spelled if is_of_same_producer(one, here)]
-    if there and not any(one.startswith(here) for one in there):
+    spelled = (
+        producer.fully_qualified_namespace
+    )  # as earlier versions saved it: in another spelling it is not found
+    here, formerly = (
+        name_of(StateKey(namespace, producer.eventhub_name, name, ""))
+        for namespace in (canonical_host(spelled), spelled)
+    )
+    there = [one for one in await FileStateStore(state).names() if is_of_same_producer(one, here)]
+    if there and not any(one.startswith((here, formerly)) for one in there):
         hubs = " and ".join(sorted({"/".join(one.split("/")[:2]) for one in there}))
         raise InvalidProducerStateError(
             f"{state} is of what was published to {hubs}, not to {'/'.join(here.split('/')[:2])}: give --hub and --connection as "

@@ -56,6 +56,12 @@ class Resume(Struct, frozen=True):
     created_at: str | None = None
 
 
+class _Head(Struct, frozen=True):
+    """What every version has: another one may have the rest in other forms."""
+
+    version: int = _VERSION
+
+
 class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
     """These lines are about to be transferred. `read` and `digest` are as in a Resume."""
 
@@ -187,13 +193,15 @@ def read_ledger(text: bytes, name: str) -> Ledger:
 
 
 def _begun(text: bytes, name: str) -> Ledger:
+    accepted = (_WHOLE, _WITHOUT_GIVEN, _VERSION)
     try:
-        resume = msgspec.json.decode(text, type=Resume)
+        version = msgspec.json.decode(text, type=_Head).version
+        resume = msgspec.json.decode(text, type=Resume) if version in accepted else None
     except (ValueError, RecursionError) as error:
         raise PublishSettingsError(f"{name} is no resume file of tidemark send: {error}") from None
-    if resume.version not in (accepted := (_WHOLE, _WITHOUT_GIVEN, _VERSION)):
+    if resume is None:
         raise PublishSettingsError(
-            f"{name} has version {resume.version}, accepted: {', '.join(map(str, accepted))}; go on with the version of "
+            f"{name} has version {version}, accepted: {', '.join(map(str, accepted))}; go on with the version of "
             "tidemark that wrote it"
         )
     try:

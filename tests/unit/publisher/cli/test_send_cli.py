@@ -179,6 +179,7 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
             encode(Resume("q", LineOptions(), "p", [], [], [], 0, "", version=4)),
             "version 4, accepted: 1, 2, 3; go on",
         ),
+        (b'{"version": 9, "done": "all but 7"}\n', "version 9, accepted: 1, 2, 3; go on"),
         (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "ranges that are done"),
         (encode(begun()) + b"\0\0\n" + encode(Answered("sent")), "line 2: .*: the file is damaged"),
         (
