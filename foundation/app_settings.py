@@ -141,7 +141,12 @@ def command_folder() -> Path:
     has a tidemark.toml, or else a host.json or local.settings.json; the current one where none has. Never the clone that the
     command itself lies in, for that has other people's settings.
     """
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except (
+        FileNotFoundError
+    ):  # it was deleted: nothing is found there, which is said of the file that is looked for
+        return Path()
     folders = [here, *here.parents]
     top = next((index for index, each in enumerate(folders) if (each / ".git").exists()), len(folders))
     for names in (("tidemark.toml",), ("host.json", "local.settings.json")):

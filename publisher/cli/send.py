@@ -144,7 +144,7 @@ def _begun(
             "--session-id": options.session_id,
             "--delimiter": options.delimiter,
             "--encoding": options.encoding,
-            "--schedule-at": None if schedule_at is None else schedule_at.astimezone(UTC).isoformat(),
+            "--schedule-at": None if schedule_at is None else schedule_at.isoformat(),
             "--claim-check": options.claim_check and f"{options.claim_check} of {_account_of(container)}",
         }
     )
@@ -245,11 +245,11 @@ def _time(text: str | None) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: of the years 1 and 9999, some are none in UTC
         raise PublishSettingsError(
             f"--schedule-at is {text!r}, accepted: ISO 8601 such as 2030-01-31T12:00:00Z"
         ) from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _print(summary: Summary, *, as_json: bool) -> None:

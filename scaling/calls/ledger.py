@@ -232,7 +232,7 @@ class Ledger:
         return known
 
     def usage(self, now: float) -> Iterator[Usage]:
-        """What was called within the last hour, by API and scope."""
+        """What was called within the last hour, by API and scope; of hosts without a budget the others are forgotten."""
         for (api, scope), account in sorted(self._accounts.items(), key=lambda each: each[0]):
             used = Usage(
                 api,
@@ -247,3 +247,5 @@ class Ledger:
             )
             if used.last_hour or used.refused_hour or used.waits:
                 yield used
+            elif account.budget is None:
+                del self._accounts[api, scope]

@@ -33,7 +33,9 @@ errors = Console(stderr=True)
 
 @app.command("discover")
 def discover_command(
-    out: Annotated[Path, Option(help="File to write; one that is there is kept.")] = Path("tidemark.toml"),
+    out: Annotated[
+        Path | None, Option(help="File to write, else the one that lint reads; one that is there is kept.")
+    ] = None,
     subscription: Annotated[
         str,
         Option(
@@ -58,6 +60,8 @@ def discover_command(
     chosen = subscription or (told.pop() if len(told) == 1 else "")
     if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:
         raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
+    linted = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    out = out or linted
     if out.exists():
         _fail(f"{out} is there already; move it away, or name another file with --out")
     try:
@@ -71,6 +75,7 @@ def discover_command(
     except AzureError as error:
         _fail(classify(error).story)
     _tell(out, found, made, settings_file)
+    console.print(escape(_next(out, linted, root)), soft_wrap=True)
 
 
 def not_read(unread: Iterable[str]) -> Iterator[str]:
@@ -116,7 +121,12 @@ def _tell(out: Path, found: Found, made: Written, settings_file: Path | None) ->
         console.print("App settings it needs:")
         for name, value in made.settings.items():
             console.print(f"  {escape(name)}={escape(value)}", soft_wrap=True)
-    console.print("Next: tidemark lint")
+
+
+def _next(out: Path, linted: Path, root: Path) -> str:
+    """What checks the file that was written, and no other one."""
+    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
+    return f"Next: {move}tidemark lint" + ("" if root == COMMAND_ROOT else f" --root {root}")
 
 
 def _fail(message: str) -> NoReturn:

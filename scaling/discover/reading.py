@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from azure.core.exceptions import AzureError
 
 from scaling.discover.found import Found, FoundSource, FoundTarget
-from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, refusal_of
+from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, may_scale_by_app, refusal_of
 from scaling.scalers.arm.errors import Kind, classify
 from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.cosmos.throughput import ThroughputId
@@ -81,7 +81,9 @@ class SubscriptionReader:
             self._left_out.append(f"plan {document['name']}: {refusal}")
             return
         by_app = (
-            ", scaled by app (perSiteScaling)" if at(document, "properties.perSiteScaling") is True else ""
+            ", scaled by app (perSiteScaling)"
+            if may_scale_by_app(at(document, "properties.perSiteScaling"))
+            else ""
         )
         note = f"App Service plan, {sku}, {document.get('location', '')}{by_app}"
         size, most = (

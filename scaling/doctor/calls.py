@@ -29,6 +29,7 @@ from foundation.azure.connections import (
 from foundation.azure.trials import NOTHING
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
+from scaling.scalers.app_service.plan import may_scale_by_app
 from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests, open_resources
 from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.requests import SITES_VERSION
@@ -153,7 +154,7 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
     app, so that each app runs on all of them.
     """
     async with open_resources(settings) as client:
-        if at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling") is not True:
+        if not may_scale_by_app(at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling")):
             return None
         sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
         configs = [await client.get(f"{each['id']}/config/web", SITES_VERSION) for each in sites]

@@ -22,6 +22,13 @@ _OTHER_MARKS = {
     b"\xff\xfe": "UTF-16LE",
     b"\xfe\xff": "UTF-16BE",
 }
+_COMPRESSED = {
+    b"\x1f\x8b": ("gzip", "gunzip --keep"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unzstd"),
+    b"\xfd7zXZ\0": ("xz", "unxz --keep"),
+    b"PK\x03\x04": ("zip", "unzip"),
+}
+"""What such files begin with, and what makes the file of lines from one. Their lines are no lines of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,13 @@ def read_bounded(file: BinaryIO, name: str, most: int | None, *, line: int = 0) 
 def without_mark(beginning: bytes, name: str) -> bytes:
     """The first line without the byte order marks of UTF-8 that Windows and spreadsheets write; two, where files were joined.
 
-    Raises PublishSettingsError for text that is no UTF-8 by its mark.
+    Raises PublishSettingsError for text that is no UTF-8 by its mark, and for what is compressed.
     """
+    for mark, (form, command) in _COMPRESSED.items():
+        if beginning.startswith(mark):
+            raise PublishSettingsError(
+                f"{name} is compressed ({form}) by its first bytes, accepted: lines of text; unpack it, for example with: {command}"
+            )
     for mark, encoding in _OTHER_MARKS.items():
         if beginning.startswith(mark):
             raise PublishSettingsError(

@@ -106,6 +106,11 @@ def refusal_of(sku: str, tier: str, *, elastic: bool) -> str | None:
     return None if reason is None else f"SKU {sku}: {reason}"
 
 
+def may_scale_by_app(told: Any) -> bool:
+    """What `perSiteScaling` of a plan says; a value that nobody knows may mean it, so its apps are looked at."""
+    return str(told).casefold() not in {"false", "none"}
+
+
 def sku_maximum(document: Any, sku_name: str) -> int | None:
     """The maximum the SKU call tells for `sku_name`; None when it does not.
 
