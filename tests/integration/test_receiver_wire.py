@@ -590,6 +590,28 @@ async def test_while_nothing_is_taken_no_more_is_held_than_fits_whatever_its_siz
     assert taken.numbers == list(range(5 * fits))
 
 
+async def test_events_that_become_large_are_bounded_by_their_bytes_not_by_what_the_small_ones_asked_for(
+    server,
+):
+    fill(server, 1000)
+    fill(server, 100, size=900_000)
+
+    async with a_receiver(server, buffered_bytes=2_000_000) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) > 20)
+        taken.gate.clear()
+        before = -1
+        while before != (
+            sent := max((each.next_sequence_number for each in server.consumers(HUB, "0")), default=before)
+        ):
+            before = sent
+            await asyncio.sleep(0.3)  # until nothing more comes
+        assert 1000 < sent <= 1020  # some are in buffers of the network
+        taken.gate.set()
+        await until(lambda: len(taken.events) >= 1005)
+
+    assert taken.numbers == list(range(len(taken.numbers)))
+
+
 async def test_a_link_that_asked_for_too_much_is_replaced_while_it_waits(server):
     fill(server, 60, size=100_000)
     fill(server, 5, partition="1")
