@@ -1,21 +1,25 @@
 """Publishing lines by key with the state of a version that took another partition for many keys."""
 
 import json
+from contextlib import nullcontext
 from io import BytesIO
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from publisher.cli import publishing_run
+from publisher.cli.publish import _check_place
 from publisher.cli.publishing_run import LineOptions, PublishingRun
-from publisher.errors import PublishError
+from publisher.errors import InvalidProducerStateError, PublishError
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.states.file import FileStateStore
 from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.model import RetryPolicy
+from publisher.model import ProducerRecord, RetryPolicy, StateKey
 from tests.publisher_support import FakeLinks, FakeService, read
 
 IDS = ["0", "1", "2"]
@@ -89,3 +93,26 @@ async def test_a_partition_that_lags_behind_gets_its_lines_by_the_old_rule_howev
         floored = number <= 100
         wanted[partition_of_key(json.loads(line)["plane"], IDS, floored=floored)].append(line)
     assert {id_: [read(one)[0] for one in service.stored[id_]] for id_ in IDS} == wanted
+
+
+@pytest.mark.parametrize(
+    ("saved", "words"),
+    [
+        ("ns.example", None),
+        ("ns.example:5671", None),  # as an earlier version saved it, and the connection still spells it
+        (
+            "ns.example.",
+            r"published to ns\.example\./orders, not to ns\.example/orders: give --hub and --connection as",
+        ),
+        ("other.example", r"published to other\.example/orders, not to ns\.example/orders"),
+    ],
+)
+async def test_a_state_that_would_not_be_found_is_refused(tmp_path, saved, words):
+    state = FileStateStore(tmp_path / "state.json")
+    key = StateKey(saved, "orders", "p", "0")
+    await state.save(key, ProducerRecord(1, 1, 1, None, None, "w", 1), None, deadline=None)
+    producer = SimpleNamespace(fully_qualified_namespace="NS.example:5671", eventhub_name="Orders")
+
+    refused = nullcontext() if words is None else pytest.raises(InvalidProducerStateError, match=words)
+    with refused:
+        await _check_place(tmp_path / "state.json", producer, "p")
