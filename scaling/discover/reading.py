@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 
+from foundation.errors import UnavailableError
 from scaling.discover.found import Found, FoundSource, FoundTarget
 from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, may_scale_by_app, refusal_of
 from scaling.scalers.arm.errors import Kind, classify
@@ -61,7 +62,10 @@ class SubscriptionReader:
     async def _each(self, type_: str, reader: Callable[[Document], Any]) -> None:
         path = f"/subscriptions/{self._subscription}/providers/{type_}"
         async for document in self._listed(path, VERSIONS[type_]):
-            await reader(document)
+            try:
+                await reader(document)
+            except Exception as error:  # noqa: BLE001 - whatever one resource says, the others are looked at
+                self._unread.append(f"{document['id']}: {classify(error).story}")
 
     async def _listed(self, path: str, version: str) -> AsyncIterator[Document]:
         """The entries of a list, as far as they can be read."""
@@ -69,7 +73,11 @@ class SubscriptionReader:
             async for entry in self._client.entries(path, version):
                 if isinstance(entry.get("id"), str) and isinstance(entry.get("name"), str):
                     yield entry
-        except (AzureError, ValueError) as error:
+        except (
+            AzureError,
+            UnavailableError,
+            ValueError,
+        ) as error:  # the second: it asks to wait longer than we do
             self._unread.append(f"{path}: {classify(error).story}")
 
     # -- what can be scaled -----------------------------------------------------------------------
@@ -160,7 +168,7 @@ class SubscriptionReader:
         try:
             path = f"{ThroughputId.parse(document['id']).quoted}/throughputSettings/default"
             told = at(await self._client.get(path, version), "properties.resource")
-        except (AzureError, ValueError) as error:
+        except (AzureError, UnavailableError, ValueError) as error:
             failure = classify(error)
             if failure.kind is not Kind.NOT_FOUND:
                 self._unread.append(f"{document['id']}: {failure.story}")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scaling.calls.gate import CallRefusedError
 from scaling.discover.reading import SubscriptionReader
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -76,3 +77,27 @@ async def test_a_plan_that_scales_by_app_or_says_what_nobody_knows_is_offered_an
     found = await SubscriptionReader(Client("P1v3", "PremiumV3", perSiteScaling=told), SUBSCRIPTION).read()
 
     assert found.targets[0].note == f"App Service plan, P1v3, westeurope{said}"
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "unread"),
+    [
+        (CallRefusedError("management.azure.com asked to wait", 1235.0), "again in 1235 s"),
+        (ValueError("no list"), "no list"),
+        ({"serviceBusEndpoint": "https://[/"}, "ValueError: Invalid IPv6 URL"),
+    ],
+)
+async def test_what_cannot_be_read_is_told_and_the_rest_is_read(namespaces, unread):
+    class Odd(Client):
+        async def entries(self, path, version):
+            if path.endswith("/Microsoft.EventHub/namespaces"):
+                if isinstance(namespaces, Exception):
+                    raise namespaces
+                yield {"id": "/n", "name": "n", "sku": {"capacity": 1}, "properties": namespaces}
+            async for each in super().entries(path, version):
+                yield each
+
+    found = await SubscriptionReader(Odd("P1v3", "PremiumV3"), SUBSCRIPTION).read()
+
+    assert [each.name for each in found.targets if each.kind == "app_service_plan"] == ["p"]
+    assert unread in found.unread[0]
