@@ -11,6 +11,15 @@ class PositionError(TidemarkError):
     exit_status = 3
 
 
+def unreadable_checkpoint(partition: str, place: str, why: object) -> PositionError:
+    """The error for a checkpoint that is damaged, with the ways on and what each costs."""
+    return PositionError(
+        f"the checkpoint of partition {partition}, {place}, cannot be read: {why}. Set the position with 'tidemark checkpoints set"
+        f" --partition {partition}' and --earliest (all that the hub has is written again), --sequence-number, --time, or --latest"
+        " (what came before is left out)"
+    )
+
+
 class FencedError(TidemarkError):
     """Somebody else has claimed the partition since: stop writing, never retry."""
 

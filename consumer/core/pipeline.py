@@ -289,16 +289,24 @@ class Pipeline:
         limits, backlog = self._limits, self._backlog
         if self._poison >= limits.poison:
             return PoisonError(
-                f"{self._poison} events in a row were rejected and none was written (POISON_LIMIT is {limits.poison});"
-                " the consumer stops before it drains the hub into the dead letters: see `tidemark dead-letters list`"
+                f"{self._poison} events in a row were rejected and none was written (CONSUMER_POISON_LIMIT is {limits.poison});"
+                " the consumer stops before it drains the hub into the dead letters. See `tidemark dead-letters list` for the"
+                " reasons; when their cause is mended, start again, and write them with `tidemark dead-letters replay`"
             )
         if backlog.count > limits.backlog_of:
-            what = f"{backlog.count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}"
+            what, setting = (
+                f"{backlog.count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}",
+                "ALLOW_BACKLOG_OF",
+            )
         elif backlog.oldest_age(now) > limits.backlog_to:
-            what = f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s"
+            what, setting = (
+                f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s",
+                "ALLOW_BACKLOG_TO",
+            )
         else:
             return None
-        return BacklogError(f"{what}; {backlog.story(now, self._cause)}")
+        way_on = f"start again when that is over, and all of them come again; or raise {setting}, and they wait longer"
+        return BacklogError(f"{what}; {backlog.story(now, self._cause)}; {way_on}")
 
     def _wake_at(self, now: float) -> float:
         at = min(

@@ -49,7 +49,9 @@ def from_document(document: Mapping[str, Any] | bytes, place: str) -> DeadLetter
     try:
         return _letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise TidemarkError(f"{place} is no dead letter ({error!r}); move or delete it") from error
+        raise TidemarkError(
+            f"{place} is no dead letter ({error!r}); move it, or delete it, which gives up its event"
+        ) from error
 
 
 def _letter(document: Mapping[str, Any]) -> DeadLetter:

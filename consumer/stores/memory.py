@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from consumer.errors import FencedError, PositionError
+from consumer.errors import FencedError, unreadable_checkpoint
 from consumer.leasing.balance import is_presence
 from consumer.model import Checkpoint, Claim, Lease, Replacement
 
@@ -36,7 +36,7 @@ class MemoryCheckpointStore:
         stored = self.unreadable.get(partition) or self._checkpoints.get(partition)
         replaced = replacement is not None and replacement.found == stored
         if isinstance(stored, str) and not replaced:
-            raise PositionError(f"the checkpoint of partition {partition} cannot be read: {stored}")
+            raise unreadable_checkpoint(partition, "in memory", stored)
         epoch = self._next_epoch(partition)
         if replacement is not None and replaced:
             self.unreadable.pop(partition, None)

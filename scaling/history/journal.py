@@ -76,7 +76,7 @@ class Journal:
             return
         if _decoded(head, Head) != mine:
             raise PullError(
-                f"{self.path} holds what another pull has read; finish that one, or remove the file to begin anew"
+                f"{self.path} holds what another pull has read; finish that one, or remove the file: what it has read is asked for again then"
             )
         whole = len(head) + 1
         for line in rest.splitlines(keepends=True):

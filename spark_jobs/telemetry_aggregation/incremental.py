@@ -134,7 +134,7 @@ class Incremental:
             raise JobError(
                 f"{self._folder} lacks the mark of batch {number - 1}, found "
                 f"{', '.join(map(str, marks)) or 'none'}: the checkpoint's parts do not belong together, or are of an"
-                " earlier version; begin with a new --checkpoint"
+                f" earlier version; {_ANEW}"
             )
         return marks[number - 1]
 
@@ -230,10 +230,15 @@ def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> 
     return row
 
 
+_ANEW = (
+    "begin with a new --checkpoint: it reads all files again, and days of which there are no files any more leave the tables"
+    " of --output"
+)
+
+
 def _marks(spark: SparkSession, folder: str, place: str = "marks") -> list[Mark]:
     """The last two batches', or what there is of them: two places take turns."""
-    advice = "begin with a new --checkpoint, which reads all files again"
-    return read_lines(spark, f"{folder}/{place}", Mark, what="mark of a batch", advice=advice)
+    return read_lines(spark, f"{folder}/{place}", Mark, what="mark of a batch", advice=_ANEW)
 
 
 def _day(moment: int) -> str:

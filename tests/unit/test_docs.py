@@ -287,7 +287,7 @@ def monthly_price(targets, gigabytes):
         max(0.0, (2 + targets) * minutes - 250_000) * 0.4e-6,
         max(0.0, logs - 5.0) * 2.30,
         1.05 + targets * (4 * minutes * 0.00036 / 10_000 + 0.11 * 0.045),
-        3 * 1.50 + 1.00 + 4 * 0.50,
+        6 * 1.50 + 2 * 1.00,
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from consumer.errors import FencedError, PositionError
+from consumer.errors import FencedError, unreadable_checkpoint
 from consumer.model import Checkpoint, Claim, Replacement, Stream
 from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
 from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
@@ -76,10 +76,7 @@ class BlobCheckpointStore(BlobStore):
             elif isinstance(wanted, Checkpoint):
                 position = wanted
             if isinstance(position, str):
-                raise PositionError(
-                    f"the checkpoint of partition {partition}, blob {self._place(partition)}, cannot be read: "
-                    f"{position}. Set a position with 'tidemark checkpoints set --partition {partition}'"
-                )
+                raise unreadable_checkpoint(partition, f"blob {self._place(partition)}", position)
             fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, owner)
             if await self._write(partition, seen, fence, position):
                 return Claim(partition, owner, fence.epoch, position, replaced=position is not stored)

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from consumer.errors import FencedError, PositionError
+from consumer.errors import FencedError, PositionError, unreadable_checkpoint
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Origin, Replacement, Stream
 from consumer.stores.sql.tables import CHECKPOINTS, of_scope, utc_now
 
@@ -127,8 +127,8 @@ def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | st
 def _found(row: Row[Any] | None) -> Checkpoint | str | None:
     try:
         return None if row is None else _checkpoint(row)
-    except PositionError as error:
-        return str(error)
+    except PositionError as error:  # whoever asks says what to do
+        return f"table {CHECKPOINTS.name}: {error.__cause__}"
 
 
 def _read(connection: Connection, scope: Stream, partition: str) -> Row[Any] | None:
@@ -145,9 +145,7 @@ def _checkpoint(row: Row[Any]) -> Checkpoint | None:
         number = msgspec.convert(row.SequenceNumber, int)
         origin = _origin.decode(row.Origin or "{}")
     except (ValueError, TypeError, RecursionError) as error:
-        raise PositionError(
-            f"the checkpoint of partition {row.PartitionID} in {CHECKPOINTS.name} cannot be read: {error}"
-        ) from error
+        raise unreadable_checkpoint(row.PartitionID, f"table {CHECKPOINTS.name}", error) from error
     whose = row.Owner, row.OwnerEpoch
     return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, *whose, origin)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from consumer.cli.commands import mount
-from consumer.errors import FencedError
+from consumer.errors import FencedError, PositionError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import (
     Checkpoint,
@@ -151,6 +152,26 @@ def test_show_says_why_a_checkpoint_cannot_be_read(parts, tidemark):
     parts.positions.unreadable["0"] = "sequencenumber is 'seven'"
 
     assert "sequencenumber is 'seven'" in tidemark("checkpoints", "show").output
+
+
+@pytest.mark.parametrize(
+    ("option", "settled"),
+    [("--earliest", -1), ("--sequence-number 41", 41), ("--time 2026-11-18T11:07:20Z", 39), ("--latest", 99)],
+)
+def test_setting_a_position_as_the_error_says_replaces_a_checkpoint_that_cannot_be_read(
+    parts, tidemark, option, settled
+):
+    parts.positions.unreadable["0"] = "sequencenumber is 'seven'"
+    with pytest.raises(PositionError) as caught:
+        asyncio.run(parts.positions.claim("0", "a", deadline=0))
+    told = str(caught.value)
+    command = re.search(r"'tidemark (.*?)'", told).group(1)
+    assert option.split()[0] in told
+
+    assert tidemark(*command.split(), *option.split(), "--yes").exit_code == 0
+
+    claim = asyncio.run(parts.positions.claim("0", "a", deadline=0))
+    assert claim.checkpoint.sequence_number == settled
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,17 @@ def test_what_can_never_act_or_hardly_be_meant_is_named(kind, subject, words):
     assert any(words in text for text in texts(subject, kind)), lint(subject)
 
 
+@pytest.mark.parametrize(
+    ("mode", "shared"),
+    [("average_value", ()), ("value", ("backlog",))],
+    ids=["average_value", "per_instance"],
+)
+def test_either_way_out_that_a_runaway_names_ends_it(mode, shared):
+    rule = {"type": "target_per_unit", "metric": "backlog", "target": 9, "mode": mode}
+
+    assert texts(policy(rule, per_instance=shared, **TEN), "runaway") == []
+
+
 def test_a_schedules_ceiling_is_a_way_in():
     schedule = {"type": "schedule", "periods": [{"from": "20:00", "to": "06:00", "ceiling": 1}]}
 

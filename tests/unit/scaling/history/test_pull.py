@@ -209,7 +209,12 @@ def test_a_journal_of_another_pull_is_refused_unless_it_read_nothing(tmp_path):
     with pytest.raises(PullError, match=r"h\.csv\.partial holds what another pull has read"):
         run(path, wanted=other)
 
-    assert run(path).minutes == expected(2)
+    assert run(path).minutes == expected(2)  # the one that was killed is finished, as the error says
+    path.unlink()
+    with pytest.raises(Killed):
+        run(path, shown=Watching(kill_after=1))
+    place_of(path).unlink()  # or its file is removed, and all is asked for again
+    assert run(path, wanted=other).minutes == expected(2)
     path.unlink()
     place_of(path).write_bytes(b'{"version":0}\n{"begin":3,"arr')
     assert run(path, wanted=other).minutes == expected(2)
