@@ -113,6 +113,11 @@ class Case(Steps):
 
     def decided(self) -> Recommendation:
         """Step 1, and then the others: with a pending action as if nothing were pending, to compare the two."""
+        state, capacity = self.state, self.state.capacity
+        calm = state.pending is None and state.foreign is None and state.corrupt_since is None
+        calm = calm and state.asked_to_wait is None
+        if calm and capacity is not None and capacity.held_by is None and not capacity.pending:
+            return super().free()  # as nearly always: none of step 1 can say anything
         return self._distrusted() or self._moved_by_others() or self._moving() or self._reconsidered()
 
     def _reconsidered(self) -> Recommendation:

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from foundation.sanitize import leaving
 from scaling.model import Verdict
-from scaling.rules.view import Rule
 
 MOST = 1_000_000_000
 """No capacity is larger: the columns of tables hold 32 bits, and no kind of target has as many units."""
@@ -41,7 +40,7 @@ def fault_of(verdict: object) -> str | None:
     return None
 
 
-def storable(rule: Rule, verdict: Verdict) -> Verdict:
+def storable(verdict: Verdict, *, ours: bool) -> Verdict:
     """A usable verdict as it can be stored: counts of MOST at most, and of rules of the user's own no more text and numbers
     than a row has room for. Raises what msgspec does for fields of another type.
     """
@@ -49,7 +48,7 @@ def storable(rule: Rule, verdict: Verdict) -> Verdict:
         if count is not None and count > MOST:
             verdict = _bounded(verdict)
             break
-    if is_ours(type(rule)):
+    if ours:
         return verdict
     verdict = msgspec.convert(msgspec.to_builtins(verdict), Verdict)
     return structs.replace(

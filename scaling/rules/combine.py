@@ -83,10 +83,11 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     say that more was wanted (AT_CAP).
     """
     try:
-        verdict = rule.evaluate(_shown(rule, view))
+        ours = is_ours(type(rule))
+        verdict = rule.evaluate(view if ours else _shown(rule, view))
         fault = fault_of(verdict)
         if fault is None:
-            verdict = storable(rule, verdict)
+            verdict = storable(verdict, ours=ours)
     except Exception as error:  # noqa: BLE001 - user code may raise anything
         verdict, fault = _NO_VOTE, words_of_repr(error)
     if fault is not None:
