@@ -81,6 +81,15 @@ class Evidence:
         other, at = self._believed.get(error, (record, 0))
         return other != record and self._latest_pass < at
 
+    def is_doubtful(self, record: Hashable, error: str, alike: int) -> bool:
+        """Whether what the service says of a record may be no fault of it, while nothing passes: one of `alike` records that
+        failed together, or one after another that was believed. Else it is believed.
+        """
+        if not self.failed(record, error) and (alike > 1 or self.is_repeated(record, error)):
+            return True
+        self.believe(record, error)
+        return False
+
     def settled(self, record: Hashable) -> None:
         """The record was written or rejected."""
         if self._suspects:

@@ -429,7 +429,7 @@ async def test_what_is_delivered_again_is_left_out_and_what_is_missing_is_no_obs
         redelivered = receiver.statistics().redelivered
 
     assert taken.numbers == [*range(50), *range(57, 108)]
-    assert redelivered >= 50 + 47
+    assert redelivered >= 40 + 47  # those behind the gap come once more, by the next link
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["late", "never"])

@@ -52,6 +52,7 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
 }
 _SERVER_ERROR = Meaning(RETRY, "server_error")
 _UNEXPECTED = Meaning(RETRY, "unexpected")
+_BAD_REQUEST = 400
 _CLIENT_ERRORS = range(400, 500)
 """Only these say that something is wrong with what was sent."""
 _OF_THE_ACCOUNT = {0, 3, 1008}
@@ -117,6 +118,17 @@ def refused(result: WriteResult, message: str) -> WriteResult:
     """The rejection of a record that evidence found at fault."""
     reason = f"refused: {message or result.reason} (again, while other records were accepted)"
     return structs.replace(result, outcome=REJECT, reason=reason)
+
+
+def may_be_of_container(result: WriteResult) -> bool:
+    """Whether a rejection may come of the container, or of what is asked of it: then every record is refused alike."""
+    return result.outcome is REJECT and result.status == _BAD_REQUEST
+
+
+def doubted(result: WriteResult) -> WriteResult:
+    """A rejection that is not believed yet."""
+    reason = f"{result.reason} (nothing else was accepted: the container may be at fault)"
+    return structs.replace(result, outcome=RETRY, reason=reason)
 
 
 def result_of(operation: Mapping[str, Any]) -> WriteResult:

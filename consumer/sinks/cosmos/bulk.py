@@ -25,6 +25,8 @@ from consumer.sinks.cosmos.answers import (
     NO_ANSWER,
     Answer,
     after_conflict,
+    doubted,
+    may_be_of_container,
     refused,
     result_of,
     result_of_request,
@@ -266,6 +268,8 @@ class CosmosBulkSink:
                 and self._evidence.failed(_place(records[part[0]]), answer.unclear)
             ):
                 result = refused(result, answer.message)
+            elif len(part) == 1 and self._is_doubtful(_place(records[part[0]]), result, 1):
+                result = doubted(result)
             if what := answer.unreadable or _mismatch(operations, len(part)):
                 self._tell_unreadable(what)
             for index in part:
@@ -280,10 +284,15 @@ class CosmosBulkSink:
         results: list[WriteResult],
     ) -> None:
         """Finds out whether refusals that no list has are the records' own."""
-        if any(results[index].outcome is Outcome.WRITTEN for index in part):
+        some_passed = any(results[index].outcome is Outcome.WRITTEN for index in part)
+        if some_passed:
             self._evidence.passed(trial)
+        alike = sum(may_be_of_container(results[index]) for index in part)
         for index, operation in zip(part, operations, strict=True):
             place, result = _place(records[index]), results[index]
+            if not some_passed and self._is_doubtful(place, result, alike):
+                results[index] = doubted(result)
+                continue
             if self._create and result.status == _CONFLICT:
                 continue  # `_explain` looks after it
             if result.outcome is not Outcome.RETRY:
@@ -293,6 +302,9 @@ class CosmosBulkSink:
                     results[index] = refused(result, operation.get("message", "") or code)
             elif not result.status:
                 self._tell_unreadable(f"an operation's answer has no status, but {sorted(operation)[:10]}")
+
+    def _is_doubtful(self, place: tuple[str, int], result: WriteResult, alike: int) -> bool:
+        return may_be_of_container(result) and self._evidence.is_doubtful(place, str(result.status), alike)
 
     def _is_worth_dividing(self, first: Record, answer: Answer) -> bool:
         """Whether other requests passed since one like this was refused in a way that no list has."""

@@ -256,7 +256,7 @@ async def test_a_document_that_is_refused_again_while_others_are_written_is_reje
     assert outcomes(await write(sink, routes, "a", "b")) == [DONE, (Outcome.REJECT, f"refused: {code}")]
 
 
-@pytest.mark.parametrize("refusal", [(418,), (400, 9999)])
+@pytest.mark.parametrize("refusal", [(418,), (400, 9999), (400, 0), (400, 1001)])
 async def test_while_every_document_is_refused_alike_none_is_rejected(refusal):
     container = Container(refusing=dict.fromkeys("abc", refusal))
     sink = sink_of(container)
@@ -271,6 +271,23 @@ async def test_while_every_document_is_refused_alike_none_is_rejected(refusal):
         Outcome.WRITTEN,
         Outcome.WRITTEN,
     ]
+
+
+async def test_of_bad_requests_one_by_one_the_first_alone_is_believed_until_another_document_passes():
+    container = Container(refusing=dict.fromkeys("ab", (400, 0)))
+    sink = sink_of(container)
+    routes = await sink.open()
+
+    async def one(number, id_):
+        record = sink.prepare(Event("0", number, str(number), 0.0, msgspec.json.encode({"id": id_})))
+        [result] = await sink.write(
+            Batch(0, routes.lane_of(record), (record,)), deadline=asyncio.get_running_loop().time() + 60.0
+        )
+        return result.outcome
+
+    outcomes = [await one(*pair) for pair in ((0, "a"), (1, "b"), (1, "b"), (2, "c"), (1, "b"))]
+
+    assert outcomes == [Outcome.REJECT, Outcome.RETRY, Outcome.RETRY, Outcome.WRITTEN, Outcome.REJECT]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 408, 410, 429, 449, 500, 503])
