@@ -23,7 +23,7 @@ param lagLimit int
 param consumerAlwaysTells bool
 
 // A line can be queried up to five minutes after it was written. So each query looks further back than to the last time it
-// was asked (range and frequency): what came late is seen the next time.
+// was asked (range and frequency): what came late is seen the next time. Two days hold the longest interval of a target.
 var rules = [
   {
     name: 'tidemark-effects'
@@ -44,7 +44,7 @@ var rules = [
     severity: 1
     frequency: 'PT5M'
     window: 'PT5M'
-    range: 'PT6H'
+    range: 'P2D'
     enabled: true
   }
   {
@@ -55,7 +55,7 @@ var rules = [
     severity: 2
     frequency: 'PT5M'
     window: 'PT5M'
-    range: 'PT6H'
+    range: 'P2D'
     enabled: true
   }
   {
@@ -77,7 +77,7 @@ var rules = [
     severity: 3
     frequency: 'PT10M'
     window: 'PT10M'
-    range: 'PT15M'
+    range: 'PT6H'
     enabled: true
   }
   {

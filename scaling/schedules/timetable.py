@@ -50,6 +50,13 @@ class Timetable:
                 moment = self._schedule.next_after(moment)
         return count
 
+    def seconds_to_next(self, now: float) -> float:
+        """Seconds from `now` to the next firing; `interval` for a time that no calendar has."""
+        try:
+            return self._schedule.next_after(datetime.fromtimestamp(now, self._zone)).timestamp() - now
+        except (OverflowError, ValueError, OSError):
+            return self.interval
+
     def samples(self, span: float) -> tuple[int, int]:
         """The fewest and the most firings in a window of `span` that ends with one.
 

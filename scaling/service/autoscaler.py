@@ -142,7 +142,7 @@ class Autoscaler:
             except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
                 warnings.append(f"collector {target}: no report: {told(error)}")
                 continue
-            lines.append(reading.report_line(report, self.config.policies[target].interval))
+            lines.append(reading.report_line(report, reading.seconds_to_next(self.config, target, now)))
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
             if report.capacity_error is not None:
                 warnings.append(f"collector {target}: capacity: {report.capacity_error}")

@@ -12,9 +12,11 @@ from foundation.gathering import NoAnswer
 from foundation.log.tail import Line
 from foundation.sanitize import leaving, told
 from foundation.wording import number_text
+from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricFailure, MetricSample, MetricsReport, Reason
 from scaling.ports import CollectError, Collector, Reading, Scaler, ScalerError
 from scaling.rules.answers import MOST
+from scaling.schedules.timetable import timetable
 
 READ_DEADLINE = 20.0
 """Seconds one read of a metric or a capacity may take before it counts as failed."""
@@ -157,6 +159,16 @@ def _short(text: str) -> str:
 def _is_number(value: object) -> bool:
     """NaN and infinity fail the comparison."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def seconds_to_next(config: Config, target: str, now: float) -> float:
+    """Seconds until the target is looked at again: its interval, or the pause of an uneven schedule, such as a night."""
+    policy = config.policies[target]
+    every = policy.interval or config.interval
+    window = next(iter(policy.windows.values()), None)
+    if window is None or not window.schedule:
+        return every
+    return max(every, timetable(window.schedule, window.time_zone).seconds_to_next(now))
 
 
 def report_line(report: MetricsReport, interval: float | None = None) -> Line:

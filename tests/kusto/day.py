@@ -29,6 +29,7 @@ INTERVALS = {
     "five": 5 * MINUTE,
     "ten": 10 * MINUTE,
     "hourly": HOUR,
+    "daily": 24 * HOUR,
 }
 COUNTED_FROM_A_LINE = {"silence", "effects", "collectors"}
 """Rules whose fault is first shown, or missed, when the target is looked at the next time."""
@@ -89,8 +90,8 @@ def faults(hours):
 class Day:
     """The rows of all tables, sorted, and when each can be queried."""
 
-    def __init__(self, hours, *, seed, delay, found, targets=tuple(INTERVALS)):
-        self.targets = targets
+    def __init__(self, hours, *, seed, delay, found, targets=tuple(INTERVALS)[:-1], verify=MINUTE):
+        self.targets, self.verify = targets, verify
         self.random, self.delay, self.faults, self.seconds = random.Random(seed), delay, found, hours * HOUR
         self.rows = {
             name: [] for name in ("Decisions", "Reports", "Effects", "Consumers", "Log", "AppRequests")
@@ -176,8 +177,10 @@ class Day:
 
     def _host(self):
         for at in range(0, int(self.seconds), 60):
-            if self._is("poison", "poison queues", at):
-                self._put("Log", at + 30.0, "poison", {"count": 2, "queues": ["metrics-poison"]})
+            if at % self.verify == 0:
+                self._put("Log", at + 30.0, "check", {"targets": len(self.targets)})
+                if self._is("poison", "poison queues", at):
+                    self._put("Log", at + 30.0, "poison", {"count": 2, "queues": ["metrics-poison"]})
             for name, every in (("collect_metrics", 1), ("scaling_logic", 5), ("verify_effects", 1)):
                 if at // 60 % every == 0:
                     failed = self._is("functions", name, at) or (at // 60 % 60 == 31 and every == 1)
@@ -209,8 +212,8 @@ class Day:
 
 
 def minutes(duration):
-    number, unit = re.fullmatch(r"PT(\d+)([MH])", duration).groups()
-    return int(number) * (60 if unit == "H" else 1)
+    number, unit = re.fullmatch(r"PT?(\d+)([MHD])", duration).groups()
+    return int(number) * {"M": 1, "H": 60, "D": 24 * 60}[unit]
 
 
 def asked(day, rule, name):

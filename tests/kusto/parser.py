@@ -106,9 +106,13 @@ class Parser:
         return lets, result
 
     def is_tabular(self):
-        """Whether tables begin here: by their names, as of what a workspace has."""
+        """Whether tables begin here: by their names, as of what a workspace has, or by what follows."""
         text = self.found[self.at][1]
-        return text in TABULAR or text.startswith(("Tidemark", "App", "Container"))
+        return (
+            self.found[self.at + 1][1] == "|"
+            or text in TABULAR
+            or text.startswith(("Tidemark", "App", "Container"))
+        )
 
     # -- pipelines
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kusto.day import LATEST, QUERIES, Day, Fault, asked, faults, wrong
+from tests.kusto.day import HOUR, LATEST, QUERIES, Day, Fault, asked, faults, wrong
 from tests.runner_support import MINUTE
 from tests.unit.test_infra_portal import rules
 
@@ -38,6 +38,33 @@ def hour():
 def test_an_alert_is_raised_in_time_and_for_nothing_else(hour, name):
     """Two hours, of which the second has a fault of every kind."""
     assert wrong(hour, name, asked(hour, rules()[name], name)) == []
+
+
+class WithoutQuick(Day):
+    """`quick` is taken out of tidemark.toml after 70 minutes. Until the next decision of the others all may be silent."""
+
+    def _look(self, target, interval, at, count):
+        if target != "quick" or at < 70 * MINUTE:
+            super()._look(target, interval, at, count)
+
+
+RARE = {
+    "a day apart, nothing is silent": (Day, "silence", 9, ("daily",), []),
+    "a removed target is not all of them": (WithoutQuick, "silence", 3, ("quick", "hourly"), ["quick"]),
+    "checks are an hour apart": (Day, "poison", 5, ("hourly",), ["poison queues"]),
+}
+
+
+@pytest.mark.parametrize(("made", "name", "hours", "targets", "named"), RARE.values(), ids=RARE)
+def test_what_is_rare_is_neither_silent_nor_ended(made, name, hours, targets, named):
+    found = [Fault("poison", "poison queues", 65 * MINUTE, 185 * MINUTE, lasts=HOUR)]
+    day = made(hours, seed=4, delay=DELAYS["now and then"], found=found, targets=targets, verify=HOUR)
+
+    answers = asked(day, rules()[name], name)
+
+    if name == "poison":
+        assert wrong(day, name, answers, within=HOUR + 20 * MINUTE) == []
+    assert sorted(set().union(*(subjects for now, subjects in answers if now >= 130 * MINUTE))) == named
 
 
 @pytest.mark.torture

@@ -19,7 +19,7 @@ QUERIES = {
     for path in (INFRA / "queries").rglob("*.kql")
 }
 PAGE = (ROOT / "docs/azure-portal.md").read_text(encoding="utf-8")
-DURATIONS = {"PT5M": 5, "PT10M": 10, "PT15M": 15, "PT6H": 360}
+DURATIONS = {"PT5M": 5, "PT10M": 10, "PT15M": 15, "PT6H": 360, "P2D": 2880}
 
 
 def with_variables(variables: dict[str, str], **given: Any) -> Deployment:

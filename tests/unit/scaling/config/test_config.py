@@ -1,5 +1,6 @@
 """tidemark.toml becomes policies, or one error with every problem in it."""
 
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.config.checks import _circles
 from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 from scaling.config.policy_file import decoded, load_config
+from scaling.service.reading import seconds_to_next
 
 
 class Queue:
@@ -801,3 +803,21 @@ def test_tolerances_and_intervals_that_cannot_be_are_refused(change, settings, w
     found = problems(minimal(**change), **settings)
 
     assert any(words in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "time_zone", "at", "seconds"),
+    [
+        ("0 */10 * * * *", "UTC", "2026-11-26T12:00:05", 600.0),
+        ("0 * 8-17 * * *", "UTC", "2026-11-26T12:00:00", 60.0),
+        ("0 * 8-17 * * *", "UTC", "2026-11-26T17:59:00", 14 * 3600 + 60.0),
+        ("0 * 8-17 * * *", "Europe/Amsterdam", "2026-11-26T16:59:00", 14 * 3600 + 60.0),
+        # The night in which summer time ends has an hour more.
+        ("0 * 8-17 * * *", "Europe/Amsterdam", "2026-10-24T15:59:00", 15 * 3600 + 60.0),
+    ],
+)
+def test_a_line_tells_in_how_many_seconds_the_target_is_looked_at_again(schedule, time_zone, at, seconds):
+    config = load(minimal(), COLLECT_SCHEDULE=schedule, WEBSITE_TIME_ZONE=time_zone)
+    now = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+
+    assert seconds_to_next(config, next(iter(config.policies)), now) == seconds
