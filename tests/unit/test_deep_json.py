@@ -1,14 +1,17 @@
 """JSON nested too deep to be read, wherever the text of others is read: what is said of any text that is no JSON."""
 
 import zlib
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 import typer
 
 from consumer.cli import checkpoints
+from consumer.model import Stream
 from consumer.stores.blob import layout
 from consumer.stores.letter_document import from_document
+from consumer.stores.sql.dead_letters import letter_of
 from consumer.web import trigger_events
 from foundation.app_settings import local_settings
 from foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
@@ -55,6 +58,12 @@ def message(_):
         ),
         (lambda _: layout._origin(FIELD), ValueError),
         (lambda _: from_document(DEEP.encode(), "x"), TidemarkError),
+        (
+            lambda _: letter_of(
+                Stream("n", "h", "g"), SimpleNamespace(PartitionID="0", SequenceNumber=1, Properties=DEEP)
+            ),
+            TidemarkError,
+        ),
         (
             lambda _: from_row(
                 {"instance": "x", "Schema": SCHEMA, "Lag00": f'[["0", 1, 1, 1, 1, 0, {DEEP}]]'}

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, se
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.letter_document import clean, event_of, plain_properties
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
+from foundation.errors import TidemarkError
 
 _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100
@@ -111,10 +112,16 @@ def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
 
 
 def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
+    """Raises TidemarkError naming the row, for one whose properties are no JSON."""
     partition, incarnation = split_place(row.PartitionID)
+    try:
+        properties = msgspec.json.decode(row.Properties)
+    except (ValueError, TypeError, RecursionError) as error:
+        place = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
+        raise TidemarkError(f"{place} is no dead letter ({error!r}); move or delete it") from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
-        *(row.PartitionKey, msgspec.json.decode(row.Properties), row.Unreadable, incarnation),
+        *(row.PartitionKey, properties, row.Unreadable, incarnation),
     )
     why = Rejection(row.Reason, row.Error)
     return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
