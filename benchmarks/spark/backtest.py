@@ -140,6 +140,7 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
     from spark_jobs.backtest.job import Settings, extract, score
     from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.transforms import histories, targets_of
+    from spark_jobs.platform.rows import RowAccount
     from spark_jobs.sources.registration import spark_session
 
     session = spark_session("backtest", cores=cores, memory="1g")
@@ -148,8 +149,9 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
     plan, targets = read_settings(settings.grid, settings.config, {})
 
     def run() -> None:
-        recorded = histories(extract(session, settings)).persist()
-        names = targets_of(recorded)
+        account = RowAccount("the history")
+        recorded = histories(extract(session, settings, account)).persist()
+        names = targets_of(recorded, account)
         scored = score(session, plan_job(plan, targets, names), recorded, names)
         scored.write.format("noop").mode("overwrite").save()
 

@@ -30,7 +30,7 @@ from spark_jobs.platform.gates import Limits, check, closed_by, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
@@ -68,18 +68,23 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     targets = local.read_targets(settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    with cached(histories(extract(spark, settings))) as recorded:
-        answers = advised(spark, recorded, settings.options, targets)
+    account = RowAccount("the history")
+    with cached(histories(extract(spark, settings, account))) as recorded:
+        with watch(spark, "reading the history"):
+            names = targets_of(recorded, account)
+        answers = advised(spark, recorded, names, settings.options, targets)
         make = partial(_page, spark, recorded, settings.options, targets, answers)
         return load(spark, results, settings, answers, make)
 
 
 def advised(
-    spark: SparkSession, recorded: DataFrame, options: Options, targets: Targets | None
+    spark: SparkSession,
+    recorded: DataFrame,
+    names: Sequence[str],
+    options: Options,
+    targets: Targets | None,
 ) -> list[Answer]:
     """The answers of all recorded targets, by name. Raises InputError with the problems of all of them."""
-    with watch(spark, "reading the history"):
-        names = targets_of(recorded)
     if not names:
         raise refused(["the history is empty: it names no target"])
     return _answers(spark, recorded, names, options, targets, drawn=len(names) <= page.DRAWN)

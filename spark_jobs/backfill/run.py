@@ -36,6 +36,7 @@ from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
 from spark_jobs.platform.failures import reason_of
+from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.manifest import PLACES
 from spark_jobs.platform.output import read_parquet_or_delta
 from spark_jobs.platform.progress import watch
@@ -45,6 +46,7 @@ from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, read_newer_hubs
 
 LEDGER_WITHIN = 30.0
+WRITTEN = "what was written stays, and is skipped by the next run"
 
 
 class BackfillSettings(Struct, frozen=True):
@@ -187,7 +189,21 @@ def _replay(
             f"a task failed: {reason_of(error)}. {settled:,} of {total:,} events are settled; the same command goes on"
             " from there"
         ) from error
-    return {row["partition"]: Counts(**{name: row[name] for name in NUMBERS}) for row in rows}
+    counts = {row["partition"]: Counts(**{name: row[name] for name in NUMBERS}) for row in rows}
+    check_settled(plans, counts)
+    return counts
+
+
+def check_settled(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -> None:
+    """Raises JobError where not all selected events of a partition were settled."""
+    for each in plans:
+        found = counts.get(each.partition, Counts())
+        parts = {
+            "written": found.written,
+            "dead letters": found.dead_letters,
+            "settled before": found.skipped,
+        }
+        check_sum(f"partition {each.partition}", each.events, parts, WRITTEN)
 
 
 def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:

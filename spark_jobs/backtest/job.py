@@ -66,7 +66,7 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, outside
 from spark_jobs.platform.session import try_setting
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import read_with_spark, set_aside
@@ -123,20 +123,24 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    with cached(histories(extract(spark, settings))) as recorded:
+    account = RowAccount("the history")
+    with cached(histories(extract(spark, settings, account))) as recorded:
         with watch(spark, "reading the history"):
-            names = targets_of(recorded)
+            names = targets_of(recorded, account)
         job = plan_job(plan, targets, names, keep=False)
         found = backtest(spark, job, recorded, names, results)
     return load(spark, results, settings, found)
 
 
-def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
-    """READINGS of all inputs, of the time asked for. Raises InputError when none is given."""
+def extract(spark: SparkSession, settings: Inputs, account: RowAccount) -> DataFrame:
+    """READINGS of all inputs, of the time asked for; `account` counts the rows. Raises InputError when none is given."""
     check_span(settings.since, settings.until)
     frames: list[DataFrame] = []
+    bounds = settings.since, settings.until
     if settings.arrivals is not None:
-        frames.append(arrivals_of(spark, settings.arrivals))
+        at = (None if bound is None else bound.timestamp() for bound in bounds)
+        arrivals = arrivals_of(spark, settings.arrivals)
+        frames.append(account.without(arrivals, {OUTSIDE: outside(F.col("at"), *at)}))
     if settings.log is not None:
         entries = read_decisions(
             spark,
@@ -146,13 +150,10 @@ def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
             since=settings.since,
             until=settings.until,
         )
-        frames.append(log_as_readings(entries))
+        frames.append(log_as_readings(entries, account, {OUTSIDE: outside(F.col("at"), *bounds)}))
     if not frames:
         raise InputError("no history: give --arrivals, --log or both")
-    both = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-    for bound, is_within in ((settings.since, F.col("at").__ge__), (settings.until, F.col("at").__lt__)):
-        both = both if bound is None else both.where(is_within(bound.timestamp()))
-    return both
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
 def arrivals_of(spark: SparkSession, path: str) -> DataFrame:

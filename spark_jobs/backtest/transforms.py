@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -13,24 +14,29 @@ from spark_jobs.backtest.reading import UNREAD
 from spark_jobs.backtest.schemas import CHOSEN, HISTORIES, PLANS, READINGS, SCORES, TASKS
 from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, totals_of
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.rows import collected
+from spark_jobs.platform.rows import RowAccount, collected
 
 DAY = 86_400
 LATEST = 1e15  # seconds; a time beyond is none
 
 
-def log_as_readings(decisions: DataFrame) -> DataFrame:
-    """READINGS of DECISIONS. A decision that could not read a metric tells nothing of that time."""
-    made = decisions.select("target", "at", "kind", "reason", "current", "metrics").where(
-        (F.col("kind") == "decision") & ~F.col("reason").isin(*sorted(UNREAD))
+def log_as_readings(decisions: DataFrame, account: RowAccount, reasons: Mapping[str, Column]) -> DataFrame:
+    """READINGS of DECISIONS, but for those with one of the `reasons`; `account` counts them. A decision that could not read a
+    metric tells nothing of that time.
+    """
+    other, unread = F.col("kind") != "decision", F.col("reason").isin(*sorted(UNREAD))
+    made = decisions.select("target", "at", "kind", "reason", "current", "metrics")
+    return (
+        account.without(made, {**reasons, "no decision": other, "metric not read": unread})
+        .select(
+            "target",
+            (F.unix_micros("at") / 1_000_000).alias("at"),
+            F.lit(None).cast("double").alias("arrivals"),
+            F.col("current").alias("instances"),
+            "metrics",
+        )
+        .select(*READINGS.fieldNames())
     )
-    return made.select(
-        "target",
-        (F.unix_micros("at") / 1_000_000).alias("at"),
-        F.lit(None).cast("double").alias("arrivals"),
-        F.col("current").alias("instances"),
-        "metrics",
-    ).select(*READINGS.fieldNames())
 
 
 def histories(readings: DataFrame) -> DataFrame:
@@ -45,10 +51,14 @@ def histories(readings: DataFrame) -> DataFrame:
     )
 
 
-def targets_of(histories: DataFrame) -> list[str]:
-    """The names of all targets, in order. Raises InputError for a file that cannot be read."""
+def targets_of(histories: DataFrame, account: RowAccount) -> list[str]:
+    """The names of all targets, in order. Raises InputError for a file that cannot be read; JobError where the histories do
+    not hold all rows that `account` knows.
+    """
     with input_errors():
-        return sorted(row.target for row in collected(histories.select("target").distinct()))
+        found = collected(histories.groupBy("target").agg(F.sum(F.size("readings")).alias("rows")))
+        account.check(replayed=sum(row.rows for row in found))
+    return sorted(row.target for row in found)
 
 
 def replayed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,7 +36,7 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import between, cached, collected, first_of
+from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
@@ -80,13 +81,18 @@ def run(spark: SparkSession, settings: Settings) -> str:
     charges = read_charges(spark, settings.costs, resources_of(billed), settings.options.amount)
     with input_errors(), small_batches(spark), cached(charges):
         with watch(spark, "reading the exports"):
-            [told] = collected(charges.agg(F.max("day").alias("last"), F.collect_set("currency").alias("in")))
-        one_currency(told["in"])
+            newest = F.max("day").alias("last"), F.count("*").alias("rows")
+            told = collected(charges.groupBy("resource").agg(*newest, F.collect_set("currency").alias("in")))
+        one_currency({each for row in told for each in row["in"]})
         check_once(_told_twice(charges))
-        together = _by_target(spark, read_log(spark, settings), charges, billed)
-        work = partial(accounts_in, billed=billed, options=settings.options, last_day=told["last"])
+        account = RowAccount("--log")
+        together = _by_target(spark, read_log(spark, settings, account), charges, billed)
+        last = max((row["last"] for row in told), default=None)
+        work = partial(accounts_in, billed=billed, options=settings.options, last_day=last)
         with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
-            return load(spark, results, settings, accounts)
+            owners = Counter(each.resource for each in billed.values())
+            owned = sum(row["rows"] * owners[row["resource"]] for row in told)
+            return load(spark, results, settings, accounts, account, owned)
 
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
@@ -124,8 +130,8 @@ def _told_twice(charges: DataFrame) -> tuple[str, int, str, str] | None:
     return None if row is None else (row["resource"], row["day"], row["one"], row["other"])
 
 
-def read_log(spark: SparkSession, settings: Settings) -> DataFrame:
-    """The target, and SEEN, of the scaling log in the time asked for."""
+def read_log(spark: SparkSession, settings: Settings, account: RowAccount) -> DataFrame:
+    """The target, and SEEN, of the scaling log in the time asked for; `account` counts the entries."""
     entries = read_decisions(
         spark,
         settings.log,
@@ -135,7 +141,8 @@ def read_log(spark: SparkSession, settings: Settings) -> DataFrame:
         until=settings.until,
     )
     used, wish = settings.options.used, F.col("desired") != F.col("current")
-    return between(entries, "at", settings.since, settings.until).select(
+    within = account.without(entries, {OUTSIDE: outside(F.col("at"), settings.since, settings.until)})
+    return within.select(
         "target",
         (F.unix_micros("at") / 1_000_000).alias("at"),
         *("kind", "current", "desired", "outcome", "reached"),
@@ -169,10 +176,22 @@ def _by_target(
     return both.repartition("target").sortWithinPartitions("target", "day")
 
 
-def load(spark: SparkSession, results: Results, settings: Settings, frame: DataFrame) -> str:
-    """Writes the tables and the report; returns the report's path."""
+def load(
+    spark: SparkSession,
+    results: Results,
+    settings: Settings,
+    frame: DataFrame,
+    account: RowAccount,
+    charges: int,
+) -> str:
+    """Writes the tables and the report; returns the report's path. `charges` are those of all targets, a resource's once for
+    each target that it is. Raises JobError where not all of the log and of the charges is in an account.
+    """
     with watch(spark, "joining bills and capacities"):
-        rows = collected(frame.select("target", "account").orderBy("target"))
+        found = collected(frame.select("target", "account", "entries", "charges").orderBy("target"))
+    rows = [row for row in found if row["account"] is not None]
+    account.check(joined=sum(row["entries"] for row in found))
+    gates.check_sum("--costs", charges, {"joined": sum(row["charges"] for row in found)})
     if not rows:
         raise InputError(
             f"--log {settings.log} tells no capacity in the time asked for; a scaling log is accepted"

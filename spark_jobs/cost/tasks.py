@@ -40,10 +40,14 @@ ACCOUNTS = pa.schema(
         ("target", pa.string()),
         ("account", pa.binary()),
         ("whole", pa.binary()),
+        ("entries", pa.int64()),
+        ("charges", pa.int64()),
         *((name, pa.list_(row)) for name, row in ROWS.items()),
     ]
 )
-"""An account without what goes on for days, the whole of it, and the rows of its tables."""
+"""An account without what goes on for days, the whole of it, and the rows of its tables; none of these for a target whose log
+tells no capacity. `entries` of the log and `charges` are those of the target.
+"""
 
 account_of: Callable[[bytes], Account] = msgspec.msgpack.Decoder(Account).decode
 
@@ -67,7 +71,7 @@ def accounts_in(
     batches: Iterable[pa.RecordBatch], billed: Mapping[str, Billed], options: Options, last_day: int | None
 ) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: rows by target, each a day of its log or of its charges, in; ACCOUNTS out. One target is held at a time;
-    one whose log tells no capacity has none.
+    one whose log tells no capacity has no account.
     """
     days = (row for batch in batches for row in batch.to_pylist())
     for target, own in groupby(days, key=itemgetter("target")):
@@ -76,12 +80,14 @@ def accounts_in(
         for day in own:
             seen += [_seen(row, options.used) for row in day["seen"] or ()]
             charges += [Charge(**row) for row in day["charges"] or ()]
+        taken = {"target": target, "entries": len(seen), "charges": len(charges)}
         if all(each.capacity is None for each in seen):
+            yield pa.RecordBatch.from_pylist([taken], schema=ACCOUNTS)
             continue
         found = account(billed.get(target) or unnamed(target, options), seen, charges, last_day)
         short = structs.replace(found, days=[], hours=[], changes=[])
         row = {
-            "target": target,
+            **taken,
             "account": _encoded(short),
             "whole": _encoded(found),
             **tables.rows_of(found),

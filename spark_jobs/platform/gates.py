@@ -74,12 +74,14 @@ def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -
     return told
 
 
-def check_sum(what: str, read: int, counted: int) -> None:
-    """Each row that was read is in one of the counts. Raises JobError where that is not so."""
-    if read != counted:
+def check_sum(what: str, read: int, counts: Mapping[str, int], then: str = "nothing is published") -> None:
+    """Each row that was read is in one of the counts. Raises JobError where that is not so; `then` is the outcome."""
+    if read != sum(counts.values()):
+        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         raise JobError(
-            f"{what}: {read:,} rows were read, and the counts are of {counted:,}: nothing is published; a file was changed"
-            " meanwhile, or is damaged: run the job again, and where it ends so again, report it"
+            f"{what}: {read:,} rows were read, and the counts are of {sum(counts.values()):,} ({counted}): {then}; a file was"
+            " changed meanwhile, or is damaged, or Spark lost a worker and read its part twice: run the job again, and where"
+            " it ends so again, report it"
         )
 
 

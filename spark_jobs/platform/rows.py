@@ -6,17 +6,18 @@ UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from spark_jobs.platform.classic import one_task_each
+from spark_jobs.platform.gates import check_sum
 
 _Item = TypeVar("_Item")
 _Done = TypeVar("_Done")
@@ -67,6 +68,58 @@ def between(frame: DataFrame, time: str, since: datetime | None, until: datetime
     if since is not None:
         frame = frame.where(F.col(time) >= F.lit(since))
     return frame if until is None else frame.where(F.col(time) < F.lit(until))
+
+
+class RowAccount:
+    """What became of the rows of an input: counted where they are read, in the pass that reads them, and where they are used.
+
+    `what` names the input, for errors.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._seen: list[tuple[Observation, DataFrame]] = []
+
+    def without(
+        self, frame: DataFrame, reasons: Mapping[str, Column], *, rows: Column | None = None
+    ) -> DataFrame:
+        """The rows for which no reason to leave them out holds; a row counts for the first reason that does. `rows` tells of how
+        many it is (1).
+        """
+        whys = [F.when(is_left_out, F.lit(name)) for name, is_left_out in reasons.items()]
+        why, each = F.coalesce(*whys, F.lit("")), F.lit(1) if rows is None else rows
+        sums = {"read": each, **{name: F.when(why == name, each) for name in reasons}}
+        counts = [F.coalesce(F.sum(column), F.lit(0)).alias(name) for name, column in sums.items()]
+        seen = Observation()
+        self._seen.append((seen, frame.select(*counts)))
+        observed = frame.observe(seen, *counts)
+        return observed.where(why == "") if reasons else observed
+
+    def check(self, **used: int) -> dict[str, int]:
+        """The counts, `read` among them, after an action over what `without` gave. Raises JobError where the rows that were read
+        are not those left out and those `used`.
+        """
+        counts: dict[str, int] = {}
+        for seen, again in self._seen:
+            # Of a pass that gives no row at all, Spark may throw away what was observed, and never tell it.
+            found = seen.get if any(used.values()) else collected(again)[0].asDict()
+            for name, count in found.items():
+                counts[name] = counts.get(name, 0) + count
+        parts = {**{name: count for name, count in counts.items() if name != "read"}, **used}
+        check_sum(self._what, counts["read"], parts)
+        return {"read": counts["read"], **parts}
+
+
+OUTSIDE = "outside of the time asked for"
+"""A reason to leave rows out."""
+
+
+def outside(time: Column, since: datetime | float | None, until: datetime | float | None) -> Column:
+    """Whether a time is before `since`, or `until` or later, or not known where there is a bound; None does not bound."""
+    within = F.lit(True)  # noqa: FBT003 - a value
+    for bound, is_within in ((since, time.__ge__), (until, time.__lt__)):
+        within = within if bound is None else within & is_within(F.lit(bound))
+    return ~F.coalesce(within, F.lit(False))  # noqa: FBT003
 
 
 @contextmanager

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from spark_jobs.arrow_columns import arrow_columns
 
-CHUNKS = "partition text, bucket long, rows bytes"
-"""Some rows of a bucket, of which there may be more."""
+CHUNKS = "partition text, bucket long, events long, rows bytes"
+"""Some rows of a bucket, of which there may be more; `events` of them."""
 
 BUCKETS = """
     partition text, bucket long, first long, last long, first_file text, last_file text, first_at time, last_at time,
-    earliest time, latest time, events long, copied long, twice long, twice_at time, rows bytes
+    earliest time, latest time, events long, copies long, copied long, twice long, twice_at time, rows bytes
 """
-"""All `events` of a bucket, each once, in order: `first` to `last`. `copied` of them were there several times; `twice` is a
+"""All `events` of a bucket, each once, in order: `first` to `last`. `copied` of them were there several times, `copies` times more
+than once together; `twice` is a
 number whose events were enqueued at several times.
 """
 
@@ -73,6 +74,7 @@ def _cut(table: pa.Table, bits: int) -> Iterator[pa.RecordBatch]:
         CHUNKS,
         partitions.dictionary.take(pa.array(partition[begins])),
         bucket[begins],
+        sizes,
         [_bytes(rows.slice(begin, size)) for begin, size in zip(begins, sizes, strict=True)],
     )
 
@@ -130,6 +132,7 @@ def merge(chunks: pa.Table) -> pa.Table:
         ),
         *([end] for end in pc.min_max(rows["enqueued_at"]).as_py().values()),
         [rows.num_rows],
+        [int((copies - 1).sum())],
         [np.count_nonzero(copies > 1)],
         *([each] for each in twice),
         [_bytes(rows.append_column("copies", pa.array(copies)))],

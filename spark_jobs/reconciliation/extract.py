@@ -17,6 +17,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
@@ -24,7 +25,7 @@ from consumer.running.assembly import Parts
 from spark_jobs.errors import InputError, JobError, job_errors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import between, collected
+from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.buckets import CHUNKS
 from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, PositionIds, document_keys, identity_of
@@ -107,9 +108,11 @@ def extract(
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
         keys = EventKeys(config, paths, since, until, packing(), newer)
-        chunks = read(Then(keys, row_schema(CHUNKS)))
+        account = RowAccount("the hub's events")
+        chunks = account.without(read(Then(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
         events = _kept(results, distinct_events(chunks), "extract-events")
         ends = collected(partition_ends(events).orderBy("partition"))
+        account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})
         begin = _begin(ends)
         if not ends:
             _check_hub(between(read(None), "enqueued_at", since, until), config.hub)

@@ -21,7 +21,7 @@ from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import check_span, moment, seconds
-from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
+from spark_jobs.platform.gates import Limits, check, check_sum, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -222,6 +222,8 @@ def _findings(
     span = None if newest is None else (_hour(min(begins)), _hour(newest))
     hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
+    judged_events = {status.value: count for status, count in counts.items()}
+    check_sum("the hub's events", sum(row["events"] for row in sides.ends), judged_events)
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
     twice = sum(row["duplicates"] for row in hours)
     [totals] = _dicts(

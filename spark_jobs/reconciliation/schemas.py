@@ -66,10 +66,11 @@ DOCUMENT_KEYS = row_schema("""
 """Documents, with the position of the event they are of where they tell it. `enqueued_at` is from `_tm`."""
 
 ENDS = row_schema("""
-    partition text, first long, last long, earliest time, latest time, copied long, twice long,
+    partition text, first long, last long, earliest time, latest time, events long, copies long, copied long, twice long,
     twice_at time
 """)
-"""Of each partition the first and the last event, by number and by time, and how many were read several times. `twice` is the
+"""Of each partition the first and the last event, by number and by time, how many there are, how many
+more were read of the same, and of how many there was more than one. `twice` is the
 least number whose events were enqueued at several times, from `twice_at` on.
 """
 

@@ -82,6 +82,8 @@ def ends(events: DataFrame) -> DataFrame:
         F.max("last").alias("last"),
         F.min("earliest").alias("earliest"),
         F.max("latest").alias("latest"),
+        F.sum("events").alias("events"),
+        F.sum("copies").alias("copies"),
         F.sum("copied").alias("copied"),
         twice.alias("again"),
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Struct
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from rich.console import Console
 from typer import Option
@@ -16,11 +16,11 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
-from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
+from spark_jobs.platform.gates import Limits, check, check_sum, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
@@ -96,15 +96,15 @@ def _looked_at(spark: SparkSession, events: DataFrame, settings: Settings) -> tu
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
         found = _choose(collected(names(events)), settings)
-        seen = Observation()
-        stored = chosen(events, found.event, settings.since, settings.until)
-        stored = stored.observe(seen, F.count(F.lit(1)).alias("rows"))
-    with cached(once(stored) if found.with_ids else stored) as kept:
-        rows = kept.count()
-        if not rows:
+        account = RowAccount("--input")
+        stored = chosen(events, account, found.event, settings.since, settings.until)
+    with cached(once(stored) if found.with_ids else stored.withColumn("copies", F.lit(1))) as kept:
+        [row] = collected(kept.select(F.count("*").alias("rows"), F.sum(F.col("copies") - 1).alias("copies")))
+        if not row["rows"]:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
-        copies = seen.get["rows"] - rows
+        copies = row["copies"]
+        account.check(rows=row["rows"], copies=copies)
         findings, path, closed = _judged(spark, results, kept, found, settings, copies=copies)
     check(closed, path)
     return findings, path
@@ -127,6 +127,8 @@ def _judged(
             if (missing := lost_events(days, analysis.count, finding)) is not None
         }
         question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
+        events = kept.count()  # cached
+        check_sum("the events", events, {"bins": sum(row["rows"] for row in rows)})
         findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
         with watch(spark, f"writing {settings.output}"):
             results.write("bins", bins)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.platform.rows import between
+from spark_jobs.platform.rows import OUTSIDE, RowAccount, outside
 from spark_jobs.schemas import row_schema
 
 BINS = row_schema("""
@@ -58,21 +58,27 @@ def names(events: DataFrame) -> DataFrame:
 
 
 def chosen(
-    events: DataFrame, name: str, since: datetime | None = None, until: datetime | None = None
+    events: DataFrame,
+    account: RowAccount,
+    name: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
-    """The events of this name, from `since` on and before `until`, as they come."""
-    return between(events.where(F.col("name") == name), "timestamp", since, until)
+    """The events of this name, from `since` on and before `until`, as they come; `account` counts them and the others."""
+    other, time = F.col("name") != name, outside(F.col("timestamp"), since, until)
+    return account.without(events, {"other events": other, OUTSIDE: time})
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each record once that has an id, however many files hold it; those without one as they come.
+    """Each record once that has an id, however many files hold it; those without one as they come. `copies` tells how many there
+    were, that one included.
 
     The time belongs to the key although ids are unique: should a writer's not be, nothing is lost.
     """
     row = F.concat(F.lit("row "), F.monotonically_increasing_id())
-    return (
-        events.withColumn("key", F.coalesce("item_id", row)).dropDuplicates(["key", "timestamp"]).drop("key")
-    )
+    keyed = events.withColumn("key", F.coalesce("item_id", row)).groupBy("key", "timestamp")
+    rest = (F.first(name).alias(name) for name in events.columns if name != "timestamp")
+    return keyed.agg(*rest, F.count(F.lit(1)).alias("copies")).select(*events.columns, "copies")
 
 
 def binned(events: DataFrame, width: timedelta, measurement: str | None) -> DataFrame:

@@ -27,7 +27,7 @@ from spark_jobs.platform import gates
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
 from spark_jobs.seasons import local, page, tables
@@ -68,17 +68,22 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     targets = advise.read_targets(settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    with cached(histories(extract(spark, settings))) as recorded:
-        profiles = profiled(spark, recorded, settings, targets)
+    account = RowAccount("the history")
+    with cached(histories(extract(spark, settings, account))) as recorded:
+        with watch(spark, "reading the history"):
+            names = targets_of(recorded, account)
+        profiles = profiled(spark, recorded, names, settings, targets)
     return load(spark, results, settings, profiles)
 
 
 def profiled(
-    spark: SparkSession, recorded: DataFrame, settings: Settings, targets: Targets | None
+    spark: SparkSession,
+    recorded: DataFrame,
+    names: Sequence[str],
+    settings: Settings,
+    targets: Targets | None,
 ) -> list[Profile]:
     """The profiles of all recorded targets, by name. Raises InputError with the problems of all of them."""
-    with watch(spark, "reading the history"):
-        names = targets_of(recorded)
     if not names:
         raise refused(["the history is empty: it names no target"])
     plans: list[tuple[str, int, bytes]] = []

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import JobError
+from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
@@ -106,13 +107,22 @@ class Incremental:
         newest = max(before.newest, seen.newest)
         closed = max(before.closed, (newest - self.late) // MINUTE * MINUTE)
         live = rows.where(valid & (at >= before.closed) & (at <= latest))
+        still = rows.limit(0)
         if number > 0:
-            live = live.unionByName(read_table(spark, self._open(number - 1), schema=rows.schema))
+            still = read_table(spark, self._open(number - 1), schema=rows.schema)
+            live = live.unionByName(still)
         with cached(distinct(live, self.dataset.keys, copies=True)) as counted:
+            twice = F.coalesce(F.sum(F.col("copies") - 1), F.lit(0)).alias("duplicates")
             [taken] = collected(
-                counted.select(F.coalesce(F.sum(F.col("copies") - 1), F.lit(0)).alias("twice"))
+                counted.select(F.count("*").alias("kept"), twice).crossJoin(
+                    still.select(F.count("*").alias("open"))
+                )
             )
-            duplicates, kept = taken.twice, counted.select(*rows.columns)
+            duplicates, kept = taken.duplicates, counted.select(*rows.columns)
+            parts = {"late": seen.late, "ahead": seen.ahead, "invalid": seen.invalid}
+            parts |= {"kept": taken.kept, "duplicates": duplicates}
+            then = "the batch is not taken, and comes again with the next run"
+            check_sum(f"--{self.dataset.name}, batch {number}", seen.read + taken.open, parts, then)
             pieces = self._write_states(kept, before, closed, number)
             self._write_open(kept, closed, number)
         counts = {**seen.asDict(), "duplicates": duplicates}

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 from typer import Option
@@ -26,7 +26,7 @@ from spark_jobs.platform.manifest import nothing_new
 from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import between, cached, collected
+from spark_jobs.platform.rows import RowAccount, between, cached, collected
 from spark_jobs.platform.session import prepared_session
 from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
@@ -163,22 +163,17 @@ def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tu
 
     Raises InputError when there is none: an empty input is an error of the path more often than a quiet day.
     """
-    seen = Observation()
-    at = micros("at")
+    account, at = RowAccount(f"--{dataset.name}"), micros("at")
     valid = dataset.valid & F.col("at").isNotNull()
-    rows = dataset.prepare(frame).observe(
-        seen,
-        F.count("*").alias("read"),
-        F.count_if(~valid).alias("invalid"),
-        F.count_if(valid & (at > limit)).alias("ahead"),
-    )
-    kept = used.enter_context(cached(distinct(rows.where(valid & (at <= limit)), dataset.keys)))
-    [row] = collected(kept.select(F.count("*").alias("kept"), F.max(at).alias("newest")))
+    rows = account.without(dataset.prepare(frame), {"invalid": ~valid, "ahead": at > limit})
+    kept = used.enter_context(cached(distinct(rows, dataset.keys, copies=True)))
+    totals = F.count("*").alias("kept"), F.sum(F.col("copies") - 1).alias("twice"), F.max(at).alias("newest")
+    [row] = collected(kept.select(*totals))
     if not row.kept:
         raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
-    counts: dict[str, int] = seen.get
-    twice = counts["read"] - counts["invalid"] - counts["ahead"] - row.kept
-    return kept, row.newest, (counts["read"], twice, 0, counts["ahead"], counts["invalid"])
+    counts = account.check(kept=row.kept, duplicates=row.twice)
+    quality = counts["read"], row.twice, 0, counts["ahead"], counts["invalid"]
+    return kept.drop("copies"), row.newest, quality
 
 
 def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:

@@ -164,7 +164,7 @@ def run(
         if since is None and until is None:
             unread = count_unread(groups, within.end)
             counts = counts._replace(read=counts.read + unread, invalid=counts.invalid + unread)
-            check_sum("--metrics", sum(group.rows for group in groups), counts.read)
+            check_sum("--metrics", sum(group.rows for group in groups), {"counted": counts.read})
         if counts.read == sum(counts[1:]):
             raise InputError("--metrics holds no valid record in the time asked for")
         quality = {"input": ["metrics"], **{name: [count] for name, count in counts._asdict().items()}}

@@ -116,7 +116,7 @@ def read_samples(
         made = Made([], [], 0, row.samples or 0, row.copies or 0, row.invalid or 0, ahead)
         if since is None and until is None:
             rows = frame.count() if groups is None else sum(group.rows for group in groups)
-            check_sum("--metrics", rows, made.counted)
+            check_sum("--metrics", rows, {"counted": made.counted})
     if not made.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
     counts = made.counted, made.copies, 0, made.ahead, made.invalid
@@ -159,7 +159,7 @@ def made_of_files(
         ahead=stretch.count_within(groups, asked._replace(begin=max(asked.begin, last))),
     )
     if since is None and until is None:
-        check_sum("--metrics", sum(group.rows for group in groups), made.counted)
+        check_sum("--metrics", sum(group.rows for group in groups), {"counted": made.counted})
     return made
 
 

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.reports.report import Report
@@ -71,7 +72,7 @@ class World:
             self.state,
             late=600 * MICROS,
             latest=lambda: job.latest(self.settings),
-            aside=self.settings.output,
+            aside=self.settings.checkpoint,
         )
         taken.step(self.spark.createDataFrame(rows, DECISIONS), number)
 
@@ -111,7 +112,7 @@ def test_one_record_of_a_clock_that_is_ahead_closes_nothing_and_without_the_chec
     assert world.minutes() == {0: 1, 1: 1}
     [row] = result_table(spark, world.settings.output, "quality").collect()
     assert (row.ahead, row.late, row.read) == (2, 0, 7)
-    kept = spark.read.parquet(f"{world.settings.output}/ahead/decisions/batch=0").collect()
+    kept = spark.read.parquet(f"{world.settings.checkpoint}/ahead/decisions/batch=0").collect()
     assert [each.target for each in kept] == ["plan"]
 
     shutil.rmtree(world.settings.checkpoint)  # as an error message advises
@@ -220,7 +221,7 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_piece
     assert all(row.cost for row in days)
 
 
-def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, tmp_path) -> None:
+def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, tmp_path, monkeypatch) -> None:
     rows = [
         ("plan", "backlog", START, 1.0),
         (None, "backlog", START + timedelta(days=1), 1.0),
@@ -235,3 +236,11 @@ def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, t
 
     mark = latest_mark(spark, str(tmp_path / "state"), metrics())
     assert (mark.invalid, mark.newest) == (3, round(START.timestamp()) * MICROS)
+
+    whole = module.distinct
+    monkeypatch.setattr(module, "distinct", lambda *given, **more: whole(*given, **more).where("copies < 2"))
+    with pytest.raises(
+        JobError, match=r"--metrics, batch 1: 3 rows .*\(.*kept 0, .*\): the batch is not taken"
+    ):
+        taken.step(spark.createDataFrame([rows[0], ("plan", "backlog", START, 2.0)], METRICS), 1)
+    assert latest_mark(spark, str(tmp_path / "state"), metrics()).number == 0

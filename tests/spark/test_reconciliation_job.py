@@ -23,7 +23,7 @@ from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import run_command
 from spark_jobs.errors import GateClosedError, InputError, JobError
 from spark_jobs.platform.gates import Limit
-from spark_jobs.reconciliation import extract
+from spark_jobs.reconciliation import extract, job
 from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
@@ -227,7 +227,7 @@ def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(s
     assert (told["counts"]["missing"], told["closed"]) == (5, ["quarantined not known, allowed 9"])
 
 
-def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place):
+def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place, monkeypatch):
     place.capture_files()
     with pytest.raises(InputError, match=r"of the hub 'flights', none is of 'others' \(EVENTHUB_NAME\)"):
         run(
@@ -249,6 +249,15 @@ def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place):
         )
     with pytest.raises(InputError, match="--consumer-group is '\\$Default', the consumer's own"):
         run(Settings(consumer=place.settings, output=str(place.folder / "x")), spark)
+    for module, name in ((extract, "distinct_events"), (job, "judged")):
+        whole = getattr(module, name)
+        with monkeypatch.context() as patch:
+            lost = "first < 0" if module is extract else "sequence_number > 0"
+            patch.setattr(module, name, lambda *given, of=whole, lost=lost: of(*given).where(lost))
+            with pytest.raises(
+                JobError, match=r"the hub's events: 40 rows were read, .*: nothing is published"
+            ):
+                run(place.job("x"), spark)
     broken = {**place.settings, "BLOB_CONTAINER": "UPPER"}
     with pytest.raises(JobError, match="InvalidResourceName"):
         run(Settings(consumer=broken, capture=str(place.capture), output=str(place.folder / "x")), spark)

@@ -1,14 +1,27 @@
 """The tables of a run appear together, whatever stops it, and wherever Spark's default file system is."""
 
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs.advise import job as advise
+from spark_jobs.backtest import job as backtest
+from spark_jobs.cost import job as cost
+from spark_jobs.cost.targets import Options
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import results as module
 from spark_jobs.platform.results import Results, manifest_of, result_table
+from spark_jobs.sampling_report import job as sampling
+from spark_jobs.seasons import job as seasons
+from spark_jobs.telemetry_aggregation import job as telemetry
+from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tests.spark.test_backtest import CONFIG, GRID
+from tests.unit.spark_jobs.cost.test_costs import FOCUS, PLAN
+from tests.unit.spark_jobs.seasons.test_seasons import OPTIONS
 
 TABLES = ("one", "two")
 
@@ -176,3 +189,89 @@ def test_what_is_no_result_and_two_runs_at_once_are_told(spark, tmp_path) -> Non
         Results.begin(spark, folder, job="other", fmt="parquet")
     with pytest.raises(JobError, match=r"another run wrote to .* at the same time"):
         first.publish()
+
+
+class Lost:
+    """Where a row of each job is lost: `names` of a function of its module, which gives a frame without some rows."""
+
+    def __init__(self, job, name, rows, settings, read, *, last=False):
+        self.job, self.name, self.rows, self.read = job, name, rows, read
+        self.settings, self.last = settings, last
+
+    def run(self, spark, monkeypatch):
+        whole = getattr(self.job, self.name)
+        monkeypatch.setattr(
+            self.job, self.name, lambda *given, **more: whole(*given, **more).where(self.rows)
+        )
+        self.job.run(self.settings, spark) if self.last else self.job.run(spark, self.settings)
+
+
+def _history(job, *options):
+    def made(folder, output):
+        (folder / "tidemark.toml").write_text(CONFIG)
+        (folder / "grid.toml").write_text(GRID)
+        (folder / "arrivals.csv").write_text("t,target,arrivals\n0,one,5\n60,one,5\n0,two,5\n")
+        files = options or (folder / "grid.toml", folder / "tidemark.toml")
+        files = [folder / each if isinstance(each, Path) else each for each in files]
+        arrivals, log = str(folder / "arrivals.csv"), str(folder / "log")
+        settings = job.Settings(*files, arrivals=arrivals, log=log, output=output, app_settings={"A": "1"})
+        return Lost(
+            job, "histories", "target != 'two'", settings, r"the history: 6 rows .* \(.*, replayed 5\)"
+        )
+
+    return made
+
+
+def _cost(rows, read):
+    def made(folder, output):
+        (folder / "focus.csv").write_text(FOCUS)
+        options = Options({"plan": PLAN}, {}, frozenset())
+        given = (str(folder / "focus.csv"), str(folder / "log"), options)
+        settings = cost.Settings(*given, output=output, app_settings={})
+        return Lost(cost, "_by_target", rows, settings, read)
+
+    return made
+
+
+def _sampling(folder, output):
+    at = ("2026-11-20T00:00:00Z", "2026-11-20T01:00:00Z")
+    rows = [{"timestamp": each, "name": "X", "itemCount": 1, "itemId": each} for each in at]
+    (folder / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0]]))
+    settings = sampling.Settings(input=str(folder / "events.jsonl"), output=output)
+    lost = "timestamp > '2026-11-20T00:30:00Z'"
+    return Lost(sampling, "once", lost, settings, r"--input: 3 rows .*\(.*rows 1, copies 0\)", last=True)
+
+
+def _telemetry(folder, output):
+    settings = telemetry.Settings(Inputs(decisions=str(folder / "log")), output)
+    read = r"--decisions: 3 rows .*\(.*kept 1, duplicates 1\)"
+    return Lost(telemetry, "distinct", "copies > 1", settings, read)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(_history(seasons, Path("tidemark.toml"), OPTIONS), id="seasons"),
+        pytest.param(_history(advise, Path("tidemark.toml"), OPTIONS), id="advise"),
+        pytest.param(_history(backtest), id="backtest"),
+        pytest.param(_cost("seen IS NULL", r"--log: 3 rows .*joined 0\)"), id="cost, log"),
+        pytest.param(_cost("charges IS NULL", r"--costs: \d+ rows .*joined 0\)"), id="cost, charges"),
+        pytest.param(_sampling, id="sampling report"),
+        pytest.param(_telemetry, id="telemetry aggregation"),
+    ],
+)
+def test_a_row_that_is_in_no_count_ends_each_job_before_anything_is_published(
+    made, spark, tmp_path, monkeypatch
+):
+    (tmp_path / "log").mkdir()
+    rows = [
+        {"target": "plan", "at": at, "kind": "decision", "key": "d", "line": "", "reason": "", "current": 2}
+        for at in (1_788_220_800.0, 1_788_220_860.0, 1_788_220_860.0)
+    ]
+    (tmp_path / "log" / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lost = made(tmp_path, str(tmp_path / "out"))
+
+    with pytest.raises(JobError, match=f"{lost.read}: nothing is published"):
+        lost.run(spark, monkeypatch)
+
+    assert manifest_of(spark, str(tmp_path / "out")) is None

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from spark_jobs.errors import JobError
+from spark_jobs.platform.rows import OUTSIDE, RowAccount
 from spark_jobs.sampling_report.transforms import (
     BINS,
     binned,
@@ -109,7 +111,7 @@ def close(value, expected):
 @pytest.mark.parametrize(("seed", "width"), [(1, DAY), (2, HOUR)])
 def test_random_events_give_what_pandas_gives(spark, seed, width):
     rows = random_rows(seed)
-    found = by_start(binned(chosen(table(spark, rows), "X"), width, "points"))
+    found = by_start(binned(chosen(table(spark, rows), RowAccount("X"), "X"), width, "points"))
     expected = by_hand(rows, width)
 
     assert found.keys() == expected.keys()
@@ -122,10 +124,16 @@ def test_random_events_give_what_pandas_gives(spark, seed, width):
 
 def test_only_events_of_the_name_and_time_are_taken(spark):
     rows = [event(T0 + hours * HOUR, name=name) for hours in range(6) for name in "XY"]
-    kept = chosen(table(spark, rows), "X", T0 + 2 * HOUR, T0 + 4 * HOUR).collect()
+    account = RowAccount("the events")
+    kept = chosen(table(spark, rows), account, "X", T0 + 2 * HOUR, T0 + 4 * HOUR).collect()
 
     assert sorted(row["timestamp"].hour for row in kept) == [2, 3]
     assert {row["name"] for row in kept} == {"X"}
+    assert account.check(kept=2) == {"read": 12, "other events": 6, OUTSIDE: 4, "kept": 2}
+    with pytest.raises(
+        JobError, match=r"the events: 12 rows were read, and the counts are of 11 \(.*kept 1\)"
+    ):
+        account.check(kept=1)
 
 
 def test_bins_without_events_are_there_with_zero_rows_and_no_rate(spark):
@@ -150,10 +158,10 @@ def test_a_record_with_an_id_counts_once_and_records_without_one_as_they_come(sp
     ]
     found = once(table(spark, rows).repartition(3))
 
-    assert sorted((row["timestamp"].hour, row["item_id"] or "") for row in found.collect()) == [
-        *((0, ""), (0, ""), (0, "a"), (0, "b"), (1, "a"))
-    ]
-    assert found.schema == APP_EVENTS
+    assert sorted(
+        (row["timestamp"].hour, row["item_id"] or "", row["copies"]) for row in found.collect()
+    ) == [*((0, "", 1), (0, "", 1), (0, "a", 3), (0, "b", 1), (1, "a", 1))]
+    assert found.drop("copies").schema == APP_EVENTS
 
 
 def test_no_events_give_no_bins_of_the_same_columns(spark):

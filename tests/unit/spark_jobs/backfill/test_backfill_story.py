@@ -2,10 +2,13 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from msgspec.structs import replace
 
 from spark_jobs.backfill.budget.board import Counts, Told
+from spark_jobs.backfill.run import check_settled
 from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
+from spark_jobs.errors import JobError
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))
@@ -73,3 +76,12 @@ def test_of_a_backfill_that_wrote_nothing_the_report_says_so():
 
     assert "Nothing was written." in page
     assert "unknown" in page  # the charge of a record
+
+
+@pytest.mark.parametrize("second", [{}, {"1": Counts(received=30, written=20, dead_letters=9)}])
+def test_an_event_that_no_task_settled_ends_the_job(second):
+    first = Counts(received=120, skipped=1, written=116, dead_letters=3)
+    check_settled(PLAN[:1], {"0": first})
+
+    with pytest.raises(JobError, match=r"partition 1: 30 rows were read, .*what was written stays"):
+        check_settled(PLAN, {"0": first, **second})

@@ -124,6 +124,7 @@ def test_a_bucket_has_each_event_once_in_order_whatever_came_first(events):
             "earliest": min((each[2] for each in firsts if each[2] is not None), default=None),
             "latest": max((each[2] for each in firsts if each[2] is not None), default=None),
             "events": len(firsts),
+            "copies": sum(len(each) - 1 for each in copies.values()),
             "copied": sum(len(each) > 1 for each in copies.values()),
             "twice": twice,
             "twice_at": None if twice is None else min(times[twice]),
