@@ -14,11 +14,8 @@ from foundation.wording import number_text
 from scaling.calls.budgets import LIST_FROM, Budget, call_of
 from scaling.calls.ledger import RESERVED
 from scaling.config.checks import Finding, Severity
-from scaling.config.policy import MetricSpec
+from scaling.config.policy import MetricSpec, PolicySpec
 from scaling.config.policy_file import Config
-
-CHECKS = 1.0
-"""Reads a minute of a target's check of effects (VERIFY_SCHEDULE)."""
 
 PAGE = 100
 """Queues, or subscriptions of a topic, in a page of a list; each page is asked twice, for counts and for settings."""
@@ -29,6 +26,7 @@ Demand = defaultdict[tuple[str, str], float]
 
 def short_budgets(config: Config, budgets: Mapping[str, Budget]) -> Iterator[Finding]:
     """Where more is to be read every minute than may be called."""
+    checks = _checks_of(config)
     for (api, scope), needed in sorted(demand_of(config).items()):
         budget = budgets[api]
         left = budget.calls * 60.0 / budget.seconds * (1.0 - RESERVED)
@@ -36,25 +34,51 @@ def short_budgets(config: Config, budgets: Mapping[str, Budget]) -> Iterator[Fin
             text = (
                 f"calls: {number_text(round(needed, 1))} a minute of {api} are needed for {scope}, and {number_text(round(left, 1))} are to"
                 f" be had ({budget.words}, less a fifth for changes): each target is read every {ceil(needed / left)} minutes"
-                f" or so; give targets a longer `interval`, or spread them (docs/calls.md)"
+                f" or so; {_way_on(needed, left, checks[api, scope])} (docs/calls.md)"
             )
             yield Finding(Severity.WARNING, "calls_beyond_budget", "", text)
 
 
 def demand_of(config: Config) -> Demand:
     """What no list spares, and the lists themselves."""
-    found, metrics = Demand(float), dict[str, tuple[MetricSpec, float]]()
+    found, metrics = _checks_of(config), dict[str, tuple[MetricSpec, float]]()
     for policy in config.policies.values():
         spec = policy.spec
         rate = 60.0 / max(spec.interval, config.interval)
-        if spec.scaler == "cosmos_throughput" and (resource := spec.scaler_options.get("resource_id")):
-            asked = call_of("GET", f"https://arm{resource}/throughputSettings/default")
-            for charge in asked.charges:
-                found[charge] += rate + CHECKS if charge[0] == "cosmos_reads" else 0.0
+        for charge in _reads_of_throughput(spec):
+            found[charge] += rate
         for metric in spec.metrics.values():  # those with equal options share one read
             key = json.dumps([metric.collector, metric.options], sort_keys=True, default=str)
             metrics[key] = metric, max(rate, metrics.get(key, (metric, 0.0))[1])
     return _of_metrics(list(metrics.values()), found)
+
+
+def _checks_of(config: Config) -> Demand:
+    """Reads a minute by the checks of effects (VERIFY_SCHEDULE), which no target's `interval` changes."""
+    found = Demand(float)
+    for policy in config.policies.values():
+        for charge in _reads_of_throughput(policy.spec):
+            found[charge] += 60.0 / config.checks
+    return found
+
+
+def _reads_of_throughput(spec: PolicySpec) -> Sequence[tuple[str, str]]:
+    resource = spec.scaler_options.get("resource_id")
+    if spec.scaler != "cosmos_throughput" or not resource:
+        return ()
+    asked = call_of("GET", f"https://arm{resource}/throughputSettings/default")
+    return [charge for charge in asked.charges if charge[0] == "cosmos_reads"]
+
+
+def _way_on(needed: float, left: float, checks: float) -> str:
+    spread = "or spread them over subscriptions, namespaces or accounts"
+    if checks > left / 2:  # an interval many times as long would be longer than windows
+        return (
+            f"their checks of effects alone take {number_text(round(checks, 1))}: run these less often (VERIFY_SCHEDULE), which "
+            f"notices somebody else's changes as late, {spread}"
+        )
+    times = ceil((needed - checks) / (left - checks))
+    return f"give these targets an `interval` {times} times as long, which decides as seldom, {spread}"
 
 
 def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> Demand:

@@ -30,7 +30,8 @@ DEFAULT_RETENTION = 30 * 86_400.0
 
 
 class Config(Struct, frozen=True):
-    """Everything the shell needs, checked. `interval` is the collector's, `retention` the log's (seconds).
+    """Everything the shell needs, checked. `interval` is the collector's, `retention` the log's, `checks` that of the checks of
+    effects (seconds).
 
     `findings` are what else is wrong, and ends one metric or target, not the app.
     """
@@ -40,6 +41,7 @@ class Config(Struct, frozen=True):
     retention: float
     findings: tuple[Finding, ...] = ()
     notify: Notify = Notify()
+    checks: float = 60.0
 
 
 def decoded(data: bytes, *, name: str) -> str:
@@ -104,7 +106,7 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
     no_circle(policies, shared, tuple(specs))
     if shared.problems:
         raise ConfigError(shared.problems)
-    return Config(policies, collecting.interval, retention, tuple(findings), notify)
+    return Config(policies, collecting.interval, retention, tuple(findings), notify, _checks(settings))
 
 
 def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
@@ -122,6 +124,14 @@ def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
     except ValueError as error:
         shared.problems.append(_setting_problem("WEBSITE_TIME_ZONE", error))
         return even
+
+
+def _checks(settings: Mapping[str, str]) -> float:
+    """Seconds between two checks of effects; a schedule that cannot be read is the doctor's to tell."""
+    try:
+        return timetable(settings.get("VERIFY_SCHEDULE", DEFAULT_SCHEDULE), "UTC").interval
+    except ValueError:
+        return timetable(DEFAULT_SCHEDULE, "UTC").interval
 
 
 def _setting_problem(name: str, error: ValueError) -> Problem:

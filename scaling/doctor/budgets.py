@@ -17,7 +17,8 @@ from scaling.storage.calls import TableCallCounts
 
 NAME = "calls"
 _REMEDY = (
-    "let the app's identity list what it reads ('Reader' on the resource groups), look at targets less often (`interval`), or"
+    "let the app's identity list what it reads ('Reader' on the resource groups), look at targets less often (`interval`), run"
+    " their checks less often (VERIFY_SCHEDULE), or"
     " spread them over subscriptions, namespaces and accounts: docs/calls.md"
 )
 
