@@ -32,7 +32,7 @@ from scaling.config.shadow_table import (
     read_queue,
     with_those_for_others,
 )
-from scaling.rules.combine import metrics_of
+from scaling.rules.combine import memory_name, metrics_of
 from scaling.rules.composite import flattened
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable, with_every
@@ -63,6 +63,9 @@ class PlugIns(Protocol):
         ...
 
 
+_NEEDS_A_NAME = "a rule that learns needs a name of its own, and a class of yours an attribute `name`"
+
+
 class _Judged(NamedTuple):
     """What is wrong with a rule's options; where nothing is, the metrics it reads, and the rules in it that learn."""
 
@@ -76,7 +79,7 @@ def _judged(kind: str, name: str, options: Mapping[str, Any]) -> _Judged:
         rule = build_rule(kind, options, name=name)
     except RuleError as error:
         return _Judged(error.problems)
-    learning = (str(getattr(each, "name", name)) for each in flattened((rule,)) if hasattr(each, "learn"))
+    learning = (memory_name(each) for each in flattened((rule,)) if hasattr(each, "learn"))
     return _Judged({}, metrics_of(rule), tuple(learning))
 
 
@@ -382,10 +385,8 @@ class TargetTable:
                     )
             for each in judged.learning:
                 if each in self._learning:
-                    reader.problem(
-                        "name", f"another rule is called '{each}'; a rule that learns needs a name of its own"
-                    )
-            self._learning += judged.learning
+                    reader.problem("name", f"another rule is called '{each}'; {_NEEDS_A_NAME}")
+                self._learning.append(each)
             found.append(policy.RuleSpec(type=kind, name=name, options=options.values))
         if len(self._learning) > MAX_LEARNING:
             text = f"found {len(self._learning)} rules that learn; at most {MAX_LEARNING} are accepted per target"

@@ -757,9 +757,36 @@ def test_a_rule_that_learns_has_no_cooldown_unless_one_is_given(rules):
     assert (given.out.cooldown, given.inward.cooldown) == (120.0, 0.0)
 
 
-@pytest.mark.parametrize(("rules", "name"), [(LEARNS, "service_level"), (NESTED, "composite.0")])
+class Learner:
+    """A user's rule that learns and has no name, so that its memory is found by its class."""
+
+    def metrics(self):
+        return ("backlog",)
+
+    def evaluate(self, view):
+        raise NotImplementedError
+
+    def learn(self, known, view):
+        return known
+
+
+OWN = "".join(
+    f'[[targets.t.rules]]\ntype = "tests.unit.scaling.config.test_config:Learner"\nname = "{name}"\n'
+    for name in ("first", "second")
+)
+TWINS = (
+    '[[targets.t.rules]]\ntype = "composite"\nrules = ['
+    + '{ type = "service_level", name = "twin", backlog = "backlog" }, ' * 2
+    + "]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "name"),
+    [(2 * LEARNS, "service_level"), (2 * NESTED, "composite.0"), (OWN, "Learner"), (TWINS, "twin")],
+)
 def test_two_rules_that_learn_have_two_names(rules, name):
-    assert f"another rule is called '{name}'" in one_problem(extra=2 * rules)
+    assert f"another rule is called '{name}'" in one_problem(extra=rules)
 
 
 def test_a_row_holds_the_memories_of_four_rules():
