@@ -1,5 +1,5 @@
-"""The secrets that this process knows by value, hidden wherever they stand in a text. Pure; its state is what it
-was given, as a locale's is.
+"""The secrets that this process knows by value, hidden wherever they stand in a text. Pure. Its state is what it was
+given, as a locale's is; a lock keeps the threads apart that add to it.
 
 Whoever reads a secret says so: settings at the start, an identity's tokens as they come, addresses and headers that requests
 are made of. Texts that leave pass `without_known`.
@@ -8,6 +8,7 @@ are made of. Texts that leave pass `without_known`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from threading import Lock
 
 from foundation.secrets.configuration import (
     Found,
@@ -44,6 +45,9 @@ class KnownSecrets:
         self._secrets = set[Found]()
         self._passing: list[Found] = []
         self._names = set[str]()
+        self._changing = (
+            Lock()
+        )  # the doctor's checks, and workers' threads, read their settings at the same time
         self._forms: dict[str, tuple[str, ...]] = {}
         """Of each beginning, the forms that begin so, the longest first."""
         self._needles: tuple[str, ...] = ()
@@ -53,42 +57,41 @@ class KnownSecrets:
         """Again is the same. A secret of fewer than `SHORTEST` characters is left to its position; one that is `passing` is
         forgotten when `PASSING` others came after it.
         """
-        fresh = {each for each in secrets if len(each.text) >= SHORTEST} - self._secrets
-        if passing and fresh:
-            self._passing += fresh
-            self._forget(self._passing[:-PASSING])
-        self._secrets |= fresh
-        self._prepare(fresh)
+        with self._changing:
+            fresh = {each for each in secrets if len(each.text) >= SHORTEST} - self._secrets
+            if not fresh:
+                return
+            self._secrets |= fresh
+            gone = set[Found]()
+            if passing:
+                self._passing += fresh
+                gone, self._passing = set(self._passing[:-PASSING]), self._passing[-PASSING:]
+                self._secrets -= gone
+            self._prepare(self._secrets if gone else fresh, anew=bool(gone))
 
     def leave(self, names: Collection[str]) -> None:
         """Names stay in every text, although a part of a secret equals one: a line without its target is in no query, and a
         decision without its metrics is another one when it is replayed.
         """
-        fresh = {name.casefold() for name in names} - self._names
-        if fresh:
+        with self._changing:
+            fresh = {name.casefold() for name in names} - self._names
             self._names |= fresh
-            if any(form.casefold() in fresh for forms in self._forms.values() for form in forms):
-                self._forms, self._needles = {}, ()
-                self._prepare(self._secrets)
+            if fresh and any(form.casefold() in fresh for forms in self._forms.values() for form in forms):
+                self._prepare(self._secrets, anew=True)
 
-    def _forget(self, secrets: Collection[Found]) -> None:
-        if secrets:
-            self._passing = self._passing[len(secrets) :]
-            self._secrets -= set(secrets)
-            self._forms, self._needles = {}, ()
-            self._prepare(self._secrets)
-
-    def _prepare(self, secrets: Iterable[Found]) -> None:
+    def _prepare(self, secrets: Iterable[Found], *, anew: bool) -> None:
         """A thread that hides meanwhile finds the older secrets all the time: what it reads is replaced, never changed."""
+        forms, needles = ({}, ()) if anew else (dict(self._forms), self._needles)
         fresh = {form for each in secrets for form in forms_of(each.text, parts=each.kind is Kind.SECRET)}
         for form in sorted(fresh, key=len):
             beginning = form[:SHORTEST]
-            known = self._forms.get(beginning, ())
+            known = forms.get(beginning, ())
             if form in _OURS or form in known or form.casefold() in self._names:
                 continue
-            self._forms[beginning] = tuple(sorted((*known, form), key=len, reverse=True))
-            if len(self._needles) <= FEW and not any(each in form for each in self._needles):
-                self._needles = (*self._needles, form)
+            forms[beginning] = tuple(sorted((*known, form), key=len, reverse=True))
+            if len(needles) <= FEW and not any(each in form for each in needles):
+                needles = (*needles, form)
+        self._forms, self._needles = forms, needles
 
     def hidden(self, text: str) -> str:
         """`text` with `***` for every form of a secret in it, the longest that begins at a place."""

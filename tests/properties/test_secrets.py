@@ -9,6 +9,7 @@ import string
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -23,7 +24,7 @@ from foundation.log.process import hide_in_tracebacks, hide_secrets, telling_no_
 from foundation.log.tail import MARK, Line, told_line
 from foundation.sanitize import shorten, told, without_secrets
 from foundation.secrets import known
-from foundation.secrets.configuration import of_address, of_headers, of_settings
+from foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
 from foundation.secrets.known import KnownSecrets
 from foundation.sql.database import SqlDatabase
 
@@ -408,3 +409,28 @@ def test_an_error_that_nobody_expected_ends_a_command_without_secrets(capsys):
     assert ended.value.code == 1
     assert "RuntimeError: said ***" in told_of
     assert "h1dden-value" not in told_of
+
+
+def test_threads_that_read_their_settings_at_once_lose_no_secret_and_break_nothing():
+    """The doctor's checks do. A set that another thread adds to cannot be walked through."""
+    secrets = KnownSecrets()
+    threads, each = 8, 12
+    barrier = threading.Barrier(threads)
+
+    def add(number: int) -> None:
+        barrier.wait()
+        for index in range(each):
+            secrets.leave([f"name{number}x{index}"])
+            secrets.add([Found(f"s3cret-{number:02}-{index:03}", Kind.SECRET)])
+            secrets.add([Found(f"t0ken-{number:02}-{index:03}", Kind.WHOLE)], passing=True)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(add, range(threads)))
+
+    left = [
+        secret
+        for number in range(threads)
+        for index in range(each)
+        if secrets.hidden(secret := f"s3cret-{number:02}-{index:03}") != "***"
+    ]
+    assert left == []
