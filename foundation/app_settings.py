@@ -95,7 +95,7 @@ def local_settings(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
+        values = json.loads(path.read_text(encoding="utf-8-sig")).get("Values", {})
         return {str(name): str(value) for name, value in values.items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
@@ -106,7 +106,7 @@ def dot_env(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     try:
-        lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+        lines = (line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from None
     pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")

@@ -98,7 +98,7 @@ def _keep(out: Path, made: Written, settings_file: Path | None) -> None:
     """The file, and before it the settings that it names: a file without them would not pass."""
     if settings_file is not None and made.settings:
         local_settings(settings_file)  # raises for another form
-        there = json.loads(settings_file.read_text(encoding="utf-8")) if settings_file.exists() else {}
+        there = json.loads(settings_file.read_text(encoding="utf-8-sig")) if settings_file.exists() else {}
         values = {**made.settings, **there.get("Values", {})}
         document = {"IsEncrypted": False, **there, "Values": values}
         _write(settings_file, json.dumps(document, indent=2) + "\n")

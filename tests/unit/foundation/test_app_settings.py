@@ -243,6 +243,13 @@ def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository(
     assert app_settings.command_folder() == tmp_path / folder
 
 
+def test_a_byte_order_mark_hides_no_setting(tmp_path):
+    (tmp_path / ".env").write_text("\ufeffMINE=1\n", encoding="utf-8")
+    (tmp_path / "local.settings.json").write_text('\ufeff{"Values": {"OTHER": "2"}}', encoding="utf-8")
+
+    assert settings_of(tmp_path, {}) == {"MINE": "1", "OTHER": "2"}
+
+
 def test_in_a_folder_that_was_deleted_a_command_finds_nothing(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
