@@ -75,19 +75,21 @@ def by_environment(settings: Settings) -> list[Finding]:
     if not is_deployed(settings):
         return []
     text = settings.get(SIGN_IN, "").strip()
+    wanted, platform = text.casefold() in _TRUE, door_of(settings).platform
     if text.casefold() not in _TRUE | _FALSE:
+        fitting = "set it to true" if platform else "remove it"
+        remedy = f"{fitting}, for App Service authentication is {'on' if platform else 'off'}; {_SET}"
+        return [failed(CHECK, SIGN_IN, f"is '{shorten(text, 60)}', which counts as off", remedy)]
+    if wanted and not platform:
+        found = f"is on, and App Service authentication is off ({AUTHENTICATION}): keys open the app, nobody can sign in"
         return [
             failed(
                 CHECK,
                 SIGN_IN,
-                f"is '{shorten(text, 60)}', which counts as off",
-                "set it to true, or remove it",
+                found,
+                f"turn that on; or remove {SIGN_IN}, and function keys open the app; {_SET}",
             )
         ]
-    wanted, platform = text.casefold() in _TRUE, door_of(settings).platform
-    if wanted and not platform:
-        found = f"is on, and App Service authentication is off ({AUTHENTICATION}): keys open the app, nobody can sign in"
-        return [failed(CHECK, SIGN_IN, found, f"turn that on, or remove {SIGN_IN}; {_SET}")]
     if platform and not wanted:
         found = (
             "is off, and App Service authentication is on: whoever signs in needs a function key all the same"

@@ -148,7 +148,10 @@ def advice(failure: Failure, *, refused: str, absent: str) -> str:
         Kind.FORBIDDEN: f"access refused; {refused} ({failure.story})",
         Kind.NOT_FOUND: f"not found{absent} ({failure.story})",
         Kind.NO_IDENTITY: f"no token for Resource Manager: {failure.story}",
-        Kind.LOCKED: f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})",
+        Kind.LOCKED: (
+            "a lock forbids the change; remove it, or set minimum and maximum to what is there, and nothing is scaled "
+            f"({failure.story})"
+        ),
     }
     return words.get(failure.kind, failure.story)
 

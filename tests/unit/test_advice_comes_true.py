@@ -12,6 +12,8 @@ from scaling.doctor import verdicts
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, Promotion, Reason, TargetState
 from scaling.ports import LogPage, NewerStateError
+from scaling.scalers import carrying_out
+from scaling.scalers.arm.errors import Failure, Kind
 from scaling.service import registry
 from scaling.shadow.comparison import promotion_warning
 from scaling.storage.rows import log_row, read_log_row, read_target, target_row
@@ -112,6 +114,22 @@ async def test_any_order_replaces_orders_that_cannot_be_read():
     loaded = await world.states.load("plan")
     assert (loaded.corrupt, loaded.controls.pauses, loaded.controls.dry_run) == ((), (), None)
     assert world.platform.capacity == 3
+
+
+# -- a lock of Resource Manager
+
+
+@pytest.mark.parametrize("backlog", [0.0, 900.0])
+async def test_nothing_is_scaled_with_both_bounds_where_a_locked_plan_stands(backlog):
+    told = carrying_out.advice(Failure(Kind.LOCKED, "ScopeLocked"), refused="", absent="")
+    bounds = re.search(r"set (minimum) and (maximum) to what is there, and nothing is scaled", told).groups()
+    world = World(policy(**dict.fromkeys(bounds, 3)), capacity=3)
+    world.backlog = backlog
+
+    await world.pass_minutes(20)
+
+    assert await world.entries("effect") == []
+    assert {entry.desired for entry in await world.entries("decision")} == {3}
 
 
 # -- poison

@@ -64,6 +64,37 @@ def test_what_the_environment_says(settings, verdict, words):
     assert words in told.found
 
 
+ON, OFF, WRONG = (
+    {"WEBSITE_AUTH_ENABLED": "True"},
+    {"WEBSITE_AUTH_ENABLED": "False"},
+    {"TIDEMARK_SIGN_IN": "yes"},
+)
+WAYS = {
+    "set it to true": {"TIDEMARK_SIGN_IN": "true"},
+    "set TIDEMARK_SIGN_IN to true": {"TIDEMARK_SIGN_IN": "true"},
+    "remove it": {"TIDEMARK_SIGN_IN": ""},
+    "remove TIDEMARK_SIGN_IN": {"TIDEMARK_SIGN_IN": ""},
+    "turn that on": ON,
+    "turn the platform's off": OFF,
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "ways"),
+    [
+        (KEYS | {"TIDEMARK_SIGN_IN": "true"}, 2),
+        (KEYS | ON, 2),
+        (KEYS | WRONG, 1),
+        (KEYS | ON | WRONG, 1),
+    ],
+)
+def test_each_way_out_that_is_named_leads_to_an_app_in_order(settings, ways):
+    (told,) = by_environment(settings)
+    named = [change for words, change in WAYS.items() if words in told.remedy]
+
+    assert [by_environment(settings | change)[0].verdict for change in named] == [Verdict.OK] * ways
+
+
 @pytest.mark.parametrize("settings", [{}, {**BOTH, "AZURE_FUNCTIONS_ENVIRONMENT": "Development"}])
 def test_where_nothing_is_deployed_nothing_is_compared(settings):
     assert by_environment(settings) == []
