@@ -133,7 +133,8 @@ def value_of(answer: Any, series: Series, end: int, empty: float | None = None) 
             behind = (wanted - max(later)) // series.grain
             raise ValueError(
                 f"no value for the {GRAINS[series.grain]} from {_time(wanted)}; the newest is {behind} before that. If this "
-                "resource always reports so late, give a longer `delay`; if it reports only when something happens, `empty`"
+                f"resource always reports so late, give a `delay` longer by {behind * series.grain} s, by which decisions are later; "
+                "if it reports only when something happens, `empty`, which then also stands for values that are late"
             )
         return None
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):

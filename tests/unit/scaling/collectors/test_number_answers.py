@@ -1,6 +1,7 @@
 """What of an answer is a number: Azure Monitor's, Prometheus's and a log's, in all the forms that are none."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -60,8 +61,10 @@ def test_a_value_that_may_be_late_is_no_missing_one_unless_it_is_said_to_be():
 
     with pytest.raises(
         ValueError, match=r"no value for the PT1M from 2023-11-14T22:13:00.000Z; the newest is 2 before"
-    ):
+    ) as caught:
         value_of(late, SERIES, END)
+    longer = int(re.search(r"a `delay` longer by (\d+) s", str(caught.value)).group(1))
+    assert value_of(late, SERIES, END - longer) == 4.0
     assert value_of(late, SERIES, END, 0.0) == 0.0
 
 
