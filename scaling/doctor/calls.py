@@ -27,6 +27,7 @@ from foundation.azure.connections import (
     tls_context,
 )
 from foundation.azure.trials import NOTHING
+from foundation.gathering import gather
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.app_service.plan import may_scale_by_app
@@ -38,6 +39,9 @@ from scaling.scalers.resource.resource import at
 
 KNOCKING = 20.0
 """Seconds for the two requests from outside together with the app's start."""
+
+APPS_AT_ONCE = 8
+"""Apps of a plan whose settings are read at the same time: a check has 25 s, and a plan may have a hundred apps."""
 
 _NO_MESSAGE = "00000000-0000-0000-0000-000000000000"
 _RECEIPT = "AgAAAAMAAAAAAAAA"  # in the form of a real one
@@ -157,12 +161,19 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
         if not may_scale_by_app(at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling")):
             return None
         sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
-        configs = [await client.get(f"{each['id']}/config/web", SITES_VERSION) for each in sites]
-        workers = [at(each, "properties.numberOfWorkers") for each in configs]
-        return {
-            str(site.get("name")): each if isinstance(each, int) else None
-            for site, each in zip(sites, workers, strict=True)
-        }
+
+        async def told(site: Mapping[str, Any]) -> int | None:
+            try:
+                config = await client.get(f"{site.get('id')}/config/web", SITES_VERSION)
+            except HttpResponseError as error:
+                if error.status_code == 403:
+                    raise
+                return None  # such as an app that was deleted since the list
+            workers = at(config, "properties.numberOfWorkers")
+            return workers if isinstance(workers, int) else None
+
+        workers = await gather(told, sites, at_once=APPS_AT_ONCE)
+        return {str(site.get("name")): each for site, each in zip(sites, workers, strict=True)}
 
 
 def runtime(settings: Settings, root: Path) -> Runtime:

@@ -1,8 +1,11 @@
 """Each check has an event loop of its own, so none may use what another has opened."""
 
-import pytest
+from types import SimpleNamespace
 
-from scaling.doctor import checks
+import pytest
+from azure.core.exceptions import HttpResponseError
+
+from scaling.doctor import calls, checks
 from scaling.doctor.checks import Case, checks_of
 from scaling.service.assembly import assemble
 
@@ -50,3 +53,25 @@ def test_the_doctor_has_them_apart(tmp_path, monkeypatch):
     checks_of(Case(SETTINGS, tmp_path, lambda: 0.0))
 
     assert asked == [{"root": tmp_path, "apart": True}]
+
+
+async def test_an_app_that_was_deleted_meanwhile_keeps_no_other_from_being_told(monkeypatch):
+    class Plan:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def entries(self, _path, _version):
+            for name in ("a", "gone", "b"):
+                yield {"id": f"/sites/{name}", "name": name}
+
+        async def get(self, path, _version):
+            if "gone" in path:
+                raise HttpResponseError(response=SimpleNamespace(status_code=404, reason="", headers={}))
+            return {"properties": {"perSiteScaling": True, "numberOfWorkers": 3}}
+
+    monkeypatch.setattr(calls, "open_resources", lambda _: Plan())
+
+    assert await calls.workers_of_apps({}, "/plan") == {"a": 3, "gone": None, "b": 3}
