@@ -78,6 +78,17 @@ async def test_the_sdk_reads_our_checkpoints(store, sdk):
     assert await sdk.list_checkpoints(*NAMES) == [plain(7)]
 
 
+async def test_what_a_newer_version_says_of_plain_keys_is_refused_by_its_blob_and_with_what_deleting_it_costs(
+    store,
+):
+    assert await store.hub_with_plain_keys(7, deadline=soon()) == 7
+    [blob] = [each.name async for each in store._container.list_blobs(name_starts_with="plain-keys/")]
+    await store._container.upload_blob(blob, b'{"hub": 7}', overwrite=True)
+
+    with pytest.raises(PositionError, match=r"plain-keys/.*newer version.*are replaced"):
+        await store.hub_with_plain_keys(8, deadline=soon())
+
+
 async def test_the_sdk_sees_our_leases_and_takes_one_only_with_its_token(place, sdk):
     leases = place.leases(HUB, GROUP)
     await leases.claim(Lease("0", "", 0.0, ""), "host-1", deadline=soon())

@@ -31,6 +31,7 @@ from foundation.errors import SettingsError
 from foundation.sql.database import JsonText, SqlDatabase
 
 _BOM = b"\xef\xbb\xbf"
+_PARTITION = len("2047@")  # the most partitions that a hub has, 2,048 in a dedicated cluster
 _HANDLING = "tidemark.handling"
 _NOT_YOURS = "a handler must not end the transaction: the sink commits rows and position together"
 
@@ -106,6 +107,7 @@ class TableTarget:
             if source == "incarnation"
             or (source == "partition" and not named and isinstance(table.c[name].type, sa.String))
         }
+        self._lengths = {name: getattr(table.c[name].type, "length", None) for name in self._with_incarnation}
         self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
         self._statement = _Upsert(table, self._sources, self._key, database.dialect)
 
@@ -137,6 +139,14 @@ class TableTarget:
                 " hub, which was created anew: its events would replace rows of the hub before it. Add a text column to"
                 " the key, with the source @incarnation in CONSUMER_SQL_COLUMNS and '' in the rows that are there"
             )
+        for name, length in self._lengths.items():
+            needed = len(incarnation) + (_PARTITION if self._sources[name] == "partition" else 0)
+            if incarnation and length is not None and length < needed:
+                raise SettingsError(
+                    f"column '{name}' of table '{self._name}' takes {length} characters, and of a hub that was created anew it"
+                    f" gets up to {needed} (as 0@{incarnation}): alter it to VARCHAR({needed}) or longer, or set a column of"
+                    " its own to @incarnation in CONSUMER_SQL_COLUMNS"
+                )
 
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         self._statement.execute(connection, [self._row(record) for record in records])

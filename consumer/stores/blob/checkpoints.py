@@ -13,10 +13,11 @@ import msgspec
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from consumer.errors import FencedError, unreadable_checkpoint
+from consumer.errors import FencedError, PositionError, unreadable_checkpoint
 from consumer.model import Checkpoint, Claim, Replacement, Stream
 from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
 from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
+from foundation.sanitize import shorten
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.05  # seconds before reading again what somebody else has just written
@@ -92,11 +93,21 @@ class BlobCheckpointStore(BlobStore):
                 if container_is_missing(error):
                     await ensure_container(self._container)
                 elif error.status_code in CONFLICT:
-                    return int(await (await blob.download_blob()).readall())
+                    return self._hub_of(await (await blob.download_blob()).readall(), blob.blob_name)
                 else:
                     raise
             else:
                 return hub
+
+    def _hub_of(self, content: bytes, name: str) -> int:
+        try:
+            return int(content)
+        except ValueError:
+            raise PositionError(
+                f"blob '{self._container.container_name}/{name}' says {shorten(repr(content), 60)}, expected the time at which"
+                " a hub was created, milliseconds since 1970: a newer version of Tidemark may have written it. Without the blob"
+                " the present hub gets plain keys, and documents of an earlier one whose ids are positions are replaced"
+            ) from None
 
     async def _save(self, claim: Claim, written: Checkpoint) -> None:
         """The first attempt is made with what this store wrote last: its ETag tells whether that still holds."""

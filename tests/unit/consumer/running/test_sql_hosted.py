@@ -118,7 +118,9 @@ NUMBERED = {"p": "@partition", "n": "@sequence_number"}
     [
         ("varchar(40)", {**NUMBERED, "i": "@topic"}, [("0",), ("0@77",)]),
         ("bigint", {**NUMBERED, "i": "@incarnation"}, [("",), ("77",)]),
-        ("bigint", {**NUMBERED, "i": "@topic"}, None),
+        ("bigint", {**NUMBERED, "i": "@topic"}, "with the source @incarnation"),
+        ("varchar(4)", {**NUMBERED, "i": "@topic"}, "takes 4 characters.*alter it to VARCHAR"),
+        ("varchar(4)", {**NUMBERED, "i": "@incarnation"}, [("",), ("77",)]),
     ],
 )
 async def test_a_table_keyed_by_positions_tells_hubs_of_one_name_apart_or_is_refused(
@@ -133,15 +135,15 @@ async def test_a_table_keyed_by_positions_tells_hubs_of_one_name_apart_or_is_ref
     try:
         sink.attach(Claim("0", "a", 1))
         claim = Claim("0", "a", 1, Checkpoint("0", -1, "", origin=Origin(77, 1, "77")))
-        if stored is None:
-            with pytest.raises(SettingsError, match="@incarnation"):
+        if isinstance(stored, str):
+            with pytest.raises(SettingsError, match=stored):
                 sink.attach(claim)
             return
         sink.attach(claim)
         name = next(
             name
             for name, source in columns.items()
-            if source == ("@incarnation" if kind == "bigint" else "@partition")
+            if source == ("@incarnation" if columns["i"] == "@incarnation" else "@partition")
         )
         with database.engine.begin() as connection:
             for incarnation in ("", "77"):
