@@ -33,6 +33,9 @@ from scaling.rules.combine import PROBLEMS, combine, objection_of
 class Steps(Situation):
     """One decision in the making, from step 2 on. Each step returns a recommendation, or None to go on."""
 
+    asked: int = 0
+    """How many other cases were decided to explain this one."""
+
     lifts: Lifts = ()
     """What would end the hold decided last, or undo the change where the rules are not what it follows from."""
 

@@ -12,6 +12,7 @@ backlog`), and nothing beyond that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from msgspec import structs
 
@@ -20,7 +21,7 @@ from scaling.decision.decide import Case, case_of, decide
 from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
 from scaling.flips.bounds import bounded
 from scaling.flips.search import COARSE, FINE, border_of
-from scaling.flips.what_if import NEXT, applied, is_read, metrics_in
+from scaling.flips.what_if import NEXT, AskedEnoughError, applied, is_read, metrics_in
 from scaling.model import NO_CONTROLS, Controls, Direction, Reason, Recommendation, TargetState, Verdict
 from scaling.rules.combine import PROBLEMS, metrics_of
 from scaling.rules.composite import CompositeRule
@@ -51,7 +52,10 @@ def decide_and_explain(
         made = decide(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
         return structs.replace(made, flips=(Flip(None, (Condition("capacity", "==", 0.0),)),))
     made = case.decided()
-    found = dict.fromkeys(_Explaining(case, made).flips())
+    found: dict[Flip, None] = {}
+    with suppress(AskedEnoughError):
+        for flip in _Explaining(case, made).flips():
+            found[flip] = None
     return structs.replace(made, flips=tuple(found)[:MOST])
 
 

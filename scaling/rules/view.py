@@ -149,10 +149,11 @@ class Rule(Protocol):
     """Turns a view into a verdict; the same view must always give the same verdict.
 
     A rule may be named in tidemark.toml by its registered name or as `module:Class`. It is built once with
-    its options and evaluated once per report. What it raises becomes a hold with Reason.RULE_FAILED.
+    its options and evaluated for each report, and again, up to some hundred times, for what would have changed its
+    vote: it has to be fast, and to do nothing else. What it raises becomes a hold with Reason.RULE_FAILED.
 
     A rule that learns offers `learn(memory, view) -> memory`, of bytes (None before the first report), and `name`: it is
-    called once for each report, before the decision, and finds what it returned in `view.memory(name)`. What is
+    called for each report before the decision, and again for reports that are imagined, and finds what it returned in `view.memory(name)`. What is
     remembered must be bounded and the same for the same view, for a decision has to be replayable.
 
     A rule that keeps a target in step with another one offers `objection(view, capacity) -> str | None`; it

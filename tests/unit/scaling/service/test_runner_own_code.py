@@ -6,12 +6,14 @@ import pytest
 from msgspec import structs
 
 from scaling.config.policy import RuleSpec
+from scaling.flips.explained import decide_and_explain
+from scaling.flips.what_if import ASKED
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, Effect, EffectOutcome, Evidence, Flip, Reason, Verdict
 from scaling.rules.answers import MOST
 from scaling.rules.combine import safe_evaluate
 from scaling.storage.rows import size_of, target_row
-from tests.runner_support import THRESHOLD, World, metric, policy
+from tests.runner_support import NOW, THRESHOLD, World, at, full, metric, policy
 from tests.shadow_support import Target, shadowed
 
 BIG = "x" * 400_000
@@ -310,3 +312,29 @@ async def test_a_scaler_s_deadline_that_is_none_keeps_no_action_from_its_target(
     await world.minute()
 
     assert (await world.state()).expected == 4
+
+
+class Counting:
+    """A user's rule of several metrics that tells no borders, and counts how often it is asked."""
+
+    asked = 0
+
+    def metrics(self):
+        return ("a", "b", "c")
+
+    def evaluate(self, view):
+        Counting.asked += 1
+        total = sum(view.metric(name).latest for name in self.metrics())
+        return Verdict(view.current + (total > 5000.0) - (total < 10.0), STAY)
+
+
+@pytest.mark.parametrize("value", [1.0, 300.0, 9000.0])
+def test_a_rule_is_asked_a_bounded_number_of_times_for_what_would_change_its_vote(value):
+    rule = RuleSpec(type="tests.unit.scaling.service.test_runner_own_code:Counting", name="mine", options={})
+    made = policy(metrics={name: metric() for name in "abc"}, rules=(rule,))
+    Counting.asked = 0
+
+    found = decide_and_explain(made, {name: full(value) for name in "abc"}, at(3), now=NOW)
+
+    assert Counting.asked <= 1 + ASKED
+    assert found.flips != (Flip(Reason.WITHIN_TARGET),)  # that no value would change it was not found out
