@@ -228,13 +228,15 @@ class SqlDatabase:
 
     def _require(self, tables: Sequence[Table]) -> None:
         found = inspect(self.engine)
-        expected = ddl(
-            [*self._tables, *(table for table in tables if table not in self._tables)], self.dialect
-        )
+        known = [*self._tables, *(table for table in tables if table not in self._tables)]
+        absent = [table for table in known if not found.has_table(table.name)]
+        expected = ddl(known, self.dialect)
         for table in tables:
-            if not found.has_table(table.name):
+            if table in absent:
+                names = ", ".join(each.name for each in absent)
                 raise SettingsError(
-                    f"{self!r} has no table {table.name}; create it, or allow the consumer to:\n{expected}"
+                    f"{self!r} has no table {names}; create what is missing, or allow the consumer to:\n"
+                    f"{ddl(absent, self.dialect)}"
                 )
             lacking = {column.name for column in table.c} - {
                 column["name"] for column in found.get_columns(table.name)

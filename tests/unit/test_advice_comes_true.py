@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from consumer.stores.sql.tables import TABLES
+from foundation.errors import SettingsError
+from foundation.sql.database import SqlDatabase
 from scaling.config.policy import Pace
 from scaling.config.policy_file import load_config
 from scaling.decision.orders import deciding, follow_text
@@ -22,6 +25,8 @@ from scaling.web.views import log_view
 from tests.fakes import MemoryPoisonQueues
 from tests.runner_support import World, policy
 from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
+
+OLDER = 'ALTER TABLE EventHubCheckpoint DROP COLUMN "Origin"'
 
 # -- rows of a newer release
 
@@ -149,6 +154,34 @@ async def test_deleting_the_poison_messages_of_the_queues_that_are_named_ends_th
     assert named == sorted(f"{name}-poison" for name in queues)
     assert verdicts.poison(*await poison.peek()).found == "none"
     assert ("their webhooks never got" in finding.remedy) == ("notices" in queues)
+
+
+# -- tables of the consumer
+
+
+@pytest.mark.parametrize(
+    ("before", "between"),
+    [("DROP TABLE EventHubCheckpoint", "consumer to:\n(.*)"), (OLDER, "so add:\n(.*?);\nto have")],
+    ids=["no table", "a table of an older version"],
+)
+def test_the_statements_of_an_error_make_the_tables_as_the_consumer_needs_them(tmp_path, before, between):
+    place = f"sqlite:///{tmp_path}/tidemark.db"
+    made = SqlDatabase(place, tables=TABLES, create_tables=True)
+    made.check_tables(TABLES)
+    with made.engine.begin() as connection:
+        connection.exec_driver_sql(before)
+    database = SqlDatabase(place, tables=TABLES, create_tables=False)
+    with pytest.raises(SettingsError) as caught:
+        database.check_tables(TABLES)
+
+    with database.engine.begin() as connection:
+        for statement in re.search(between, str(caught.value), re.DOTALL).group(1).split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+
+    database.check_tables(TABLES)
+    made.engine.dispose()
+    database.engine.dispose()
 
 
 # -- a promoted shadow
