@@ -31,7 +31,10 @@ from spark_jobs.platform.manifest import KEPT_RUNS, MANIFEST, PLACES, WHOLE, Man
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
     """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
-    path, advice = f"{folder}/{MANIFEST}", "give another --output, or empty it"
+    path, advice = (
+        f"{folder}/{MANIFEST}",
+        "give another --output, or empty it, which deletes the tables of its last run",
+    )
     found = output.read_lines(spark, path, Manifest, what="manifest of a run", advice=advice)
     return max(found, key=lambda each: each.run, default=None)
 

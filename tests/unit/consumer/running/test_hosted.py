@@ -333,15 +333,21 @@ def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
 
 
 @pytest.mark.parametrize(
-    ("config", "story"),
+    ("config", "story", "ways"),
     [
-        ({"dry_run": True}, "COSMOS_WRITE is false"),
-        ({"fleet_rate": 5.0}, "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not"),
+        ({"dry_run": True}, "COSMOS_WRITE is false", [{"dry_run": False}]),
+        (
+            {"fleet_rate": 5.0},
+            "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not",
+            [{"most_processes": 4}, {"fleet_rate": None, "rate": 5.0}],
+        ),
     ],
 )
-def test_what_a_trigger_cannot_do_is_refused(config, story):
+def test_what_a_trigger_cannot_do_is_refused_until_one_way_out_is_taken(config, story, ways):
     with pytest.raises(SettingsError, match=story):
         HostedConsumer(ConsumerConfig("hub", **config), {})
+    for way in ways:
+        assert HostedConsumer(ConsumerConfig("hub", **config | way), {})
 
 
 def test_a_fleets_rate_is_divided_by_the_most_processes_there_can_be(run):
