@@ -27,6 +27,7 @@ from msgspec import structs
 
 from scaling.config.policy import Policy
 from scaling.decision.missing import verdicts_of
+from scaling.decision.pacing import HOUR
 from scaling.decision.reconsider import action_text, held_until, is_begun, is_still_wanted, under_way_until
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
@@ -197,7 +198,7 @@ class Case(Steps):
         """
         note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
         gone = self.state.withdrawn
-        if gone is not None and gone.may_lead_to == foreign.seen:
+        if gone is not None and gone.may_lead_to == foreign.seen and foreign.at < gone.expires_at + HOUR:
             note = f"{note}; or it is the late effect of [{gone.action_id}], which was given up"
         current, wanted = self.view.current, made.desired if made.desired is not None else self.view.current
         reason = made.limits[-1].reason if made.reason is Reason.DRY_RUN else made.reason

@@ -323,7 +323,10 @@ async def test_nothing_is_scaled_in_because_a_withdrawn_scale_out_went_further_t
     assert state.effects[-1].to_capacity == 9
 
 
-async def test_the_late_effect_of_an_action_that_expired_is_our_own() -> None:
+@pytest.mark.parametrize(
+    ("minutes", "note"), [(0, ""), (6, "or it is the late effect of ["), (90, "by somebody")]
+)
+async def test_the_late_effect_of_an_action_that_expired_is_our_own(minutes: int, note: str) -> None:
     world = await decided("nothing", "out")
     carry_out = world.scaler.inner.apply
     orders = refusing(world, *[120.0] * 5, unknown=True)
@@ -335,8 +338,13 @@ async def test_the_late_effect_of_an_action_that_expired_is_our_own() -> None:
     world.backlog = 300.0
     await next_minute(world)
     assert action is not None
+    for _ in range(minutes):
+        await next_minute(world)
     world.platform.move(7)
     await next_minute(world)
 
     state = await world.state()
-    assert (state.expected, state.foreign, len(orders) > 1) == (7, None, True)
+    assert len(orders) > 1
+    assert (state.expected, state.foreign is None) == ((6, False) if minutes else (7, True))
+    assert note in state.last.note
+    assert ("late effect" in state.last.note) is ("late effect" in note)
