@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from spark_jobs.errors import InputError
@@ -22,6 +22,14 @@ def without_marks(lines: Iterable[str]) -> Iterator[str]:
 def is_hidden(file: PurePath) -> bool:
     """Whether a file below an input is no part of it: as Spark has it, such names are those of a writer that is at work."""
     return any(part.startswith((".", "_")) for part in file.parts)
+
+
+def check_ending(file: Path, endings: tuple[str, ...]) -> None:
+    """Raises InputError for a file that Spark would not take: both ways read the same files. What is no file has no ending: the
+    output of another program, handed over as /dev/fd/63.
+    """
+    if file.is_file() and not file.name.lower().endswith(endings):
+        raise InputError(f"{file} does not end in {' or '.join(endings)}; rename it to what it is")
 
 
 def csv_rows(lines: Iterable[str], where: str) -> tuple[Sequence[str], Iterator[dict[str, str]]]:

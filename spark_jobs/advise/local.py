@@ -31,7 +31,7 @@ from spark_jobs.advise.answered import GATES, Answer, answer, counts, flat, head
 from spark_jobs.advise.question import Options, Question, prepare, queue_of
 from spark_jobs.backtest.candidates.grid import Targets
 from spark_jobs.backtest.local import write_rows
-from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
+from spark_jobs.backtest.reading import LOG_ENDINGS, Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
@@ -41,10 +41,6 @@ console = Console()
 errors = Console(stderr=True)
 
 CONFIG = Path("tidemark.toml")
-
-LOGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
-"""Endings of a scaling log; any other file holds arrivals."""
-
 
 # -- options, shared with the job on Spark ---------------------------------------------------------------
 
@@ -117,7 +113,9 @@ def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
 
 def read_history(history: Path, log: Path | None, metric: str | None) -> Readings:
     """Raises InputError."""
-    found = read_log(history, metric) if history.name.endswith(LOGS) else read_arrivals(history)
+    found = (
+        read_log(history, metric) if history.name.lower().endswith(LOG_ENDINGS) else read_arrivals(history)
+    )
     return found if log is None else merged(found, read_log(log, metric))
 
 

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
-from spark_jobs.export_text import csv_rows, is_hidden, parquet_rows
+from spark_jobs.export_text import check_ending, csv_rows, is_hidden, parquet_rows
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
@@ -33,6 +33,12 @@ Readings = dict[str, list[Reading]]
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 """Of files of arrivals, in any case."""
+
+LOG_ENDINGS = tuple(f"{kind}{packed}" for kind in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz"))
+"""Of files of a scaling log, as the source "scaling_log" has them."""
+
+LATEST = 253_402_300_800
+"""Seconds: the year 10,000. A time beyond is in milliseconds or smaller units, or none."""
 
 OTHER_COLUMNS = ("backlog", "instances")
 """Columns that may be there: messages waiting, and instances there were, at the begin of the bin."""
@@ -64,6 +70,7 @@ def _files(path: Path, endings: tuple[str, ...]) -> list[Path]:
     if not path.exists():
         raise InputError(f"{path} does not exist; a file or a folder is accepted")
     if not path.is_dir():
+        check_ending(path, endings)
         return [path]
     files = sorted(
         file
@@ -171,7 +178,7 @@ def _whole(value: Any) -> int:
 
 def _seconds(value: Any) -> float:
     found = seconds(value)
-    if not isfinite(found):
+    if not abs(found) < LATEST:  # nor NaN
         raise ValueError
     return found
 
@@ -212,7 +219,7 @@ def read_log(path: Path, metric: str | None) -> Readings:
 
 def read_entries(path: Path) -> list[LogEntry]:
     """All entries of a scaling log, as `read_log` accepts it. Raises InputError."""
-    files = _files(path, (".json", ".jsonl", ".json.gz", ".jsonl.gz"))
+    files = _files(path, LOG_ENDINGS)
     return [entry for file in files for entry in _entries(file)]
 
 

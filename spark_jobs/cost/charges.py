@@ -68,6 +68,11 @@ def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str
         for each in [next((name for name in columns if name in known), "")]
         if each
     }
+    for what, name in found.items():
+        if len(alike := [each for each in names if each.strip().lower() == name.strip().lower()]) > 1:
+            raise InputError(
+                f"{where} has several columns for the {what}: {', '.join(alike)}; accepted is one of each name, in any case"
+            )
     if missing := [what for what in NEEDED if what not in found]:
         told = "; ".join(f"{what}: {' or '.join(accepted[what])}" for what in missing)
         raise InputError(
@@ -97,8 +102,8 @@ def _charge(resource: str, row: Mapping[str, Any], columns: Mapping[str, str], w
         _day(row[columns["day"]], f"{where}, column {columns['day']}"),
         _number(row[columns["amount"]], f"{where}, column {columns['amount']}"),
         None if given in (None, "") else _number(given, f"{where}, column {columns['quantity']}"),
-        text("currency").upper(),
-        text("category").lower() in ("", "usage"),
+        text("currency").strip().upper(),
+        text("category").strip().lower() in ("", "usage"),
         _REQUEST_UNITS.search(meter) is not None,
         "autoscale" in meter.lower(),
         text("region").lower().replace(" ", ""),

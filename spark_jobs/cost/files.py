@@ -24,7 +24,7 @@ from spark_jobs.cost.charges import (
 )
 from spark_jobs.cost.spans import Seen
 from spark_jobs.errors import InputError
-from spark_jobs.export_text import csv_rows, is_hidden, parquet_rows
+from spark_jobs.export_text import check_ending, csv_rows, is_hidden, parquet_rows
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 
@@ -38,6 +38,7 @@ def _files(path: Path) -> tuple[list[str], dict[str, Run]]:
     """The files that count, and by folder what the runs say of themselves."""
     if not path.exists():
         raise InputError(f"--costs {path} does not exist; a file or a folder is accepted")
+    check_ending(path, ENDINGS)
     files = (
         [path]
         if path.is_file()

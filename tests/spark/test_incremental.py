@@ -1,6 +1,7 @@
 """The stream's state: clocks that are ahead, crashes at every step, and what a run writes and keeps."""
 
 import itertools
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -120,6 +121,29 @@ def test_one_record_of_a_clock_that_is_ahead_closes_nothing_and_without_the_chec
     world.publish(monkeypatch)
 
     assert world.minutes() == {0: 2, 1: 1}
+
+
+def test_records_that_are_left_out_lie_in_the_checkpoint_whose_batches_number_them(spark, tmp_path) -> None:
+    """Below the output, the first batch of a new checkpoint wrote over that of the one before."""
+    line = {"kind": "decision", "key": "d", "line": "", "reason": "", "current": 2, "at": START.timestamp()}
+    for number in range(2):
+        folder = tmp_path / f"log{number}"
+        folder.mkdir()
+        ahead = {"target": f"ahead{number}", "at": START.timestamp() + 864_000 * (1 + number)}
+        rows = [{"target": "plan", **line}, {**line, **ahead}]
+        (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        settings = job.Settings(
+            inputs=Inputs(decisions=str(folder)),
+            output=str(tmp_path / "out"),
+            checkpoint=str(tmp_path / f"checkpoint{number}"),
+            now=START,
+        )
+        job._finish(job.start(spark, settings))
+
+    for number in range(2):
+        [kept] = spark.read.parquet(str(tmp_path / f"checkpoint{number}" / "ahead" / "decisions")).collect()
+        assert (kept.target, kept.batch) == (f"ahead{number}", 0)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(

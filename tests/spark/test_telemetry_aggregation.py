@@ -17,7 +17,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
+from spark_jobs.cli import _told
 from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import read_parquet_or_delta, write_table
 from spark_jobs.platform.results import result_table
@@ -190,6 +192,18 @@ def test_a_file_that_is_no_parquet_is_one_line_wherever_spark_reads(spark, tmp_p
 
     with pytest.raises(InputError, match=r"no finished parquet table: .*readme\.txt"):
         read_parquet_or_delta(spark, str(tmp_path)).collect()
+
+    # Of good files and one that is none Spark looks at one: then the action meets the other.
+    for name in ("a-readme.txt", "z-readme.txt", "z-damaged.parquet"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        pq.write_table(pa.table({"id": range(9)}), folder / "good.parquet")
+        (folder / name).write_bytes(b"hello" if name.endswith("txt") else b"PAR1" + bytes(40) + b"PAR1")
+        with pytest.raises((InputError, *SPARK_ERRORS)) as raised:
+            read_parquet_or_delta(spark, str(folder)).groupBy("id").count().collect()
+        error = _told(raised.value)
+        assert name in str(error)
+        assert len(str(error).splitlines()) == 1
 
 
 def random_telemetry(rng: random.Random) -> list[dict]:

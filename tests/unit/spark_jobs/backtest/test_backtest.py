@@ -29,7 +29,7 @@ from spark_jobs.backtest.candidates.recommend import (
     verdict_of,
 )
 from spark_jobs.backtest.candidates.variation import GridError, as_toml
-from spark_jobs.backtest.reading import from_entries, read_arrivals, read_log
+from spark_jobs.backtest.reading import from_entries, read_arrivals, read_entries, read_log
 from spark_jobs.backtest.replay.fleet import Fleet, Model
 from spark_jobs.backtest.replay.history import (
     History,
@@ -45,6 +45,7 @@ from spark_jobs.backtest.replay.score import Blocks, Row, Score, scores
 from spark_jobs.backtest.replay.simulate import simulate
 from spark_jobs.backtest.work import Settings, prepare
 from spark_jobs.cli import run_command
+from spark_jobs.cost.files import read_exports
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy
 from tests.unit.spark_jobs.cost.test_costs import written
@@ -664,6 +665,7 @@ def test_each_file_of_arrivals_is_read_by_its_own_header(tmp_path):
         ("t,arrivals,target\n0,1,\n", "column target: found ''; accepted is a name"),
         ("t,arrivals,instances\n0,1,2.5\n", "column instances: found '2.5'; accepted is a whole number"),
         ("t,arrivals\nnan,1\n", "column t: found 'nan'"),
+        ("t,arrivals\n1788220800000,1\n", "column t: found '1788220800000'; accepted is a time: seconds"),
         ('t,arrivals\n0,"1\n', "cannot be read: unexpected end of data"),
     ],
 )
@@ -672,6 +674,15 @@ def test_a_row_of_arrivals_that_may_mean_something_else_is_refused(tmp_path, tex
 
     with pytest.raises(InputError, match=told):
         read_arrivals(tmp_path)
+
+
+def test_a_file_that_spark_would_not_take_is_refused_by_its_ending(tmp_path):
+    files = written(tmp_path, {"arrivals.txt": "t,arrivals\n0,1\n", "log.ndjson": ""})
+
+    for read in (read_arrivals, read_entries, lambda path: read_exports(path, (), None)):
+        with pytest.raises(InputError, match=r"arrivals\.txt does not end in \.\w+ or .*; rename it"):
+            read(files / "arrivals.txt")
+    assert read_entries(files) == read_entries(files / "log.ndjson") == []
 
 
 def test_the_files_of_a_delta_table_are_no_arrivals(tmp_path):

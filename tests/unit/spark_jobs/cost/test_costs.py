@@ -83,6 +83,10 @@ def test_another_column_may_be_the_money():
         (CLASSIC + "01/03/2026,/subscr", r"row 6: it has fewer cells than the file has columns: 2 for 8"),
         (CLASSIC.replace("MeterName", "Date"), r"a\.csv has the column Date twice"),
         (
+            CLASSIC.replace("MeterName", "date"),
+            r"a\.csv has several columns for the day: \w+, \w+; accepted is",
+        ),
+        (
             CLASSIC.replace("4.8", "nan"),
             r"row 2, column CostInBillingCurrency: found 'nan'; accepted is a number",
         ),
