@@ -7,7 +7,7 @@ With a single record the verdict waits for a neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from itertools import count
 
@@ -37,7 +37,7 @@ class Evidence:
         self._trials = count(1)
         self._latest_pass = 0  # the number of the latest-begun trial that passed
         self._suspects: dict[Hashable, _Suspect] = {}
-        self._believed: dict[str, tuple[Hashable, int]] = {}  # by error: the record, and when
+        self._believed: dict[str, tuple[set[Hashable], int]] = {}  # by error: the records, and when
 
     def begin(self) -> int:
         """A trial of one record or of several: its number, for `passed`."""
@@ -74,12 +74,18 @@ class Evidence:
         """The record is rejected for what the service said of it, though no other passed meanwhile."""
         if len(self._believed) >= _MOST_ERRORS:
             self._believed.clear()
-        self._believed[error] = (record, next(self._trials))
+        records, at = self._believed.get(error, (set(), 0))
+        run = records if self._latest_pass < at else set[Hashable]()
+        self._believed[error] = ({*run, record}, next(self._trials))
+
+    def believed_besides(self, records: Collection[Hashable], error: str) -> int:
+        """How many others were believed with this error since something passed."""
+        found, at = self._believed.get(error, (set(), 0))
+        return len(found.difference(records)) if self._latest_pass < at else 0
 
     def is_repeated(self, record: Hashable, error: str) -> bool:
-        """Whether another record was the last to be believed with this error, and nothing passed since."""
-        other, at = self._believed.get(error, (record, 0))
-        return other != record and self._latest_pass < at
+        """Whether another record was believed with this error, and nothing passed since."""
+        return self.believed_besides({record}, error) > 0
 
     def is_doubtful(self, record: Hashable, error: str, alike: int) -> bool:
         """Whether what the service says of a record may be no fault of it, while nothing passes: one of `alike` records that
