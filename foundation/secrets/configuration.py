@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 _NAME = re.compile(
-    r"(?i)key|secret|token|passw|pwd|(?:^|[_:.-])(?:pass|pw|pin)(?:$|[_:.-])|passphrase|passcode|credential|conn(?:ection)?_?str|connection|sas(?:\b|_)|signature"
+    r"(?i)key|secret|token|passw|pwd|(?:^|[_:.-])(?:pass|pw|pin)$|passphrase|passcode|credential|conn(?:ection)?_?str|connection|sas(?:\b|_)|signature"
     r"|webhook|cookie|auth(?!ority|or(?!i[sz]))|identity_header|private|dsn\b"
 )
 """Names of settings whose values are secrets, whatever they look like."""

@@ -80,10 +80,11 @@ _TUPLE = re.compile(
 )
 
 # <password>value</password>; and `--password value` of a command line, `account.key.x value` of Spark's defaults.
-_ELEMENT = re.compile(rf"(?isx) ( < [a-z:_]* {_NAME} )( > )( [^<\s][^<]* )")
+_ELEMENT = re.compile(rf"""(?isx) ( < [a-z:_]* {_NAME} )( > )( [^<\s"\\] [^<"\\\r\n]* )""")
 _OPTION = re.compile(
     rf"""(?isx) ( --(?! key\b )[a-z-]* {_NAME} (?! [ ]+ (?: -- | (?-i: [a-z]{{1,5}} ) (?: \s | $ ) ) )
-      | account\.key\.[a-z0-9.-]{{1,100}} )( [ ]+ )( {_QUOTED} | [^\s"']+ )"""
+      | account\.key\.[a-z0-9.-]{{1,100}} )( [ ]+ )
+    ( "[^"\r\n]*" (?= \s | $ ) | '[^'\r\n]*' | [^\s"']+ )"""
 )
 
 # A header, or a line of YAML. What a header authorises with goes to the end of its line.
@@ -113,9 +114,7 @@ _KEY = re.compile(
     r"|(?:(?<![A-Za-z0-9+/_%-])|(?<=%3[dD]))(?:[A-Za-z0-9+/_-]|%2[bfBF]){40,}(?:%3[dD]){1,2}"
 )
 _ENTRA = re.compile(r"(?<![\w.~-])[\w.~-]{3}\dQ~[\w.~-]{31,34}(?![\w.~-])")
-_BLOCK = re.compile(
-    r"(?s)(?P<head>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----END).)+?(?=-----END|$|[\"'])"
-)
+_BLOCK = re.compile(r"(?s)(?P<head>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)(?:(?!-----END|\\*[\"']).)+")
 _OTHERS = re.compile(
     r"\bgh[opsur]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bxox[a-z]-[A-Za-z0-9-]{10,}"
     r"|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=\.webhook\.office\.com/webhookb2/)[\w/@-]+"

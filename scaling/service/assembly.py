@@ -56,7 +56,8 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
     config = load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
-    leave_names({*config.policies, *(name for policy in config.policies.values() for name in policy.windows)})
+    for name, policy in config.policies.items():
+        leave_names({name, *policy.windows, *(rule.name for rule in policy.spec.rules)})
     return config
 
 

@@ -25,6 +25,7 @@ from foundation.log.tail import MARK, Line, told_line
 from foundation.sanitize import shorten, told, without_secrets
 from foundation.secrets import known
 from foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
+from foundation.secrets.forms import forms_of
 from foundation.secrets.known import KnownSecrets
 from foundation.sql.database import SqlDatabase
 
@@ -34,6 +35,8 @@ secrets = (
     .map(str.strip)
     # Of a value that is mostly marks, the rest is in other texts as well.
     .filter(lambda text: len(text) >= 8 and sum(map(str.isalnum, text)) >= 6 and "***" not in text)
+    # What every line and error says is left to its position.
+    .filter(lambda text: text not in known._OURS)
 )
 
 
@@ -294,6 +297,22 @@ def test_tokens_make_room_for_newer_ones_and_settings_stay():
     shown = without_secrets("kept-1-for-ever token-0000-of-an-hour token-0050-of-an-hour")
 
     assert shown == "*** token-0000-of-an-hour ***"
+
+
+def test_a_secret_is_hidden_while_others_are_forgotten_or_left(monkeypatch):
+    known.hide_settings({"A_SECRET": "kept-1-for-ever", "B_SECRET": "orders@2024x"})
+    shown = []
+
+    def forms(secret, *, parts):
+        shown.append(without_secrets("kept-1-for-ever"))
+        return forms_of(secret, parts=parts)
+
+    monkeypatch.setattr(known, "forms_of", forms)
+    known.leave_names({"orders"})
+    for number in range(known.PASSING + 2):
+        known.hide_token(f"token-{number:04}-of-an-hour")
+
+    assert set(shown) == {"***"}
 
 
 def test_a_thousand_secrets_are_hidden_as_one_is():
