@@ -21,10 +21,10 @@ from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
 from scaling.decision import explain
-from scaling.decision.decide import decide
 from scaling.decision.orders import ORDERS, deciding
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
+from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import (
     Capacity,
@@ -165,7 +165,7 @@ class SimulatedTarget:
         rules = deciding(self.policy, self.controls)
         before = exchanged(self.policy, self.state, self.controls)
         self.windows, state = absorb(rules, self.windows, before, report, now=now, controls=self.controls)
-        decided = decide(
+        decided = decide_and_explain(
             rules,
             self.windows,
             state,

@@ -535,7 +535,7 @@ async def test_an_entry_opens_with_its_evidence_and_what_would_have_changed_it(s
     text = await row.locator(".more").inner_text()
 
     assert f"average backlog {out.recommendation.evidence[0].value:.0f} > " in text
-    assert "within target if average backlog <= " in text
+    assert "hold (within target) if 60 <= average backlog <= 1200" in text
     assert out.recommendation.decision_id in text
 
 
