@@ -159,7 +159,7 @@ class Simulation:
             target.policy, target.windows, target.state, report, now=self.now, controls=NO_CONTROLS
         )
         decided = decide(
-            target.policy, windows, state, now=self.now, decision_id=f"{report.target}@{self.now}"
+            target.policy, windows, state, now=self.now, decision_id=f"{report.target}@{report.at}"
         )
         self.reasons.add(decided.reason)
         target.windows = windows
