@@ -336,14 +336,22 @@ def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> End
                 f"{prefix} is not {product} connection string; expected Endpoint=sb://<namespace>/ with "
                 "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
             )
-        return Endpoint(prefix, host, text)
+        return Endpoint(prefix, _plain(host), text)
     namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
     if namespace is None:
         way = f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net"
         raise not_connected(product.partition(" ")[2], prefix, way)
     # A pasted sb:// or https:// address means the same namespace.
     host = urlsplit(namespace if "://" in namespace else f"sb://{namespace}").netloc
-    return Endpoint(prefix, host, credential=credential(settings, prefix))
+    return Endpoint(prefix, _plain(host), credential=credential(settings, prefix))
+
+
+def _plain(host: str) -> str:
+    """Without what means nothing, for positions are stored by it: the final dot, and a port that is the protocol's own. That
+    of an emulator tells two of them apart.
+    """
+    name, _, port = host.partition(":")
+    return name.removesuffix(".") if port in {"", "443", "5671"} else host
 
 
 service_bus_endpoint = partial(_namespace_endpoint, product="a Service Bus")

@@ -16,6 +16,7 @@ from foundation.azure.connections import (
     blob_container,
     credential,
     event_hub_client,
+    event_hubs_endpoint,
     identity_setting,
     identity_story,
     network_story,
@@ -137,7 +138,24 @@ def test_a_service_bus_connection_string_names_its_namespace_and_hides_its_key()
     assert KEY not in repr(storage_endpoint({"Orders": STORAGE}, "Orders", "table"))
 
 
-@pytest.mark.parametrize("value", ["acme.servicebus.windows.net", "sb://acme.servicebus.windows.net/"])
+SPELLINGS = [
+    "acme.servicebus.windows.net",
+    "sb://acme.servicebus.windows.net/",
+    "acme.servicebus.windows.net:5671",
+    "https://acme.servicebus.windows.net.:443/",
+]
+
+
+@pytest.mark.parametrize("value", SPELLINGS)
+def test_a_namespace_in_another_spelling_has_the_same_positions(value):
+    text = f"Endpoint=sb://{value.partition('://')[2] or value};SharedAccessKeyName=a;SharedAccessKey={KEY}"
+
+    assert event_hubs_endpoint({"Hubs": text}, "Hubs").address == SPELLINGS[0]
+    emulator = text.replace(text.partition("//")[2].partition(";")[0], "localhost:5672")
+    assert event_hubs_endpoint({"Hubs": emulator}, "Hubs").address == "localhost:5672"
+
+
+@pytest.mark.parametrize("value", SPELLINGS)
 def test_a_namespace_setting_gives_an_identity_endpoint(value):
     endpoint = service_bus_endpoint({"Bus__fullyQualifiedNamespace": value}, "Bus")
 
