@@ -1,12 +1,14 @@
 """What the rule service_level says: numbers, reasons, flips; and never less on what it does not know."""
 
+import os
 from itertools import count
+from random import Random
 
 import msgspec
 import pytest
 
 from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
-from scaling.config.policy import RuleSpec
+from scaling.config.policy import Pace, Policy, RuleSpec
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.decision import explain
 from scaling.decision.decide import decide
@@ -28,7 +30,7 @@ from scaling.rules.service_level import memory
 from scaling.rules.view import MetricsView
 from scaling.storage.rows import read_target, target_row
 from scaling.window import WindowSpec
-from tests.runner_support import metric, policy
+from tests.runner_support import THRESHOLD, metric, policy
 from tests.service_level_support import NOW, STEP, learned
 from tests.steady_views import window
 
@@ -223,6 +225,41 @@ def test_the_border_named_of_the_next_report_is_where_it_changes(counts, backlog
         short = target.ahead(condition.value * (0.99 if condition.comparator == ">=" else 1.01))
         assert (beyond.reason, beyond.desired) == (flip.outcome, flip.to)
         assert short.reason is made.reason
+
+
+def paced(chance: Random) -> Pace:
+    return Pace(
+        cooldown=chance.choice([0.0, 60.0, 300.0]),
+        stabilization=chance.choice([0.0, 300.0]),
+        step=chance.choice([None, 1, 3]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(400 if os.environ.get("TORTURE") == "1" else 12))
+def test_what_is_named_of_the_next_report_comes_true_under_any_limits_and_any_load(seed):
+    """Flips of a random target: what the next report has to say, and what comes of it, short of the border and beyond."""
+    chance = Random(seed)
+    options = {} if chance.random() < 0.5 else {"incoming": None, "outgoing": None}
+    others = [THRESHOLD] if chance.random() < 0.3 else []
+    limits = {"out": paced(chance), "inward": paced(chance), "minimum": chance.randint(0, 5)}
+    current, maximum = chance.randint(1, 20), chance.randint(5, 60)
+    target = Target(service_level(**options), *others, current=current, maximum=maximum, **limits)
+    usual = chance.choice([5.0, 40.0, 80.0, 200.0])
+    for _ in range(chance.randint(1, 150)):
+        target.tick(usual * chance.uniform(0.8, 1.2), backlog=chance.choice([None, None, None, 30.0, 900.0]))
+    spec = target.policy.spec
+    for flip in target.explained().flips:
+        bounds = {c.quantity: int(c.value) for c in flip.conditions if c.quantity in {"maximum", "minimum"}}
+        following = [c for c in flip.conditions if c.quantity == "next backlog"]
+        if not flip.possible or not following or len(bounds) + len(following) < len(flip.conditions):
+            continue
+        target.policy = Policy(msgspec.structs.replace(spec, **bounds))
+        low = max((c.value for c in following if c.comparator.startswith(">")), default=0.0)
+        high = min((c.value for c in following if c.comparator.startswith("<")), default=low * 3 + 10)
+        for part in (0.0, 0.5, 1.0):
+            came = target.ahead(low + (high - low) * part)
+            assert came.reason is flip.outcome, (flip, part)
+            assert flip.to is None or came.desired == flip.to or flip.beyond, (flip, part, came.desired)
 
 
 def test_two_rules_keep_two_memories():
