@@ -14,6 +14,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
+from foundation.secrets import known
 from scaling.calls.gate import forget
 from tests.postgres_support import running_server
 from tests.virtual_time import virtual_time
@@ -29,6 +30,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SPARK = "tests/spark/"
+
+
+def pytest_runtest_setup() -> None:
+    """A secret that one test made up is an ordinary word to the next one."""
+    known.forget()
+
 
 TORTURE = os.environ.get("TORTURE") == "1"
 

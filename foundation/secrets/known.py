@@ -167,3 +167,9 @@ def hide_headers(headers: Mapping[str, str]) -> None:
 def without_known(text: str) -> str:
     """`text` with `***` for every secret that this process knows."""
     return _known.hidden(text)
+
+
+def forget() -> None:
+    """Knows nothing, as a new process does; for tests."""
+    global _known  # noqa: PLW0603 - the one state of this module
+    _known = KnownSecrets()

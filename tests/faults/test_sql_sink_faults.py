@@ -816,7 +816,7 @@ async def test_missing_tables_are_named_with_their_ddl_when_the_consumer_may_not
         await sink.open()
 
     assert "EventHubDeadLetter" in str(caught.value)
-    with pytest.raises(SettingsError, match="no table Events") as caught:
+    with pytest.raises(SettingsError, match=r"no table .*\bEvents;") as caught:
         database.check_tables([EVENTS])
     for name in ("EventHubCheckpoint", "Events"):
         assert f'CREATE TABLE "{name}"' in str(caught.value)

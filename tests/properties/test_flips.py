@@ -363,7 +363,10 @@ def states(draw) -> TargetState:
         "pending": {"pending": ScaleAction("p@1", "plan", 3, 4, NOW - 9, NOW + 500, Reason.SCALE_OUT)},
         "moving": {"capacity": Capacity(current, NOW, pending=True)},
         "held": {"capacity": Capacity(current, NOW, held_by="autoscale")},
-        "foreign": {"foreign": ForeignHand(current + 1, current, NOW - 30)},
+        "foreign": {
+            "foreign": ForeignHand(current + 1, current, NOW - 30),
+            "capacity": Capacity(current + 1, NOW),
+        },
         "corrupt": {"corrupt_since": NOW - 30},
         "unread": {"capacity_error": "403"},
         "stepped": {"capacity": Capacity(current, NOW, step=draw(st.sampled_from([2, 3, 5])))},

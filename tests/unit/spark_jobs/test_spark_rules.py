@@ -31,6 +31,7 @@ def collecting(tree):
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
+        and not (isinstance(node.func.value, ast.Name) and node.func.value.id == "F")  # F.first aggregates
         and (node.func.attr in COLLECTING or (node.func.attr == "take" and len(node.args) == 1))
     ]
 

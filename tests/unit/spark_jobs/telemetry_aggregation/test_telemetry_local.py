@@ -152,7 +152,9 @@ def test_rows_that_are_in_no_count_publish_nothing(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", [0, 1, 2])
     monkeypatch.setattr(local, "count_within", lambda *_: 1)
 
-    with pytest.raises(JobError, match="3 rows were read, and the counts are of 4: nothing is published"):
+    with pytest.raises(
+        JobError, match=r"3 rows were read, and the counts are of 4 \(counted 4\): nothing is published"
+    ):
         local.run(tmp_path / "a.parquet", tmp_path / "out", latest=START + timedelta(days=1))
     assert not list((tmp_path / "out").glob("*"))
 
