@@ -104,9 +104,13 @@ def case_of(
     capacity = state.capacity
     if capacity is None or state.capacity_error is not None or state.expected is None:
         return None
-    current = state.foreign.seen if state.foreign is not None else state.expected
-    view = view_of(policy, windows, state, capacity, current, now=now)
+    view = view_of(policy, windows, state, capacity, running(state, state.expected), now=now)
     return Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
+
+
+def running(state: TargetState, expected: int) -> int:
+    """The capacity that it is decided from: the one that somebody else has set, where one did."""
+    return state.foreign.seen if state.foreign is not None else expected
 
 
 class Case(Steps):

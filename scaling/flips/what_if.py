@@ -13,7 +13,7 @@ from msgspec import structs
 
 from scaling.config.policy import Policy, PolicySpec
 from scaling.decision.blockers import is_scheduled
-from scaling.decision.decide import Case
+from scaling.decision.decide import Case, running
 from scaling.decision.missing import verdicts_of
 from scaling.decision.seen import view_of
 from scaling.decision.transitions import absorb, advance, believe
@@ -86,7 +86,8 @@ def applied(base: Case, conditions: Conditions) -> Case | None:
         windows, state, now = _later(policy, windows, state, controls, until, until - now)
     state = structs.replace(state, capacity=_capacity(state.capacity, conditions))
     assert state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - a case has both
-    view = view_of(policy, windows, state, state.capacity, state.expected, now=now)
+    current = running(state, state.expected)
+    view = view_of(policy, windows, state, state.capacity, current, now=now)
     if summaries is not None:
         whole = {name for kind, _, name in _split(conditions) if kind in WHOLE}
         view = view.with_summaries(
