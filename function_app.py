@@ -6,8 +6,8 @@ import azure.functions as func
 
 from consumer.web.functions import blueprint as consumer
 from consumer.web.http_functions import blueprint as consumer_http
-from foundation.log.process import quiet_sdks
 from scaling.web.functions import blueprint as scaling
+from tidemark.foundation.log.process import quiet_sdks
 
 quiet_sdks(os.environ)  # the worker has set up its logging before it imports this
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 from msgspec import Struct, structs
 
 from consumer.options import BacklogLimits, BatchLimits, PositionPolicy
-from foundation.durations import parse_duration
-from foundation.errors import SettingsError
-from foundation.sanitize import shorten
-from foundation.settings_reader import read_log_level
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import shorten
+from tidemark.foundation.settings_reader import read_log_level
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Struct)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 
 class PositionError(TidemarkError):

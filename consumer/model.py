@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from foundation.sanitize import without_secrets
+from tidemark.foundation.sanitize import without_secrets
 
 PER_PROPERTY = 100
 """Bytes that a place in a dictionary takes, beside the name and the value."""

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 
 class BacklogLimits(Struct, frozen=True):

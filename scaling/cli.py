@@ -13,14 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from foundation import app_settings
-from foundation.app_settings import COMMAND_ROOT
-from foundation.durations import parse_duration
-from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
-from foundation.http.deployed_options import Account, App
-from foundation.sanitize import one_line, without_secrets
-from foundation.settings_reader import ConfigError
-from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.calls import short_budgets
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
@@ -44,6 +36,14 @@ from scaling.service.shell import STORE_DEADLINE
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, promotion_warning
 from scaling.web.views import PoisonView, orders_text
+from tidemark.foundation import app_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()

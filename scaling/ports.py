@@ -10,11 +10,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from foundation.errors import ShownError, StoreUnavailableError
 from scaling.log_entry import LogEntry
 from scaling.model import Capacity, Controls, Effect, Reason, ScaleAction, TargetState
 from scaling.notice import Letter, Notice
 from scaling.window import Window
+from tidemark.foundation.errors import ShownError, StoreUnavailableError
 
 
 class CollectError(ShownError):

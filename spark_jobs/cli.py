@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from foundation.app_settings import COMMAND_ROOT, settings_of
-from foundation.sanitize import raising_no_secrets
-from foundation.version import install_hint
 from spark_jobs.errors import GATE_CLOSED, GateClosedError, JobError, job_errors
+from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.sanitize import raising_no_secrets
+from tidemark.foundation.version import install_hint
 
 SUMMARIES: dict[str, str] = {
     "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",

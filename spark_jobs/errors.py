@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from foundation.errors import SettingsError, ShownError, TidemarkError
+from tidemark.foundation.errors import SettingsError, ShownError, TidemarkError
 
 GATE_CLOSED = 3
 """Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""

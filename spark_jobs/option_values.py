@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from foundation.durations import parse_duration
 from spark_jobs.errors import InputError
+from tidemark.foundation.durations import parse_duration
 
 DAYS_BACK = {"today": 0, "yesterday": 1}
 

@@ -8,7 +8,7 @@ from consumer.model import Stream
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
 from consumer.stores.blob.leases import BlobLeaseStore
-from foundation.azure.connections import blob_container
+from tidemark.foundation.azure.connections import blob_container
 
 NAMESPACE = "Orders.servicebus.windows.net"
 

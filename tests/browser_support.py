@@ -15,8 +15,6 @@ import pytest
 from aiohttp import web
 
 from consumer.web import api as consumer_api
-from foundation.consumer_stats import ConsumerStats, PartitionStats
-from foundation.errors import OrderError
 from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
@@ -45,6 +43,8 @@ from scaling.web.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.errors import OrderError
 
 INTERVAL = 60.0
 KEY = "order-key-of-the-test"

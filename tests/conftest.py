@@ -14,10 +14,10 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
-from foundation.secrets import known
 from scaling.calls.gate import forget
 from tests.postgres_support import running_server
 from tests.virtual_time import virtual_time
+from tidemark.foundation.secrets import known
 
 # Tests that read a printed table find it as wide here as anywhere, and without colours: terminals and CI services tell
 # the console by these variables what they are. Before any module makes its console.

@@ -3,7 +3,7 @@
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.telemetry.records import Identity
-from foundation.consumer_stats import from_row, to_row
+from tidemark.foundation.consumer_stats import from_row, to_row
 
 IDENTITY = Identity("flights", "vm-1", "flights-hub", "$Default")
 

@@ -12,11 +12,11 @@ from azure.core.credentials import AccessToken
 
 from consumer.web import api as consumer_api
 from devstack.servers.certificates import ensure_certificate
-from foundation.checkup import Checkup
-from foundation.http.answers import error_response, json_response
-from foundation.http.callers import Door, RefusedError, admit, door_of
 from scaling.web import api
 from tests.principals import SIGN_IN, principal
+from tidemark.foundation.checkup import Checkup
+from tidemark.foundation.http.answers import error_response, json_response
+from tidemark.foundation.http.callers import Door, RefusedError, admit, door_of
 
 CLIENT_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 

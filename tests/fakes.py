@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from foundation.errors import ConflictError
-from foundation.keys import after, key_of
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, TargetState
 from scaling.notice import Letter, Notice
@@ -27,6 +25,8 @@ from scaling.storage.rows import (
     target_row,
 )
 from scaling.window import Window
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.keys import after, key_of
 
 Hook = Callable[[str], None]
 

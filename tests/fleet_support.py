@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
-from foundation.app_settings import ROOT
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricsReport, ScaleAction
 from scaling.ports import Reading
@@ -17,6 +16,7 @@ from scaling.service.shell import Ports
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy
+from tidemark.foundation.app_settings import ROOT
 
 QUEUES = json.loads((ROOT / "host.json").read_text(encoding="utf-8"))["extensions"]["queues"]
 SLOTS = QUEUES["batchSize"] + QUEUES["newBatchThreshold"]

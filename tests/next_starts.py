@@ -20,9 +20,9 @@ from consumer.running.driver import Driver, DriverSettings
 from consumer.running.hosted import HostedConsumer
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
-from foundation.errors import TidemarkError, UnavailableError
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
+from tidemark.foundation.errors import TidemarkError, UnavailableError
 
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
 

@@ -5,13 +5,13 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from foundation.errors import UnavailableError
-from foundation.http.outward import Answer, check_address
 from scaling.config.notify_table import Notify, Webhook
 from scaling.notice import Notice, NoticeKind
 from scaling.notices.announcer import Announcer
 from scaling.notices.payloads import Sender
 from tests.fakes import Hooked, MemoryOutbox, MemoryPoisonQueues
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.http.outward import Answer, check_address
 
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SETTINGS = {"OPS_URL": "https://ops.example/hook?token=c2VjcmV0", "OPS_KEY": KEY}

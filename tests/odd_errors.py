@@ -9,10 +9,10 @@ import msgspec
 from azure.core import exceptions as azure
 from hypothesis import strategies as st
 
-from foundation.keys import TooLargeError
 from scaling import ports
 from scaling.service.messages import MessageError
 from scaling.storage.rows import CorruptRowError
+from tidemark.foundation.keys import TooLargeError
 
 WORDS = "odd words"
 

@@ -10,16 +10,16 @@ from azure.eventhub._pyamqp._decode import decode_payload
 
 from devstack.event_hubs import Idempotence
 from devstack.servers.faults import Fault
-from publisher.cancellation import settled
-from publisher.event_hubs.core import failures
-from publisher.event_hubs.core.event_sets import following, last_of
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import LinkError
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.sdk.event_encoding import measured_event, stamped_events
-from publisher.event_hubs.sync_producer import SyncIdempotentProducer
-from publisher.model import Claims, RetryPolicy
 from tests.event_hubs_support import HUB, running_server
+from tidemark.publisher.cancellation import settled
+from tidemark.publisher.event_hubs.core import failures
+from tidemark.publisher.event_hubs.core.event_sets import following, last_of
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import LinkError
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.sdk.event_encoding import measured_event, stamped_events
+from tidemark.publisher.event_hubs.sync_producer import SyncIdempotentProducer
+from tidemark.publisher.model import Claims, RetryPolicy
 
 QUICK = RetryPolicy(max_attempts=4, attempt_timeout=0.6, delay=0.01, max_delay=0.05, busy_delay=0.02)
 NUMBER = b"com.microsoft:producer-sequence-number"

@@ -15,7 +15,7 @@ from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from consumer.stores.sql.tables import TABLES
-from foundation.sql.database import SqlDatabase
+from tidemark.foundation.sql.database import SqlDatabase
 
 SCOPE = Stream("acme.servicebus.windows.net", "flights", "$Default")
 T0 = 1_795_000_000.5

@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from consumer.model import Stream
 from consumer.stores.sql.tables import CHECKPOINTS, TABLES
-from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
+from tidemark.foundation.sql.database import SqlDatabase
 
 HUB, GROUP = "orders", "readers"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PARTS = {
     "autoscaler": "scaling.cli",
     "consumer": "consumer.cli.commands",
-    "publisher": "publisher.cli.commands",
+    "publisher": "tidemark.publisher.cli.commands",
     "spark": "spark_jobs.cli",
 }
 """The extra of each part, and the module whose `mount` adds its commands."""
@@ -27,7 +27,7 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
     import typer  # noqa: PLC0415 - half a second, in which `consume` must hear a stop
 
-    from foundation.version import install_hint  # noqa: PLC0415 - the same
+    from tidemark.foundation.version import install_hint  # noqa: PLC0415 - the same
 
     app = typer.Typer(
         name="tidemark",
@@ -54,8 +54,8 @@ def main() -> None:
     """The entry point of the installed command."""
     if sys.argv[1:2] == ["consume"]:
         leave_when_told()
-    from foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
     from spark_jobs.cli import COMMANDS  # noqa: PLC0415 - the same
+    from tidemark.foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
 
     # These compute, and start in half the time without the SDKs of the other parts.
     alone = sys.argv[1:2] and sys.argv[1] in COMMANDS

@@ -22,9 +22,9 @@ from consumer.leasing.claiming import incarnation_of
 from consumer.leasing.start_position import Start, identity_of, is_of_hub
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
-from foundation.app_settings import COMMAND_ROOT
-from foundation.errors import TidemarkError, UnavailableError
-from foundation.wording import count_text, duration_text
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.wording import count_text, duration_text
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver

@@ -13,7 +13,7 @@ from consumer.cli.dead_letters import dead_letters_app
 from consumer.cli.status import consumer_app
 from consumer.cli.support import OpenParts
 from consumer.config import read_config
-from foundation.app_settings import settings_of
+from tidemark.foundation.app_settings import settings_of
 
 if TYPE_CHECKING:
     from consumer.running.assembly import Parts

@@ -20,10 +20,10 @@ from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError, ShutdownError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
-from foundation.app_settings import COMMAND_ROOT, settings_of
-from foundation.errors import TidemarkError
-from foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
-from foundation.sanitize import without_secrets
+from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
+from tidemark.foundation.sanitize import without_secrets
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -18,10 +18,10 @@ from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
 from consumer.stores.letter_document import to_document
-from foundation.app_settings import COMMAND_ROOT
-from foundation.durations import parse_duration
-from foundation.errors import TidemarkError
-from foundation.wording import time_text
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.wording import time_text
 
 CHUNK = 50
 """Letters in memory at once; a body can have 1 MB."""

@@ -15,16 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from foundation.app_settings import COMMAND_ROOT, STORAGE, settings_of
-from foundation.http.callers import NOBODY, named
-from foundation.http.deployed_options import Account, App
-from foundation.sanitize import one_line
-from foundation.wording import duration_text, number_text
+from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, settings_of
+from tidemark.foundation.http.callers import NOBODY, named
+from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.wording import duration_text, number_text
 
 if TYPE_CHECKING:
     from consumer.web import api
     from consumer.web.views import ConsumerView, PartitionView
-    from foundation.http.deployed_app import DeployedApp
+    from tidemark.foundation.http.deployed_app import DeployedApp
 
 _T = TypeVar("_T")
 
@@ -54,8 +54,8 @@ def _run(
 ) -> _T:
     """Runs the work at the place that is named and closes it; expected errors become one message and exit status 1."""
     from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
-    from foundation.errors import StoreUnavailableError  # noqa: PLC0415
-    from foundation.http.deployed_app import app_named  # noqa: PLC0415
+    from tidemark.foundation.errors import StoreUnavailableError  # noqa: PLC0415
+    from tidemark.foundation.http.deployed_app import app_named  # noqa: PLC0415
 
     async def main() -> _T:
         app = app_named(where.root, where.app, where.account)

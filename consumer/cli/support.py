@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.errors import TidemarkError
-from foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.sanitize import one_line, without_secrets
 
 if TYPE_CHECKING:  # the SDKs take a second; --help needs none
     from consumer.running.assembly import Parts

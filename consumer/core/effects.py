@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from consumer.model import Batch, Checkpoint, Claim, Record, Rejection, Routes, WriteResult
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 
 class Input(Struct, frozen=True):

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from itertools import count
 
 from consumer.core.lane import Lane, Take, Work
-from consumer.core.retry_delay import Chance, delay
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Batch, Outcome, Routes, WriteResult
 from consumer.options import BatchLimits
+from tidemark.foundation.pacing.retry_delay import Chance, delay
 
 
 class Lanes:

@@ -25,14 +25,14 @@ from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
 from consumer.core.limits import high_count, may_resume, pause_reason
-from consumer.core.rate_limiter import RateLimiter
 from consumer.core.rejected_queue import RejectedQueue
-from consumer.core.retry_delay import Backoff, Chance
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.pacing.rate_limiter import RateLimiter
+from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 
 
 class Pipeline:

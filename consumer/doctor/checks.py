@@ -21,12 +21,12 @@ from consumer.running.assembly import Parts
 from consumer.running.process import longest_slice
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
-from foundation.app_settings import STORAGE
-from foundation.azure.connections import Settings
-from foundation.azure.trials import blobs_absent, table_absent
-from foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
-from foundation.errors import SettingsError
-from foundation.wording import duration_text
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.azure.trials import blobs_absent, table_absent
+from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.wording import duration_text
 
 _SETTINGS = "consumer's settings"
 _TARGETS = ("COSMOS_DATABASE", "COSMOS_CONTAINER", "CONSUMER_SINK", "CONSUMER_SQL_URL")

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from consumer.config import SqlConfig
 from consumer.running.assembly import Parts
 from consumer.stores.sql.tables import DEAD_LETTERS, EVENTS, LEASES, TABLES
-from foundation.checkup import TriedError, Trouble
-from foundation.errors import UnavailableError
-from foundation.sql.database import SqlDatabase, sqlstate
+from tidemark.foundation.checkup import TriedError, Trouble
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase, sqlstate
 
 _STATES = {
     "42501": Trouble.REFUSED,  # PostgreSQL: a right is missing

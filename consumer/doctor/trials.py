@@ -19,10 +19,10 @@ from consumer.model import PartitionState
 from consumer.receiving.hub import Hub
 from consumer.receiving.link import Link, LinkLostError, LinkOptions
 from consumer.sinks.cosmos.client import CosmosContainer
-from foundation.azure.connections import Settings
-from foundation.azure.trials import NOTHING
-from foundation.checkup import TriedError, Trouble
-from foundation.errors import SettingsError
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.azure.trials import NOTHING
+from tidemark.foundation.checkup import TriedError, Trouble
+from tidemark.foundation.errors import SettingsError
 
 LISTENING = 8.0
 """Seconds for the last event of a partition to come; over a new connection it takes less than one."""

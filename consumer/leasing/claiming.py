@@ -24,8 +24,8 @@ from consumer.leasing.start_position import (
 from consumer.model import Checkpoint, Claim, Origin, PartitionState, Replacement
 from consumer.options import OnDistrust, PositionPolicy
 from consumer.ports import CheckpointStore
-from foundation.calls import PATIENCE, answered
-from foundation.errors import UnavailableError
+from tidemark.foundation.calls import PATIENCE, answered
+from tidemark.foundation.errors import UnavailableError
 
 CALL = 30.0
 """Seconds one request to the hub or the checkpoint store may take."""

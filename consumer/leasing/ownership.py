@@ -23,8 +23,8 @@ from typing import Protocol
 from consumer.leasing.balance import plan, presence_of, split
 from consumer.model import Lease
 from consumer.ports import LeaseStore
-from foundation.calls import answered
-from foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.calls import answered
+from tidemark.foundation.errors import TidemarkError, UnavailableError
 
 _log = logging.getLogger("tidemark.consumer")
 

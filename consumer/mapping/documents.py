@@ -28,7 +28,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from consumer.mapping.partition_hash import EffectiveKey, Scalar
 from consumer.model import Event, Record, Rejection
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
 Path = tuple[str, ...]

@@ -6,7 +6,7 @@ import importlib
 from typing import cast
 
 from consumer.mapping.documents import Transform
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 
 def load_transform(name: str) -> Transform:

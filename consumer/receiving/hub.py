@@ -16,8 +16,8 @@ from azure.eventhub.aio import EventHubConsumerClient
 from consumer.errors import PositionError
 from consumer.model import PartitionState
 from consumer.receiving.link import OPTIONS_OF_CLIENT, close_client
-from foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
-from foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
+from tidemark.foundation.errors import SettingsError, UnavailableError
 
 _Result = TypeVar("_Result")
 

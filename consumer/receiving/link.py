@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from consumer.model import Event
 from consumer.receiving.events import last_enqueued, to_event
-from foundation.azure.connections import network_story
+from tidemark.foundation.azure.connections import network_story
 
 if TYPE_CHECKING:
     from consumer.receiving.fast_path import Shortcut

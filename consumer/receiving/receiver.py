@@ -23,8 +23,8 @@ from consumer.model import Event, PartitionState
 from consumer.receiving.hub import Hub
 from consumer.receiving.link import Link, LinkLostError, LinkOptions, ShortcutError
 from consumer.receiving.progress import Progress
-from foundation.azure.connections import Settings
-from foundation.errors import UnavailableError
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.errors import UnavailableError
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 """Gets events in order, and the sequence number of the partition's last event as far as it is known. No events: the

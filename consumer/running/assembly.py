@@ -26,15 +26,15 @@ from consumer.telemetry.rate_orders import RateFollower, Rates, TableRateStore
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
-from foundation.app_settings import STORAGE
-from foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
-from foundation.secrets.known import hide_settings
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
+from tidemark.foundation.secrets.known import hide_settings
 
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
 
     from consumer.sinks.sql.targets import Target
-    from foundation.sql.database import SqlDatabase
+    from tidemark.foundation.sql.database import SqlDatabase
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -130,7 +130,7 @@ class Parts:
     def database(self) -> SqlDatabase:
         if self._database is None:
             from consumer.stores.sql.tables import TABLES  # noqa: PLC0415
-            from foundation.sql.database import SqlDatabase  # noqa: PLC0415
+            from tidemark.foundation.sql.database import SqlDatabase  # noqa: PLC0415
 
             self._database = SqlDatabase(
                 self.config.sql.url,

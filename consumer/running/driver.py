@@ -19,15 +19,15 @@ from msgspec import Struct, structs
 
 from consumer.core import effects
 from consumer.core.pipeline import Pipeline
-from consumer.core.retry_delay import Chance
 from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.ports import CheckpointStore, DeadLetterBox, Sink, TransactionalSink
-from foundation.calls import PATIENCE, answered
-from foundation.errors import TidemarkError
+from tidemark.foundation.calls import PATIENCE, answered
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.pacing.retry_delay import Chance
 
 log = logging.getLogger("tidemark.consumer")
 

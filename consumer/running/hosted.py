@@ -27,9 +27,9 @@ from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.telemetry.records import shared
-from foundation.calls import answered
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
-from foundation.log.process import quiet_sdks
+from tidemark.foundation.calls import answered
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

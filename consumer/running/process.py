@@ -17,8 +17,8 @@ from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.running.waiting import StoppedError, ended, when_available
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.records import shared
-from foundation.errors import TidemarkError
-from foundation.log.process import quiet_sdks
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

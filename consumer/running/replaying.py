@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Protocol, runtime_checkable
 
-from consumer.core.retry_delay import delay
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import Sink
-from foundation.errors import UnavailableError
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.pacing.retry_delay import delay
 
 
 @runtime_checkable

@@ -26,8 +26,8 @@ from consumer.ports import CheckpointStore, LeaseStore
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
 from consumer.running.waiting import StoppedError, ended, when_available
-from foundation.calls import PATIENCE, answered
-from foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.calls import PATIENCE, answered
+from tidemark.foundation.errors import TidemarkError, UnavailableError
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from math import inf
 from typing import TypeVar
 
-from foundation.calls import answered
-from foundation.errors import UnavailableError
-from foundation.wording import count_text
+from tidemark.foundation.calls import answered
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 

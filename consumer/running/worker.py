@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from consumer.core.rate_limiter import divided
 from consumer.errors import OrphanedError, ShutdownError
-from foundation.errors import SettingsError
-from foundation.sanitize import shorten
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.pacing.rate_limiter import divided
+from tidemark.foundation.sanitize import shorten
 
 log = logging.getLogger("tidemark.consumer")
 

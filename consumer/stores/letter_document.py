@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from consumer.model import DeadLetter, Event, Rejection, split_place
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # whatever somebody types

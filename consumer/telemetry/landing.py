@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from foundation.errors import SettingsError
-from foundation.version import install_hint
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.version import install_hint
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -19,7 +19,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, g
 from consumer.core.statistics import PipelineStatistics
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
-from foundation.azure.exporting import azure_monitor_provider
+from tidemark.foundation.azure.exporting import azure_monitor_provider
 
 log = logging.getLogger("tidemark.consumer")
 

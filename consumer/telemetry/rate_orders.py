@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.tables import TableStore
-from foundation.keys import key_of
+from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.keys import key_of
 
 TABLE = "ConsumerControls"
 SCHEMA = 1

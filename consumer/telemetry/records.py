@@ -12,7 +12,7 @@ from msgspec import Struct
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.telemetry.interval import Interval
-from foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
 
 _T = TypeVar("_T", bound=Struct)
 
@@ -27,7 +27,7 @@ class Identity(Struct, frozen=True):
 
 
 class PartitionRecord(Struct, frozen=True):
-    """As `foundation.consumer_stats.PartitionStats`; null is not known."""
+    """As `tidemark.foundation.consumer_stats.PartitionStats`; null is not known."""
 
     partition: str
     last_enqueued: int | None

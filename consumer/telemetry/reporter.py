@@ -27,9 +27,9 @@ from consumer.telemetry.records import (
     line_fields,
 )
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
-from foundation.consumer_stats import ConsumerStats
-from foundation.errors import StoreUnavailableError
-from foundation.log.tail import Line, told_line
+from tidemark.foundation.consumer_stats import ConsumerStats
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.log.tail import Line, told_line
 
 log = logging.getLogger("tidemark.consumer")
 

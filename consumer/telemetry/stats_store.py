@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from foundation.azure.tables import TableStore
-from foundation.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
-from foundation.errors import ConflictError
-from foundation.keys import key_of
+from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.keys import key_of
 
 KEPT = 86_400.0
 """Seconds an instance that stopped writing is still shown; then its row may go."""

@@ -12,16 +12,16 @@ from msgspec import Struct
 from consumer.telemetry.rate_orders import RateOrder, Rates, TableRateStore, effective, rates_text
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from consumer.web.views import ConsumersView, consumers_view
-from foundation.app_settings import STORAGE
-from foundation.azure.connections import Settings
-from foundation.http.answers import Response, error_response, json_fields, json_response
-from foundation.http.callers import NOBODY, Caller, named
-from foundation.http.principals import MAX_NAME
-from foundation.sanitize import one_line
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.orders import carried_out, order_key
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.http.answers import Response, error_response, json_fields, json_response
+from tidemark.foundation.http.callers import NOBODY, Caller, named
+from tidemark.foundation.http.principals import MAX_NAME
+from tidemark.foundation.sanitize import one_line
 
 
 class ConsumerTables(Struct, frozen=True):

@@ -17,7 +17,7 @@ import azure.functions as func
 
 from consumer.config import read_config, read_hosting, read_slice
 from consumer.web.trigger_events import from_trigger
-from foundation.sanitize import raising_no_secrets
+from tidemark.foundation.sanitize import raising_no_secrets
 
 HOSTING = read_hosting(os.environ)
 

@@ -8,11 +8,11 @@ import typing
 
 import azure.functions as func
 
-from foundation.azure.connections import ConnectionSettingsError
-from foundation.errors import StoreUnavailableError
-from foundation.http.answers import Response, error_response
-from foundation.http.callers import Caller, RefusedError, admit, door_of
-from foundation.sanitize import raising_no_secrets
+from tidemark.foundation.azure.connections import ConnectionSettingsError
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.http.answers import Response, error_response
+from tidemark.foundation.http.callers import Caller, RefusedError, admit, door_of
+from tidemark.foundation.sanitize import raising_no_secrets
 
 if typing.TYPE_CHECKING:
     from consumer.web import api

@@ -10,7 +10,7 @@ from typing import Any
 from azure.functions import EventHubEvent
 
 from consumer.model import Event
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 
 def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:

@@ -14,8 +14,8 @@ from msgspec import Struct
 from consumer.leasing.balance import partition_order
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.telemetry.records import PartitionRecord, shared
-from foundation.consumer_stats import ConsumerStats, InstanceFigures, totals
-from foundation.version import VERSION
+from tidemark.foundation.consumer_stats import ConsumerStats, InstanceFigures, totals
+from tidemark.foundation.version import VERSION
 
 STALE_AFTER = 60.0
 """Age of a row, in seconds, from which its instance counts as gone: twelve rows missed, as for the collector."""

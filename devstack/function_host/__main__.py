@@ -16,8 +16,8 @@ import typer
 from devstack.function_host.clock import TRUE, HostClock
 from devstack.function_host.host import FunctionHost
 from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
-from foundation.log.process import quiet_sdks
 from scaling.service import assembly
+from tidemark.foundation.log.process import quiet_sdks
 
 
 def load_app(root: Path) -> func.FunctionApp:

@@ -20,7 +20,7 @@ import azure.functions as func
 from azure.functions.queue import QueueMessageOutConverter
 
 from devstack.function_host.indexing import RETURN, IndexedFunction
-from foundation.log.tail import without_tail
+from tidemark.foundation.log.tail import without_tail
 
 logger = logging.getLogger("devstack.function_host")
 

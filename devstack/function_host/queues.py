@@ -15,8 +15,8 @@ from azure.functions.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
 from devstack.function_host.settings import QueueOptions, connection_string
-from foundation.azure.queue_requests import QueueRequests, Taken
-from foundation.azure.storage_requests import StorageWire
+from tidemark.foundation.azure.queue_requests import QueueRequests, Taken
+from tidemark.foundation.azure.storage_requests import StorageWire
 
 logger = logging.getLogger("devstack.function_host")
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from foundation.wording import duration_text
 from scaling.advice import peers, world
 from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING, Shipped
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.window import WindowSpec
+from tidemark.foundation.wording import duration_text
 
 TODAY = "today's policy"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from foundation.wording import number_text
 from scaling.analysis.steady import Steps, Subject, rings_of, step
+from tidemark.foundation.wording import number_text
 
 EVALUATIONS = 60_000
 """Steps worked out at most for one policy: a few seconds on a slow machine."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.wording import number_text
 from scaling.budget.days import DAY, day_of
 from scaling.config.policy import Budget, Policy
 from scaling.rules.combine import safe_evaluate
 from scaling.rules.schedule import ScheduleRule
 from scaling.rules.view import MetricsView
+from tidemark.foundation.wording import number_text
 
 MONDAY = 946_857_600.0  # 3 January 2000
 STEP = 900.0

@@ -10,12 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
-from foundation.wording import number_text
 from scaling.calls.budgets import LIST_FROM, Budget, call_of
 from scaling.calls.ledger import RESERVED
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import MetricSpec, PolicySpec
 from scaling.config.policy_file import Config
+from tidemark.foundation.wording import number_text
 
 PAGE = 100
 """Queues, or subscriptions of a topic, in a page of a list; each page is asked twice, for counts and for settings."""

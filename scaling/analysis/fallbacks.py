@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.wording import duration_text
 from scaling.config.policy import Policy
+from tidemark.foundation.wording import duration_text
 
 
 def outlasted_fallbacks(policy: Policy) -> Iterator[str]:

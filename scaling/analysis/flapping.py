@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf
 
-from foundation.wording import number_text
 from scaling.analysis.steady import Piece, Steps, Subject
+from tidemark.foundation.wording import number_text
 
 
 def flapping(subject: Subject) -> Iterator[str]:

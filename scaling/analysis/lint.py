@@ -16,9 +16,6 @@ from copy import copy
 
 from msgspec import structs
 
-from foundation.durations import parse_duration
-from foundation.sanitize import told
-from foundation.wording import duration_text, number_text
 from scaling.analysis.apart import flapping_apart
 from scaling.analysis.budgets import never_binds, unpaid_floors
 from scaling.analysis.fallbacks import outlasted_fallbacks
@@ -34,6 +31,9 @@ from scaling.rules.service_level.instances import FIRST_HELD
 from scaling.rules.service_level.rule import LEARN
 from scaling.target_facts import TargetFacts
 from scaling.window import MAX_VALUE
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.sanitize import told
+from tidemark.foundation.wording import duration_text, number_text
 
 
 def lint(policy: Policy) -> tuple[Finding, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.durations import parse_duration
-from foundation.wording import duration_text, number_text
 from scaling.analysis.steady import Subject
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.wording import duration_text, number_text
 
 MINUTE = 60.0
 """Seconds: the finest grain of Azure Monitor, and what one reading of Service Bus counts takes (docs/service-level.md)."""

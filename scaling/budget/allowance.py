@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from foundation.wording import duration_text, number_text
 from scaling.budget.days import day_of
 from scaling.budget.expected import Need, need_of
 from scaling.budget.spending import HOUR, hour_of, spent_by
@@ -32,6 +31,7 @@ from scaling.model import TargetState
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.spent import Spent
 from scaling.target_facts import settable_of
+from tidemark.foundation.wording import duration_text, number_text
 
 OUT_PART, KEEP_PART = 1 / 3, 1 / 6
 """Of the time that is left, what D has to pay for: three times the even pace, and six times."""

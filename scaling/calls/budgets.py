@@ -31,9 +31,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from foundation.errors import SettingsError
-from foundation.sanitize import shorten
-from foundation.wording import count_text
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import shorten
+from tidemark.foundation.wording import count_text
 
 SHARE = "TIDEMARK_CALL_SHARE"
 BUDGETS = "TIDEMARK_CALL_BUDGETS"

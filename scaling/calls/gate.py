@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 
-from foundation.azure.retry_after import retry_after
-from foundation.errors import UnavailableError
 from scaling.calls.budgets import BUDGETS, SHARE, WORKERS, Call, budgets_of, call_of
 from scaling.calls.ledger import Ledger, Usage
 from scaling.calls.throttling import asked
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.errors import UnavailableError
 
 PATIENCE = 10.0
 """Seconds a call waits for its turn; one that would have to wait longer is refused at once. Below the length of a round of

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Collection, Hashable
 from functools import partial
 from typing import Generic, TypeVar
 
-from foundation.gathering import AskedOnce
-from foundation.sanitize import told
 from scaling.calls.budgets import LIST_FROM
 from scaling.calls.gate import CallRefusedError, urgent
+from tidemark.foundation.gathering import AskedOnce
+from tidemark.foundation.sanitize import told
 
 FRESH = 10.0
 """Seconds for which a list is the answer: all readers of one collection come within them."""

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from foundation.log.tail import Line
-from foundation.sanitize import told
 from scaling.calls.gate import Gate
 from scaling.calls.usage import CallsView, ProcessCalls, calls_line, is_tight, process_calls
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import told
 
 EVERY = 55.0
 """Seconds between two notes: the timers are a minute apart, and come early sometimes."""

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import AioHttpTransport
 
-from foundation.azure.connections import transport_options
-from foundation.http.outward import is_of_origin
 from scaling.calls.gate import PATIENCE, gate_of
 from scaling.calls.throttling import ASKS_TO_WAIT
+from tidemark.foundation.azure.connections import transport_options
+from tidemark.foundation.http.outward import is_of_origin
 
 
 class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily there, so without a type

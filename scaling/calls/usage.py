@@ -7,9 +7,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from foundation.log.tail import Line
-from foundation.wording import count_text
 from scaling.calls.ledger import Usage
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.wording import count_text
 
 SHOWN = 40
 """APIs and scopes of one process that are kept, those called most: a row and a log line have no room for thousands."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Generic
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 from msgspec import Meta
 
-from foundation.azure.opening import Client, Opened
-from foundation.azure.retry_after import retry_after
-from foundation.sanitize import shorten, words_of
 from scaling.ports import CollectError, Reading
+from tidemark.foundation.azure.opening import Client, Opened
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.sanitize import shorten, words_of
 
 Name = Annotated[str, Meta(min_length=1)]  # an option that names something
 

@@ -1,6 +1,6 @@
 """What the instances of a consumer say about themselves, from their rows in Table Storage.
 
-Every instance replaces its row every few seconds (`foundation.consumer_stats`). Only rows younger than
+Every instance replaces its row every few seconds (`tidemark.foundation.consumer_stats`). Only rows younger than
 `stale_after` count: an instance that stopped writing is gone, or as good as gone. When no row is fresh,
 nothing is known, and the read fails: a consumer that is down is not a consumer without load.
 """
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
-from foundation.durations import parse_duration
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.ports import CollectError
+from tidemark.foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
+from tidemark.foundation.durations import parse_duration
 
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
@@ -73,7 +73,7 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         return f"{params.connection}/{params.table}/{params.consumer} younger than {params.stale_after}"
 
     def _open(self) -> TableServiceClient:
-        from foundation.azure.connections import table_service  # noqa: PLC0415 - imports the SDKs, only when needed
+        from tidemark.foundation.azure.connections import table_service  # noqa: PLC0415 - imports the SDKs, only when needed
 
         return table_service(self._settings, self._params.connection, retry_total=1)
 

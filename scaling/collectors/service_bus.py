@@ -114,8 +114,8 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             ServiceBusAdministrationClient,
         )
 
-        from foundation.azure.connections import service_bus_endpoint  # noqa: PLC0415 - as above
         from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - as above
+        from tidemark.foundation.azure.connections import service_bus_endpoint  # noqa: PLC0415 - as above
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
         transport = GatedTransport(self._settings, api="service_bus")

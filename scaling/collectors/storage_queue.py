@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from foundation.durations import parse_duration
-from foundation.wording import duration_text
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.wording import duration_text
 
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
@@ -82,7 +82,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         return f"storage_queue:{params.connection}/{params.queue}{within}"
 
     def _open(self) -> QueueClient:
-        from foundation.azure.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
+        from tidemark.foundation.azure.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
 
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 

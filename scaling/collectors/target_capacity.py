@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from foundation.app_settings import STORAGE
-from foundation.azure.opening import Opened
-from foundation.errors import StoreUnavailableError
 from scaling.decision.lock_step import COUNTS, as_of, capacities
 from scaling.ports import CollectError, Reading
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
     from scaling.storage.states import TableStateStore

@@ -6,10 +6,10 @@ from math import isfinite
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from foundation.settings_reader import Reader, as_text
-from foundation.wording import number_text
 from scaling.config.policy import Budget
 from scaling.target_facts import TargetFacts
+from tidemark.foundation.settings_reader import Reader, as_text
+from tidemark.foundation.wording import number_text
 
 REQUEST_UNITS = "RU/s"
 

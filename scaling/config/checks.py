@@ -11,12 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from foundation.sanitize import one_line, secret_in
-from foundation.settings_reader import Reader, Shared
 from scaling.config.policy import TARGET_CAPACITY, Policy
 from scaling.rules.combine import metrics_of
 from scaling.rules.request_units.within import WithinRequestUnitsRule
 from scaling.target_facts import Settable, TargetFacts
+from tidemark.foundation.sanitize import one_line, secret_in
+from tidemark.foundation.settings_reader import Reader, Shared
 
 CONNECTIONS = ("connection", "storage")
 """Options of the registered collectors and scalers that take the name of a connection's app setting; `headers` has a table

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from foundation.durations import duration
-from foundation.settings_reader import Reader, as_bool, as_text, one_of
 from scaling.notice import Notice, NoticeKind
+from tidemark.foundation.durations import duration
+from tidemark.foundation.settings_reader import Reader, as_bool, as_text, one_of
 
 Format = Literal["cloudevents", "cloudevents_binary", "azure_autoscale"]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from foundation.durations import parse_duration
-from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
 from scaling.config import toml
 from scaling.config.checks import Finding, no_circle, one_target_each
 from scaling.config.notify_table import Notify, read_notify
@@ -22,6 +20,8 @@ from scaling.config.policy import Policy, PolicySpec
 from scaling.config.rule_registry import RuleError
 from scaling.config.target_table import PlugIns, TargetTable
 from scaling.schedules.timetable import Timetable, timetable
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
 
 _AT_LINE = re.compile(r"at line (\d+)")
 

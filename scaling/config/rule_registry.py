@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from foundation.settings_reader import parse_params
 from scaling.rules.activation import ActivationRule
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
@@ -19,6 +18,7 @@ from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import Rule
+from tidemark.foundation.settings_reader import parse_params
 
 RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
     "activation": ActivationRule,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from foundation.durations import positive_duration
-from foundation.sanitize import without_secrets
-from foundation.settings_reader import Reader, as_text, share
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import PolicySpec, QueueSpec, RuleSpec
 from scaling.config.rule_registry import build_rule
 from scaling.rules.composite import flattened
 from scaling.rules.service_level.rule import ServiceLevelRule
+from tidemark.foundation.durations import positive_duration
+from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.settings_reader import Reader, as_text, share
 
 REPLACED = ("minimum", "maximum", "behavior", "out", "in")
 """Keys of the target that hold for its shadow where that has none of its own."""

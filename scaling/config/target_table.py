@@ -9,18 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
-from foundation.durations import duration, positive_duration
-from foundation.settings_reader import (
-    Options,
-    Reader,
-    as_bool,
-    as_text,
-    in_words_of_the_file,
-    one_of,
-    parse_params,
-    share,
-    whole,
-)
 from scaling.config import policy
 from scaling.config.budget_table import read_budget
 from scaling.config.checks import Finding, check_settable, facts_of, missing_connections, number
@@ -38,6 +26,18 @@ from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable, with_every
 from scaling.target_facts import TargetFacts
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, MAX_VALUE, WindowSpec
+from tidemark.foundation.durations import duration, positive_duration
+from tidemark.foundation.settings_reader import (
+    Options,
+    Reader,
+    as_bool,
+    as_text,
+    in_words_of_the_file,
+    one_of,
+    parse_params,
+    share,
+    whole,
+)
 
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from foundation.sanitize import told
+from tidemark.foundation.sanitize import told
 
 DEEPEST = 32
 """Levels of tables and arrays: our own files have six. A key of 5,000 dotted parts ends a walk in RecursionError."""

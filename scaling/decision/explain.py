@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import ceil, floor, log10
 
-from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.flip import Condition, Conditions, Flip
 from scaling.model import Effect, EffectOutcome, Evidence, Limit, Reason, Recommendation
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 _BEFORE_RULES = {Reason.OVERRIDDEN, Reason.BELOW_MINIMUM, Reason.ABOVE_MAXIMUM, Reason.FALLBACK}
 _BLOCKED = {Reason.CAPACITY_UNKNOWN, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.STATE_CORRUPT}

@@ -8,13 +8,13 @@ from math import ceil, prod
 
 from msgspec import structs
 
-from foundation.wording import count_text
 from scaling.config.policy import Policy
 from scaling.flip import Condition, Conditions, Flip
 from scaling.model import Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
+from tidemark.foundation.wording import count_text
 
 
 def first_missing(view: MetricsView) -> tuple[str, Reason] | None:

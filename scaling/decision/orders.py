@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from foundation.durations import parse_duration
-from foundation.errors import OrderError
-from foundation.wording import duration_text
 from scaling.config.policy import Policy
 from scaling.model import Controls, Direction, Override, Pause, Promotion
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import OrderError
+from tidemark.foundation.wording import duration_text
 
 DEFAULT_OVERRIDE = 3600.0
 """Seconds an override lasts when the order does not say; an override never lasts for good."""

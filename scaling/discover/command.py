@@ -15,16 +15,16 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Option
 
-from foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
-from foundation.errors import SettingsError
-from foundation.sanitize import one_line, without_secrets
-from foundation.wording import count_text
 from scaling.discover.found import Found
 from scaling.discover.reading import SubscriptionReader
 from scaling.discover.writing import Written, written
 from scaling.places.where import Root
 from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import classify
+from tidemark.foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.wording import count_text
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()

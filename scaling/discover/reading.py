@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 
-from foundation.errors import UnavailableError
 from scaling.discover.found import Found, FoundSource, FoundTarget
 from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, may_scale_by_app, refusal_of
 from scaling.scalers.arm.errors import Kind, classify
@@ -17,6 +16,7 @@ from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.cosmos.throughput import ThroughputId
 from scaling.scalers.resource.kinds import KINDS
 from scaling.scalers.resource.resource import at, seen_of, why_refused
+from tidemark.foundation.errors import UnavailableError
 
 VERSIONS = {
     "Microsoft.Web/serverfarms": "2024-04-01",

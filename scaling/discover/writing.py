@@ -14,9 +14,9 @@ from difflib import SequenceMatcher
 
 from msgspec import Struct
 
-from foundation.sanitize import one_line
-from foundation.wording import count_text
 from scaling.discover.found import Found, FoundSource, FoundTarget
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.wording import count_text
 
 ON_QUEUES = ("app_service_plan", "container_app_minimum", "virtual_machine_scale_set")
 """Kinds that work on what waits in queues."""

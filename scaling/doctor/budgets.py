@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from foundation.app_settings import STORAGE
-from foundation.azure.connections import Settings
-from foundation.azure.trials import table_absent
-from foundation.checkup import Check, Finding, Needs, ok, warning
-from foundation.wording import count_text
 from scaling.analysis.calls import short_budgets
 from scaling.calls.budgets import budgets_of
 from scaling.calls.usage import CallsSeen, seen
 from scaling.service.autoscaler import Autoscaler
 from scaling.storage.calls import TableCallCounts
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.azure.trials import table_absent
+from tidemark.foundation.checkup import Check, Finding, Needs, ok, warning
+from tidemark.foundation.wording import count_text
 
 NAME = "calls"
 _REMEDY = (

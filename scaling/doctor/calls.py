@@ -18,16 +18,6 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 
-from foundation.azure.connections import (
-    Settings,
-    credential,
-    network_story,
-    queue_client,
-    table_service,
-    tls_context,
-)
-from foundation.azure.trials import NOTHING
-from foundation.gathering import gather
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.app_service.plan import may_scale_by_app
@@ -36,6 +26,16 @@ from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.requests import SITES_VERSION
 from scaling.scalers.arm.shared import ArmAccess
 from scaling.scalers.resource.resource import at
+from tidemark.foundation.azure.connections import (
+    Settings,
+    credential,
+    network_story,
+    queue_client,
+    table_service,
+    tls_context,
+)
+from tidemark.foundation.azure.trials import NOTHING
+from tidemark.foundation.gathering import gather
 
 KNOCKING = 20.0
 """Seconds for the two requests from outside together with the app's start."""

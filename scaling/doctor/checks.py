@@ -10,13 +10,6 @@ from typing import Any
 from azure.core.exceptions import HttpResponseError
 from msgspec import Struct
 
-from foundation.app_settings import STORAGE
-from foundation.azure.connections import Settings, connection_string
-from foundation.azure.trials import blobs_absent, table_absent
-from foundation.checkup import Check, Finding, Needs, failed, ok, storage
-from foundation.http.callers import HOSTNAME, door_of, is_deployed
-from foundation.settings_reader import parse_params
-from foundation.wording import count_text
 from scaling.config.policy import PolicySpec
 from scaling.doctor import budgets, calls, sign_in, verdicts, webhooks
 from scaling.doctor.trouble import story_of
@@ -32,6 +25,13 @@ from scaling.service.assembly import QUEUES, assemble
 from scaling.service.autoscaler import Autoscaler
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.states import TableStateStore
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.azure.connections import Settings, connection_string
+from tidemark.foundation.azure.trials import blobs_absent, table_absent
+from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, storage
+from tidemark.foundation.http.callers import HOSTNAME, door_of, is_deployed
+from tidemark.foundation.settings_reader import parse_params
+from tidemark.foundation.wording import count_text
 
 STORAGE_SCOPE = "https://storage.azure.com/.default"
 HOSTS_CONTAINER = "azure-webjobs-hosts"  # where the Functions host keeps its leases

@@ -15,14 +15,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.app_settings import COMMAND_ROOT, own_settings, settings_of
-from foundation.checkup import Checkup, Verdict, worst_first
-from foundation.errors import SettingsError
-from foundation.http.deployed_app import AppError, app_named
-from foundation.http.deployed_options import App
-from foundation.sanitize import leaving
 from scaling.doctor.checks import Case
 from scaling.doctor.examination import examine, examine_deployed
+from tidemark.foundation.app_settings import COMMAND_ROOT, own_settings, settings_of
+from tidemark.foundation.checkup import Checkup, Verdict, worst_first
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.http.deployed_app import AppError, app_named
+from tidemark.foundation.http.deployed_options import App
+from tidemark.foundation.sanitize import leaving
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()

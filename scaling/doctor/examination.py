@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from foundation.app_settings import ROOT
-from foundation.checkup import Check, Checkup, Finding, Needs, Verdict, warning
-from foundation.http.answers import Response, error_response, json_response
-from foundation.http.deployed_app import DeployedApp
-from foundation.version import install_hint
 from scaling.doctor import sign_in
 from scaling.doctor.calls import knocked
 from scaling.doctor.checks import Case, checks_of
 from scaling.doctor.running import run
+from tidemark.foundation.app_settings import ROOT
+from tidemark.foundation.checkup import Check, Checkup, Finding, Needs, Verdict, warning
+from tidemark.foundation.http.answers import Response, error_response, json_response
+from tidemark.foundation.http.deployed_app import DeployedApp
+from tidemark.foundation.version import install_hint
 
 PATIENCE = 230.0
 """Seconds for an app's answer: all of its checks, and a cold start. The platform cuts an answer then."""

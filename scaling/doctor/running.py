@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from foundation.checkup import Check, Checkup, Finding, Trouble, failed, unknown
-from foundation.wording import number_text
 from scaling.doctor.trouble import story_of, trouble_of
 from scaling.doctor.verdicts import troubled
 from scaling.service.aside import begun
+from tidemark.foundation.checkup import Check, Checkup, Finding, Trouble, failed, unknown
+from tidemark.foundation.wording import number_text
 
 CHECK_DEADLINE = 25.0
 """Seconds one check may take: more than a collector's or a scaler's own deadline, whose words then reach the person."""

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation.checkup import Finding, failed, ok, unknown, warning
-from foundation.http.callers import (
+from tidemark.foundation.checkup import Finding, failed, ok, unknown, warning
+from tidemark.foundation.http.callers import (
     AUTHENTICATION,
     OPERATOR,
     PRINCIPAL,
@@ -24,7 +24,7 @@ from foundation.http.callers import (
     door_of,
     is_deployed,
 )
-from foundation.sanitize import shorten
+from tidemark.foundation.sanitize import shorten
 
 CHECK = "sign-in"
 OWNER = "WEBSITE_OWNER_NAME"

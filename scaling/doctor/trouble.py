@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
-from foundation.azure.connections import identity_story
-from foundation.checkup import TriedError, Trouble
-from foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
-from foundation.sanitize import told, words_of
-from foundation.settings_reader import ConfigError
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.scalers.arm.errors import Kind, classify
+from tidemark.foundation.azure.connections import identity_story
+from tidemark.foundation.checkup import TriedError, Trouble
+from tidemark.foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
+from tidemark.foundation.sanitize import told, words_of
+from tidemark.foundation.settings_reader import ConfigError
 
 _KINDS = {
     Kind.FORBIDDEN: Trouble.REFUSED,

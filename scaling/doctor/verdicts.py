@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from foundation.checkup import Finding, Needs, Trouble, failed, ok, unknown, warning
-from foundation.version import VERSION
-from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.doctor.permissions import allows
 from scaling.model import Capacity
 from scaling.ports import PoisonMessage
 from scaling.schedules import ncrontab
+from tidemark.foundation.checkup import Finding, Needs, Trouble, failed, ok, unknown, warning
+from tidemark.foundation.version import VERSION
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 SKEW_TOLD = 10.0
 """Seconds between two clocks from which on it is told: a sample a minute is then clearly off its minute."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from foundation.checkup import Check, Finding, Needs, failed, ok, warning
-from foundation.errors import UnavailableError
-from foundation.http.outward import Outward
 from scaling.config.notify_table import Notify, Webhook
 from scaling.notices.handshake import Leave, asked_leave, origin_of
+from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, warning
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.http.outward import Outward
 
 NAME = "webhook"
 

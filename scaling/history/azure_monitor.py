@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from foundation.azure.opening import Opened
-from foundation.errors import UnavailableError
-from foundation.sanitize import words_of
 from scaling.history.model import MINUTE, Point, PullError, Source, Span
 from scaling.scalers.arm.clients import open_monitor
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sanitize import words_of
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient

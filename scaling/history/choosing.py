@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from foundation.azure import connections
 from scaling.config.policy import MetricSpec, PolicySpec
 from scaling.history.model import PullError, Wanted
 from scaling.history.sources import (
@@ -22,6 +21,7 @@ from scaling.history.sources import (
     instances_of,
     service_of,
 )
+from tidemark.foundation.azure import connections
 
 Settings = Mapping[str, str]
 

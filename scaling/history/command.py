@@ -15,11 +15,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from typer import Option
 
-from foundation.app_settings import COMMAND_ROOT, settings_of
-from foundation.errors import SettingsError
-from foundation.sanitize import one_line, without_secrets
-from foundation.settings_reader import ConfigError
-from foundation.wording import count_text, duration_text, time_text
 from scaling.config.policy import PolicySpec
 from scaling.history.azure_monitor import MetricsReader
 from scaling.history.choosing import Options, chosen
@@ -27,6 +22,11 @@ from scaling.history.journal import place_of
 from scaling.history.model import KEPT_DAYS, MINUTE, SETTLING, PullError, Wanted
 from scaling.history.pull import Puller, Result
 from scaling.service.assembly import read_config
+from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import count_text, duration_text, time_text
 
 app = typer.Typer(
     name="history",

@@ -23,8 +23,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from foundation.version import install_hint
 from scaling.history.model import MINUTE, Minute, Minutes, PullError
+from tidemark.foundation.version import install_hint
 
 COLUMNS = ("t", "target", "arrivals", "instances", "source")
 ENDINGS = (".csv", ".csv.gz", ".parquet")

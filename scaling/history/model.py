@@ -7,7 +7,7 @@ from math import isfinite
 
 from msgspec import Struct
 
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 MINUTE = 60
 DAY = 1_440

@@ -9,7 +9,6 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from foundation.errors import UnavailableError
 from scaling.history import files
 from scaling.history.azure_monitor import Answer
 from scaling.history.journal import Journal, Piece, opened
@@ -32,6 +31,7 @@ from scaling.history.model import (
     window,
 )
 from scaling.history.sources import every_entity
+from tidemark.foundation.errors import UnavailableError
 
 ATTEMPTS = 8
 """Requests for one answer: with the waits below, four minutes of a service that is away."""

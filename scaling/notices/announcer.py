@@ -12,14 +12,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct, structs
 
-from foundation.azure.retry_after import retry_after
-from foundation.errors import TidemarkError
-from foundation.http.callers import SITE
-from foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
-from foundation.sanitize import one_line, told
-from foundation.secrets.known import hide_address
-from foundation.settings_reader import Problem
-from foundation.wording import count_text
 from scaling.config.notify_table import Notify, Webhook
 from scaling.config.policy import Policy
 from scaling.notice import Letter, Notice, NoticeKind
@@ -27,6 +19,14 @@ from scaling.notices.handshake import ORIGIN, asked_leave, extra_headers, origin
 from scaling.notices.letters import MAX_TRIES, due, folded, tried
 from scaling.notices.payloads import Sender, key_bytes, message_of, signed
 from scaling.ports import Outbox, PoisonQueues
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.http.callers import SITE
+from tidemark.foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
+from tidemark.foundation.sanitize import one_line, told
+from tidemark.foundation.secrets.known import hide_address
+from tidemark.foundation.settings_reader import Problem
+from tidemark.foundation.wording import count_text
 
 QUEUE = "notices"
 """Its poison queue takes what was given up. There is no queue of that name."""

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from foundation.sanitize import leaving
-from foundation.wording import duration_text
 from scaling.calls.usage import CallsView
 from scaling.config.notify_table import Notify
 from scaling.decision import explain
@@ -23,6 +21,8 @@ from scaling.notice import Notice, NoticeKind, Standing, Telling
 from scaling.notices.letters import one_for_all
 from scaling.ports import PoisonMessage
 from scaling.rules.combine import PROBLEMS
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.wording import duration_text
 
 KEPT = 20
 """Notices in a state's row. There are more only while the outbox cannot be reached; one that counts takes their place."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from foundation.http.callers import HOSTNAME
-from foundation.http.outward import AddressError, Outward
-from foundation.sanitize import leaving
-from foundation.secrets.known import hide_address
 from scaling.config.notify_table import Webhook
+from tidemark.foundation.http.callers import HOSTNAME
+from tidemark.foundation.http.outward import AddressError, Outward
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.secrets.known import hide_address
 
 ORIGIN = "WebHook-Request-Origin"
 """Header of the question and of every message: the DNS name of who sends."""

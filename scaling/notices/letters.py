@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
-from foundation.wording import count_text
 from scaling.notice import Letter, Notice, NoticeKind
+from tidemark.foundation.wording import count_text
 
 FLOOD = 10
 """Messages that have not been tried yet and wait at the same time; of more than so many one is made that counts."""

@@ -14,10 +14,10 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from foundation.sanitize import leaving
 from scaling.config.notify_table import Webhook
 from scaling.notice import Notice, NoticeKind
 from scaling.resource_id import ResourceId
+from tidemark.foundation.sanitize import leaving
 
 TYPE = "tidemark.scaling"
 """What the types of events begin with; the kind follows."""

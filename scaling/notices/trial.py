@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from foundation.errors import OrderError
 from scaling.notices.announcer import Announcer, Delivered
 from scaling.notices.events import test_notice
+from tidemark.foundation.errors import OrderError
 
 Answers = dict[str, Delivered]
 """By webhook."""

@@ -7,9 +7,9 @@ from collections import defaultdict
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.sanitize import one_line
-from foundation.wording import duration_text
 from scaling.calls.usage import CallsSeen, CallsView, ProcessCalls
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.wording import duration_text
 
 _HEADER = ("", "budget", "minute", "hour", "refused", "throttled", "waits")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from foundation.http.deployed_app import DeployedApp
 from scaling.calls.usage import CallsSeen
 from scaling.notices.trial import Answers
 from scaling.places.place import Page
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView
 from scaling.web.views import LogView, StatusView, TargetView, orders_text
+from tidemark.foundation.http.deployed_app import DeployedApp
 
 
 class DeployedPlace:

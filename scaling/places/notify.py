@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.app_settings import COMMAND_ROOT
-from foundation.http.deployed_options import App
-from foundation.sanitize import one_line
 from scaling.notices.trial import Answers
 from scaling.places.place import Place
 from scaling.places.where import Root, Where
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.http.deployed_options import App
+from tidemark.foundation.sanitize import one_line
 
 Run = Callable[[Where, Callable[[Place], Coroutine[Any, Any, Answers]]], Answers]
 """Runs work at a place; expected errors end the command."""

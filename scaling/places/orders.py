@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from foundation.app_settings import COMMAND_ROOT
-from foundation.http.deployed_options import Account, App
 from scaling.model import Direction
 from scaling.places.where import Root, Where
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.http.deployed_options import Account, App
 
 By = Annotated[
     str, typer.Option("--by", help="Your name, for the scaling log; needed where nobody is signed in.")

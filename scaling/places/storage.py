@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from foundation.errors import StoreUnavailableError
-from foundation.http.callers import NOBODY, named
 from scaling.calls.usage import CallsSeen
 from scaling.notices.trial import Answers, tested
 from scaling.places.place import Page
@@ -17,6 +15,8 @@ from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, shadow_view
 from scaling.web.api import calls_seen, carry_out
 from scaling.web.views import StatusView, status_view
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.http.callers import NOBODY, named
 
 
 class StoragePlace:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from foundation.http.deployed_app import app_named
 from scaling.places.deployed import DeployedPlace
+from tidemark.foundation.http.deployed_app import app_named
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 

@@ -8,8 +8,8 @@ from math import isfinite
 import msgspec
 from msgspec import structs
 
-from foundation.sanitize import leaving
 from scaling.model import Verdict
+from tidemark.foundation.sanitize import leaving
 
 MOST = 1_000_000_000
 """No capacity is larger: the columns of tables hold 32 bits, and no kind of target has as many units."""

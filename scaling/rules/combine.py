@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from foundation.sanitize import leaving
 from scaling.model import Reason, Verdict
 from scaling.rules.answers import fault_of, is_ours, storable
 from scaling.rules.view import LevelLine, MetricsView, Rule
+from tidemark.foundation.sanitize import leaving
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
 _OUT, _IN, _STAY = Reason.SCALE_OUT, Reason.SCALE_IN, Reason.WITHIN_TARGET

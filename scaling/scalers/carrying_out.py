@@ -9,11 +9,11 @@ from typing import TypeVar
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
-from foundation.sanitize import told
 from scaling.calls.gate import CallRefusedError
 from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
+from tidemark.foundation.sanitize import told
 
 PATIENCE = 20.0
 """Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,

@@ -10,13 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from foundation.app_settings import ROOT, STORAGE
-from foundation.azure.connections import transport_options
-from foundation.errors import SettingsError
-from foundation.log.process import quiet_sdks
-from foundation.sanitize import told
-from foundation.secrets.known import hide_settings, leave_names
-from foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 from scaling.calls.budgets import budgets_of
 from scaling.calls.gate import gate_of
 from scaling.calls.noting import Noting
@@ -35,6 +28,13 @@ from scaling.storage.calls import TableCallCounts
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
+from tidemark.foundation.app_settings import ROOT, STORAGE
+from tidemark.foundation.azure.connections import transport_options
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log.process import quiet_sdks
+from tidemark.foundation.sanitize import told
+from tidemark.foundation.secrets.known import hide_settings, leave_names
+from tidemark.foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 
 QUEUES = ("metrics", "actions")
 

@@ -22,12 +22,6 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from foundation.errors import ConflictError
-from foundation.gathering import NoAnswer, Rounds
-from foundation.keys import TooLargeError
-from foundation.log.tail import Line
-from foundation.sanitize import told
-from foundation.wording import count_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
 from scaling.config.checks import Finding, Severity
@@ -72,6 +66,12 @@ from scaling.service.shell import ATTEMPTS, Outcome, Ports
 from scaling.shadow.beside import Beside, exchanged, last_said
 from scaling.shadow.comparison import promotion_news
 from scaling.window import CLOCK_TOLERANCE, Window
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.gathering import NoAnswer, Rounds
+from tidemark.foundation.keys import TooLargeError
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import told
+from tidemark.foundation.wording import count_text
 
 PURGE_DEADLINE = 30.0
 """Seconds one purge of the log may take: what the checks found waits for it."""

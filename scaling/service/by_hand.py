@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from foundation.log.tail import Line
-from foundation.sanitize import shorten
-from foundation.wording import count_text, duration_text
 from scaling.config.policy_file import Config
 from scaling.decision.transitions import as_advised
 from scaling.model import Capacity, TargetState
@@ -12,6 +9,9 @@ from scaling.ports import Scaler
 from scaling.service import reading, shell
 from scaling.service.messages import MessageError
 from scaling.service.shell import Outcome, Ports
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import shorten
+from tidemark.foundation.wording import count_text, duration_text
 
 MOST_NAMED = 20
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from msgspec import Struct, structs
 
-from foundation.errors import ConflictError
-from foundation.sanitize import leaving, told
 from scaling.calls.gate import urgent
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
@@ -28,6 +26,8 @@ from scaling.service import messages as codec
 from scaling.service.entries import effect_entry, entry_line
 from scaling.service.reading import checked_effect, read_capacity
 from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, controls_of, load, save
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.sanitize import leaving, told
 
 AGAIN_AFTER = 30.0
 """Seconds after which an action that could not be carried out is due again, where the platform does not say."""

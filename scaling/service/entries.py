@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from foundation.log.tail import Line
 from scaling.config.policy import Policy
 from scaling.decision import explain
 from scaling.decision.pending_action import Review
@@ -15,6 +14,7 @@ from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, MetricsReport, Recommendation, TargetState
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.service_level.told import Lateness
+from tidemark.foundation.log.tail import Line
 
 
 def decision_entry(

@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from foundation.sanitize import shorten
 from scaling.model import MetricsReport, ScaleAction
+from tidemark.foundation.sanitize import shorten
 
 VERSION = 1
 MAX_BYTES = 48 * 1024

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
-from foundation.azure.exporting import azure_monitor_provider
-from foundation.errors import SettingsError
-from foundation.log.tail import Line
-from foundation.sanitize import shorten
+from tidemark.foundation.azure.exporting import azure_monitor_provider
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import shorten
 
 METER = "tidemark.autoscaler"
 EXPORTER = "TIDEMARK_METRICS_EXPORTER"

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 
-from foundation.sanitize import told
 from scaling.config.policy import Policy
 from scaling.model import Controls, Recommendation, TargetState
 from scaling.service.aside import begun
 from scaling.shadow.beside import Beside, decided_beside
 from scaling.window import Window
+from tidemark.foundation.sanitize import told
 
 PAPER_DEADLINE = 2.0
 """Seconds a target waits for its rules on paper, where some are of the user's own; they take milliseconds."""

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from foundation.gathering import NoAnswer
-from foundation.log.tail import Line
-from foundation.sanitize import leaving, told
-from foundation.wording import number_text
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricFailure, MetricSample, MetricsReport, Reason
 from scaling.ports import CollectError, Collector, Reading, Scaler, ScalerError
 from scaling.rules.answers import MOST
 from scaling.schedules.timetable import timetable
+from tidemark.foundation.gathering import NoAnswer
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import leaving, told
+from tidemark.foundation.wording import number_text
 
 READ_DEADLINE = 20.0
 """Seconds one read of a metric or a capacity may take before it counts as failed."""

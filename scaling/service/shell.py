@@ -9,9 +9,6 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from foundation.errors import StoreUnavailableError
-from foundation.keys import TooLargeError
-from foundation.sanitize import told
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
@@ -23,6 +20,9 @@ from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot
 from scaling.schedules.timetable import is_due
 from scaling.service.reading import MetricSource
 from scaling.window import CLOCK_TOLERANCE, Window
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.keys import TooLargeError
+from tidemark.foundation.sanitize import told
 
 _Result = TypeVar("_Result")
 

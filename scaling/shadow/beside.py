@@ -15,7 +15,6 @@ from copy import copy
 
 from msgspec import Struct, structs
 
-from foundation.sanitize import told
 from scaling.config.policy import Policy, QueueSpec
 from scaling.decision import explain
 from scaling.decision.decide import decide
@@ -37,6 +36,7 @@ from scaling.rules.service_level.plan import changed, serving, settled
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode, sides
 from scaling.window import Window
+from tidemark.foundation.sanitize import told
 
 GAP = 3.5
 """Intervals between two reports in which it is known what there was; longer ones are left out of the comparison."""

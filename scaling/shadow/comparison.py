@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from foundation.wording import duration_text, number_text
 from scaling.config.policy import Policy, QueueSpec
 from scaling.decision.orders import follow_text, standing
 from scaling.model import Controls, TargetState
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import Shadow, Tally, decode, sides
+from tidemark.foundation.wording import duration_text, number_text
 
 DAY = 86_400.0
 

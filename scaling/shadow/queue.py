@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from foundation.wording import duration_text
 from scaling.config.policy import Policy, QueueSpec
 from scaling.rules.service_level import instances, learning, memory
 from scaling.rules.service_level.paper import late_share
@@ -22,6 +21,7 @@ from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.view import MetricsView
 from scaling.shadow.memory import Shadow, Tally
 from scaling.window import Window
+from tidemark.foundation.wording import duration_text
 
 APART = 480
 """Steps kept by which the queue on paper differs: two hours of one every 15 s. What is older in a window is as measured."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from foundation.azure.table_requests import Entity
-from foundation.azure.tables import TableStore
-from foundation.keys import in_columns, key_of, of_columns
 from scaling.calls.usage import ProcessCalls
 from scaling.storage.rows import SCHEMA, TRANSACTION_ROWS
+from tidemark.foundation.azure.table_requests import Entity
+from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.keys import in_columns, key_of, of_columns
 
 PARTITION = "calls"
 

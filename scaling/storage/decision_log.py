@@ -23,16 +23,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.connections import Settings
-from foundation.azure.table_requests import Entity, Row
-from foundation.azure.tables import TableStore
-from foundation.errors import ConflictError
-from foundation.gathering import gather
-from foundation.keys import after, key_of
-from foundation.sanitize import shorten
 from scaling.log_entry import LogEntry
 from scaling.ports import LogPage
 from scaling.storage import rows as layout
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.azure.table_requests import Entity, Row
+from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.gathering import gather
+from tidemark.foundation.keys import after, key_of
+from tidemark.foundation.sanitize import shorten
 
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from foundation.azure.table_requests import Entity
-from foundation.azure.tables import TableStore
-from foundation.errors import ConflictError
-from foundation.keys import in_columns, key_of, of_columns
 from scaling.notice import Letter, Notice
 from scaling.storage.rows import SCHEMA, TRANSACTION_ROWS
+from tidemark.foundation.azure.table_requests import Entity
+from tidemark.foundation.azure.tables import TableStore
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.keys import in_columns, key_of, of_columns
 
 READ_AT_ONCE = 1_000
 """Letters of one round. A flood of more is counted in parts."""

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import msgspec
 
-from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.log_entry import LogEntry
 from scaling.ports import DecisionLog
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 
 
 def order_key(name: str) -> str:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from foundation.azure.connections import (
+from scaling.ports import PoisonMessage
+from tidemark.foundation.azure.connections import (
     ConnectionSettingsError,
     Settings,
     code_of,
     queue_client,
     storage_endpoint,
 )
-from foundation.azure.opening import Opened
-from foundation.azure.tables import unavailable
-from foundation.errors import StoreUnavailableError
-from foundation.sanitize import without_secrets
-from scaling.ports import PoisonMessage
+from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.tables import unavailable
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.sanitize import without_secrets
 
 if TYPE_CHECKING:
     from azure.storage.queue import QueueMessage

@@ -18,11 +18,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from foundation.keys import STRING_CHARS, TooLargeError, in_columns, inverted, key_of, of_columns
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, MetricFailure, TargetState
 from scaling.ports import NewerStateError
 from scaling.window import Window
+from tidemark.foundation.keys import STRING_CHARS, TooLargeError, in_columns, inverted, key_of, of_columns
 
 SCHEMA = 1
 

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from foundation.azure.table_requests import Entity
-from foundation.azure.tables import Table, TableStore
-from foundation.keys import inverted, key_of
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
 from scaling.storage import rows as layout
 from scaling.window import Window
+from tidemark.foundation.azure.table_requests import Entity
+from tidemark.foundation.azure.tables import Table, TableStore
+from tidemark.foundation.keys import inverted, key_of
 
 # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
 _NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"

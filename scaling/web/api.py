@@ -10,13 +10,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from foundation.durations import parse_duration
-from foundation.errors import ConflictError
-from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
-from foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError, named
-from foundation.log.tail import Line
-from foundation.sanitize import leaving, one_line
-from foundation.version import VERSION
 from scaling.calls.usage import CallsSeen, seen
 from scaling.config.policy import Policy
 from scaling.decision.orders import ORDERS
@@ -30,6 +23,13 @@ from scaling.storage.orders import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page, refusal_page
 from scaling.web.recommendation import NoAdviceError, recommendation_of
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import ConflictError
+from tidemark.foundation.http.answers import HTML, Response, error_response, json_fields, json_response
+from tidemark.foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError, named
+from tidemark.foundation.log.tail import Line
+from tidemark.foundation.sanitize import leaving, one_line
+from tidemark.foundation.version import VERSION
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100

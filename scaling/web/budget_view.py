@@ -6,12 +6,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from foundation.wording import time_text
 from scaling.budget.allowance import allowance_of
 from scaling.budget.days import day_of
 from scaling.config.policy import Policy
 from scaling.model import TargetState
 from scaling.target_facts import settable_of
+from tidemark.foundation.wording import time_text
 
 
 class BudgetView(Struct, frozen=True):

@@ -14,18 +14,18 @@ import typing
 
 import azure.functions as func
 
-from foundation.app_settings import STORAGE
-from foundation.errors import StoreUnavailableError
-from foundation.http.answers import Response, error_response
-from foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
-from foundation.log.process import keep_secrets_from_logs
-from foundation.log.tail import told_line
-from foundation.sanitize import raising_no_secrets, told
-from foundation.settings_reader import ConfigError
 from scaling.service import shell
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
 from scaling.web import api, past
+from tidemark.foundation.app_settings import STORAGE
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.http.answers import Response, error_response
+from tidemark.foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
+from tidemark.foundation.log.process import keep_secrets_from_logs
+from tidemark.foundation.log.tail import told_line
+from tidemark.foundation.sanitize import raising_no_secrets, told
+from tidemark.foundation.settings_reader import ConfigError
 
 if typing.TYPE_CHECKING:
     from scaling.service.metrics import AutoscalerMetrics

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from foundation.gathering import gather
-from foundation.http.answers import Response, error_response, json_fields, json_response
-from foundation.settings_reader import ConfigError
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import LogPage
 from scaling.service.autoscaler import Autoscaler
 from scaling.shadow.trial import tried
 from scaling.web import api, views
+from tidemark.foundation.gathering import gather
+from tidemark.foundation.http.answers import Response, error_response, json_fields, json_response
+from tidemark.foundation.settings_reader import ConfigError
 
 STRETCHES = 480
 """Decisions shown of a longer time, one of each stretch: a chart is not much wider. Each costs a small read."""

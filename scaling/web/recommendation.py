@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from foundation.errors import TidemarkError
-from foundation.wording import duration_text
 from scaling.config.policy import Policy
 from scaling.decision import explain
 from scaling.decision.orders import deciding
 from scaling.model import Reason
 from scaling.ports import Snapshot
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.wording import duration_text
 
 LATE = 3
 """Intervals without a decision after which the last one is no advice any more."""

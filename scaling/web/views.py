@@ -13,8 +13,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, structs
 
-from foundation.version import VERSION
-from foundation.wording import time_text
 from scaling.config.policy import MetricSpec, Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
@@ -30,6 +28,8 @@ from scaling.service.entries import limited_by
 from scaling.shadow.comparison import ShadowView, shadow_view
 from scaling.web.budget_view import BudgetView, budget_view
 from scaling.window import EMPTY, Window, summarize
+from tidemark.foundation.version import VERSION
+from tidemark.foundation.wording import time_text
 
 MAX_POINTS = 240
 """Samples shown per metric, as many as a chart has pixels on a phone; of longer windows the highest of each stretch."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from foundation.wording import duration_text
 from scaling.advice.answer import Choice, Row, choose
 from scaling.advice.field import TODAY
 from spark_jobs.advise.question import Options, Question
 from spark_jobs.advise.snippet import as_text, recommended
+from tidemark.foundation.wording import duration_text
 
 
 class Answer(Struct, frozen=True):

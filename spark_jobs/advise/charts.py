@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from foundation.wording import duration_text
 from scaling.advice.answer import Row, frontier
 from scaling.advice.field import TODAY, wait_text
 from scaling.advice.waits import Series
 from spark_jobs.advise.answered import Answer
 from spark_jobs.reports.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure, time_axis
+from tidemark.foundation.wording import duration_text
 
 LEAST = 0.01
 """Per cent of late messages below which the axis is linear."""

@@ -17,10 +17,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from typer import Argument, Option
 
-from foundation.durations import parse_duration
-from foundation.sanitize import one_line
-from foundation.settings_reader import ConfigError, share
-from foundation.wording import duration_text
 from scaling.advice.answer import Row, play
 from scaling.advice.field import field
 from scaling.advice.load import Load
@@ -36,6 +32,10 @@ from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
 from spark_jobs.reports.report import Report, write_page
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.settings_reader import ConfigError, share
+from tidemark.foundation.wording import duration_text
 
 console = Console()
 errors = Console(stderr=True)

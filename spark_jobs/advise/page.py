@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foundation.wording import duration_text, number_text
 from scaling.advice.field import TODAY
 from spark_jobs.advise import charts
 from spark_jobs.advise.answered import Answer, headers, lines, percent_text, saved
 from spark_jobs.reports.report import Report
+from tidemark.foundation.wording import duration_text, number_text
 
 DRAWN = 5
 """Targets with pictures of their own: those that would run the most instances."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.advice.answer import Recorded
 from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING
 from scaling.advice.field import Target, objective_of, reads_of
@@ -26,6 +25,7 @@ from spark_jobs.backtest.replay.history import (
     from_active,
     from_arrivals,
 )
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0
 

@@ -23,11 +23,11 @@ from consumer.running.driver import Driver, DriverSettings
 from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
-from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_sink
+from tidemark.foundation.errors import TidemarkError
 
 FIRST_ANSWER_WITHIN = 30.0
 CLAIM_WITHIN = 30.0

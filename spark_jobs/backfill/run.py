@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from consumer.sinks.cosmos.bulk import WriteMode
-from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.shares import Shares
@@ -44,6 +43,7 @@ from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, read_newer_hubs
+from tidemark.foundation.errors import TidemarkError
 
 LEDGER_WITHIN = 30.0
 WRITTEN = "what was written stays, and is skipped by the next run"

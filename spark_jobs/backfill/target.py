@@ -15,9 +15,9 @@ from consumer.ports import CheckpointStore, DeadLetterBox
 from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
-from foundation.azure.cosmos import cosmos_endpoint
 from spark_jobs.errors import InputError, job_errors
 from spark_jobs.platform.source_options import consumer_on_cosmos
+from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 
 def read_target(settings: Mapping[str, str]) -> ConsumerConfig:

@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidates, Plan, Targets, metric_of
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, Verdict, choose_for_all, judge, judge_all
@@ -16,6 +15,7 @@ from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings, decisions
 from spark_jobs.errors import InputError
+from tidemark.foundation.settings_reader import ConfigError
 
 EVERYWHERE = "all targets"
 """What one candidate for all of them is told as the choice of."""

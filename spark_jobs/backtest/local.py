@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from typer import Argument, Option
 
-from foundation.settings_reader import ConfigError
 from scaling.service import registry
 from spark_jobs import cli
 from spark_jobs.backtest import work
@@ -41,6 +40,7 @@ from spark_jobs.backtest.work import Prepared, Replayer
 from spark_jobs.errors import InputError
 from spark_jobs.platform.gates import check, closed_by, read_limits
 from spark_jobs.reports.report import Report, write_page
+from tidemark.foundation.settings_reader import ConfigError
 
 console = Console()
 errors = Console(stderr=True)

@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import Candidates, Plan, Targets
 from spark_jobs.backtest.candidates.recommend import choose, total
@@ -24,6 +23,7 @@ from spark_jobs.backtest.schemas import CHOSEN, READINGS, SCORES
 from spark_jobs.backtest.work import Comparing, Comparison, Prepared, Replayer, Settings, compare, prepare
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import arrow_schema
+from tidemark.foundation.settings_reader import ConfigError
 
 
 class Span(Struct, frozen=True, tag="span"):

@@ -13,9 +13,9 @@ from statistics import median, quantiles
 
 from msgspec import Struct
 
-from foundation.wording import number_text
 from spark_jobs.cost.charges import Charge
 from spark_jobs.cost.spans import DAY, HOUR, Change, Hour, Seen, Span, changes_of, cut, hours_of, spans_of
+from tidemark.foundation.wording import number_text
 
 INSTANCE, REQUEST_UNITS = "instance", "RU/s"
 

@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Option
 
-from foundation.sanitize import one_line
 from spark_jobs import cli
 from spark_jobs.advise.local import CONFIG, read_targets
 from spark_jobs.arrow_columns import arrow_columns
@@ -30,6 +29,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.gates import check, closed_by, read_limits
 from spark_jobs.reports.report import Report, write_page
+from tidemark.foundation.sanitize import one_line
 
 console = Console()
 

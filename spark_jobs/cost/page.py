@@ -8,12 +8,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from foundation.wording import count_text, duration_text, time_text
 from spark_jobs.cost.account import REQUEST_UNITS, Account, ChangeCost, told_price
 from spark_jobs.cost.spans import HOUR
 from spark_jobs.cost.tables import hour_of_day
 from spark_jobs.reports.plots import BLUE, GREEN, INK, ORANGE, drawn_value, new_figure, time_axis
 from spark_jobs.reports.report import Report
+from tidemark.foundation.wording import count_text, duration_text, time_text
 
 DRAWN = 5
 """Targets with pictures of their own: those that cost most."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-from foundation.version import install_hint
 from spark_jobs.errors import InputError
+from tidemark.foundation.version import install_hint
 
 LAKE = {"abfs", "abfss", "az"}
 

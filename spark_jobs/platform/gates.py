@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from foundation.settings_reader import share
 from spark_jobs.errors import GateClosedError, InputError, JobError
+from tidemark.foundation.settings_reader import share
 
 
 class Limit(Struct, frozen=True):

@@ -21,13 +21,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from foundation.version import install_hint
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.lake import tables
 from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.failures import first_line, is_absence
 from spark_jobs.platform.rows import collected
+from tidemark.foundation.version import install_hint
 
 JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:..."}
 """What Spark needs to read and write a format by itself."""

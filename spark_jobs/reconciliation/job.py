@@ -17,7 +17,6 @@ from typer import Option
 
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
-from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import check_span, moment, seconds
@@ -47,6 +46,7 @@ from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from tidemark.foundation.azure.connections import connection_string
 
 JOB = "reconciliation"
 GATES = ("pending", "copies", "quarantined")

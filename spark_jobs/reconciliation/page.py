@@ -13,10 +13,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from consumer.model import Checkpoint
-from foundation.wording import duration_text
 from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
+from tidemark.foundation.wording import duration_text
 
 ROWS_SHOWN = 200
 """Rows of a table in the page; the Parquet tables have all."""

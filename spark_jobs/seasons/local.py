@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
-from foundation.sanitize import one_line
-from foundation.settings_reader import share as read_share
 from spark_jobs import cli
 from spark_jobs.advise import local as advise
 from spark_jobs.advise.question import Options, prepare
@@ -25,6 +23,8 @@ from spark_jobs.seasons import tables
 from spark_jobs.seasons.periods import schedule
 from spark_jobs.seasons.profile import Profile, profile, told
 from spark_jobs.seasons.tables import GATES, totals
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.settings_reader import share as read_share
 
 console = Console()
 

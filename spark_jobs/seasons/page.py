@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from foundation.wording import duration_text
 from spark_jobs.reports.plots import BLUE, GREEN, INK, new_figure
 from spark_jobs.reports.report import Report
 from spark_jobs.seasons.profile import HOURS, Profile, told
 from spark_jobs.seasons.tables import NOT_WORTH, text_of
+from tidemark.foundation.wording import duration_text
 
 DRAWN = 5
 """Targets with pictures of their own: those whose need differs most by the hour."""

@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from msgspec import Struct
 
-from foundation.wording import count_text
 from spark_jobs.advise.question import Question
 from spark_jobs.backtest.replay.history import HistoryError
+from tidemark.foundation.wording import count_text
 
 QUARTER = 900
 HOURS = 168

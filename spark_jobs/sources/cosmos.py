@@ -6,7 +6,7 @@
 Options:
 
 - `secretConnectionString`; or `secretSettings`, a JSON object of app settings, and in it the connection named `connection`
-  (default CosmosConnection), by key or by identity as in `foundation.azure.cosmos`
+  (default CosmosConnection), by key or by identity as in `tidemark.foundation.azure.cosmos`
 - `database`, `container`
 - `fields`: name=/path pairs by comma; only these are read, besides the id and the partition key
 - `modifiedSince`: epoch seconds; only documents written since then
@@ -38,13 +38,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.mapping.documents import parse_path, partition_key_text
-from foundation.azure.connections import network_story
-from foundation.azure.cosmos import cosmos_client
-from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
+from tidemark.foundation.azure.connections import network_story
+from tidemark.foundation.azure.cosmos import cosmos_client
+from tidemark.foundation.errors import SettingsError
 
 DOCUMENTS = row_schema("id text, partition_key text, modified_at time, fields text")
 """`partition_key` is JSON array text as `canonical_key` writes it. `fields` is a JSON object of the fields asked for; one

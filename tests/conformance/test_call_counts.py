@@ -4,9 +4,9 @@ import uuid
 
 import pytest
 
-from foundation.keys import key_of
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls
 from scaling.storage.calls import PARTITION, TableCallCounts
+from tidemark.foundation.keys import key_of
 
 T0 = 1_795_000_000.0
 VIEW = CallsView(

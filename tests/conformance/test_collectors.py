@@ -285,7 +285,7 @@ class TestServiceBusSubscriptionOnTheWire(ServiceBusConformance):
         assert raised.value.reason is Reason.ENTITY_DISABLED
 
     async def test_a_managed_identity_reads_the_counts_too(self, world, monkeypatch):
-        monkeypatch.setattr("foundation.azure.connections.IdentityCredential", StaticCredential)
+        monkeypatch.setattr("tidemark.foundation.azure.connections.IdentityCredential", StaticCredential)
         settings = {
             "Orders__fullyQualifiedNamespace": world.server.endpoint,
             "TIDEMARK_CA_BUNDLE": str(world.server.ca_path),

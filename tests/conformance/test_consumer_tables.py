@@ -6,11 +6,11 @@ import pytest
 
 from consumer.telemetry.rate_orders import RateOrder, RateOrderError, TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
-from foundation.azure.connections import ConnectionSettingsError
-from foundation.azure.tables import Table
-from foundation.consumer_stats import ConsumerStats, PartitionStats
-from foundation.errors import StoreUnavailableError
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
+from tidemark.foundation.azure.connections import ConnectionSettingsError
+from tidemark.foundation.azure.tables import Table
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.errors import StoreUnavailableError
 
 T0 = 1_795_000_000.0
 BACKENDS = ["memory", pytest.param("azurite", marks=pytest.mark.wire)]

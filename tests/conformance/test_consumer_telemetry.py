@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from azure.data.tables.aio import TableServiceClient
 
-from foundation.consumer_stats import ConsumerStats, to_row
 from scaling.collectors.consumer_telemetry import ConsumerTelemetryCollector
 from scaling.ports import CollectError
+from tidemark.foundation.consumer_stats import ConsumerStats, to_row
 
 NOW = 1_700_000_000.0
 IDLE = ConsumerStats(consumer="flights", instance="a", at=NOW - 5, rate_limit=1000)

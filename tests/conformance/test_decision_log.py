@@ -12,7 +12,6 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.errors import StoreUnavailableError
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Effect, EffectOutcome, Evidence, Reason, Recommendation
 from scaling.storage import decision_log
@@ -20,6 +19,7 @@ from scaling.storage.decision_log import Position, TableDecisionLog, decode_posi
 from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
 from scaling.web.views import log_view
 from tests.fakes import MemoryDecisionLog
+from tidemark.foundation.errors import StoreUnavailableError
 
 T0 = 1_795_000_000.0
 

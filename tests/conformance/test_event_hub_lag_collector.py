@@ -13,12 +13,12 @@ from azure.storage.blob.aio import ContainerClient
 
 from devstack.event_hubs.server import EventHubsServer
 from devstack.servers.faults import Fault
-from foundation.azure import connections
-from foundation.azure.connections import event_hub_client
-from foundation.settings_reader import parse_params
 from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.ports import CollectError
 from tests.conformance.test_collectors import NOW, CollectorConformance
+from tidemark.foundation.azure import connections
+from tidemark.foundation.azure.connections import event_hub_client
+from tidemark.foundation.settings_reader import parse_params
 
 pytestmark = pytest.mark.wire
 

@@ -8,10 +8,10 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
-from foundation.azure.connections import ConnectionSettingsError
-from foundation.errors import StoreUnavailableError
 from scaling.storage.poison_queues import QueuePoisonQueues, shown
 from tests.fakes import MemoryPoisonQueues
+from tidemark.foundation.azure.connections import ConnectionSettingsError
+from tidemark.foundation.errors import StoreUnavailableError
 
 T0 = 1_795_000_000.0
 UNREACHABLE = "AccountName=acme;AccountKey=c2VjcmV0;QueueEndpoint=http://127.0.0.1:9/acme"

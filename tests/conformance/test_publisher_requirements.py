@@ -7,8 +7,18 @@ import asyncio
 import pytest
 
 from devstack.servers.faults import Fault
-from publisher.cancellation import SETTLING
-from publisher.errors import (
+from tests.publisher_support import (
+    QUICK,
+    FakeWorld,
+    SyncFakeWorld,
+    SyncWireWorld,
+    event,
+    events,
+    methods,
+    wire_world,
+)
+from tidemark.publisher.cancellation import SETTLING
+from tidemark.publisher.errors import (
     AlreadyPublishedError,
     InvalidProducerStateError,
     MessageTooLargeError,
@@ -22,20 +32,10 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
-from publisher.event_hubs.batch import published_sequence_number
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.sync_producer import SyncIdempotentProducer
-from publisher.model import PartitionPublishingOptions, RetryPolicy
-from tests.publisher_support import (
-    QUICK,
-    FakeWorld,
-    SyncFakeWorld,
-    SyncWireWorld,
-    event,
-    events,
-    methods,
-    wire_world,
-)
+from tidemark.publisher.event_hubs.batch import published_sequence_number
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.sync_producer import SyncIdempotentProducer
+from tidemark.publisher.model import PartitionPublishingOptions, RetryPolicy
 
 OUT_OF_ORDER = "com.microsoft:out-of-order-sequence"
 ONCE = RetryPolicy(max_attempts=1, attempt_timeout=0.4)

@@ -9,18 +9,22 @@ import msgspec
 import pytest
 from sqlalchemy import select, update
 
-from foundation.errors import SettingsError, UnavailableError
-from foundation.sql.database import SqlDatabase, ddl
-from publisher.errors import InvalidProducerStateError, OutcomeUnknownError, ProducerDisconnectedError
-from publisher.event_hubs.ports.state_store import StateConflictError
-from publisher.event_hubs.states.blob import BlobStateStore
-from publisher.event_hubs.states.file import FileStateStore
-from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.event_hubs.states.sql import STATES, SqlStateStore
-from publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
 from tests.blob_support import BlobPlace
 from tests.postgres_support import new_database
 from tests.publisher_support import HUB, QUICK, FakeLinks, FakeWorld, event, events
+from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase, ddl
+from tidemark.publisher.errors import (
+    InvalidProducerStateError,
+    OutcomeUnknownError,
+    ProducerDisconnectedError,
+)
+from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
+from tidemark.publisher.event_hubs.states.blob import BlobStateStore
+from tidemark.publisher.event_hubs.states.file import FileStateStore
+from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
+from tidemark.publisher.event_hubs.states.sql import STATES, SqlStateStore
+from tidemark.publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
 
 KEY = StateKey("Acme.servicebus.windows.net", "Flights", "loader", "0")
 PENDING = PendingSet(8, 3, "d1ge57", "line 12: „ü“")

@@ -12,10 +12,6 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.azure.connections import ConnectionSettingsError
-from foundation.azure.storage_requests import StorageWire
-from foundation.errors import ConflictError, StoreUnavailableError
-from foundation.keys import TooLargeError, key_of
 from scaling.config.target_table import MAX_METRICS
 from scaling.flip import Flip
 from scaling.model import (
@@ -41,6 +37,10 @@ from scaling.storage.rows import CorruptRowError, read_controls, read_target, ta
 from scaling.storage.states import TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
 from tests.fakes import MemoryStateStore
+from tidemark.foundation.azure.connections import ConnectionSettingsError
+from tidemark.foundation.azure.storage_requests import StorageWire
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError
+from tidemark.foundation.keys import TooLargeError, key_of
 
 T0 = 1_795_000_000.0
 ODD_NAMES = ["plan/orders", "a#b?c\\d", "Pläne ☃ 计划", "o'clock", "~targets", "x" * 900, "%2F", " "]

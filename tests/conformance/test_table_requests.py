@@ -14,9 +14,9 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.azure.storage_requests import Bearer, Reply
-from foundation.azure.table_requests import TableRequests, body_of, entity_of
-from foundation.azure.tables import Table
+from tidemark.foundation.azure.storage_requests import Bearer, Reply
+from tidemark.foundation.azure.table_requests import TableRequests, body_of, entity_of
+from tidemark.foundation.azure.tables import Table
 
 NASTY = {
     "Text": "it's “x”\n\t\0",

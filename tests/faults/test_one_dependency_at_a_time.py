@@ -6,11 +6,11 @@ from math import inf
 
 import pytest
 
-from foundation.errors import StoreUnavailableError
 from scaling.ports import CollectError, ScalerError
 from tests.fleet_support import HANG, Chance, Fleet
 from tests.runner_support import NOW
 from tests.virtual_time import virtual_time
+from tidemark.foundation.errors import StoreUnavailableError
 
 SICK = "t150"
 PORTS = {

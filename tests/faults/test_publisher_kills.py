@@ -33,7 +33,7 @@ TROUBLES = [
     "detach",
 ]
 
-COMMAND = "import typer; from publisher.cli.publish import publish; typer.run(publish)"
+COMMAND = "import typer; from tidemark.publisher.cli.publish import publish; typer.run(publish)"
 
 
 @pytest.fixture
@@ -142,8 +142,8 @@ async def test_a_file_published_with_saved_state_is_stored_exactly_once_whatever
 WITHOUT_STATE = """
 import asyncio, sys
 from azure.eventhub import EventData
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.model import RetryPolicy
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.model import RetryPolicy
 
 async def main(connection, hub, first, last, size):
     retry = RetryPolicy(max_attempts=20, attempt_timeout=0.5, delay=0.05, max_delay=0.5)

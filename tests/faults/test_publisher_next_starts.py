@@ -14,22 +14,22 @@ from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from foundation.errors import UnavailableError
-from foundation.sql.database import SqlDatabase
-from publisher.cli.publishing_run import LineOptions, PublishingRun
-from publisher.errors import InvalidProducerStateError, PublishError
-from publisher.event_hubs.batching import BufferLimits
-from publisher.event_hubs.core.failures import ANEW
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import LinkError
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.states.file import FileStateStore
-from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.event_hubs.states.sql import SqlStateStore
-from publisher.model import RetryPolicy
 from tests.publisher_support import FakeLinks, FakeService, Producers, read
 from tests.threaded_server import running_in_thread
 from tidemark.__main__ import command_line
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun
+from tidemark.publisher.errors import InvalidProducerStateError, PublishError
+from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.core.failures import ANEW
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import LinkError
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.states.file import FileStateStore
+from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
+from tidemark.publisher.event_hubs.states.sql import SqlStateStore
+from tidemark.publisher.model import RetryPolicy
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -12,14 +12,14 @@ import pytest
 
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from publisher.cli.resume_file import read_ledger
 from tests.threaded_server import running_in_thread
+from tidemark.publisher.cli.resume_file import read_ledger
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]
 
 QUEUE = "killed"
 BATCH = 4500  # lines; the most that one takes
-COMMAND = "import typer; from publisher.cli.send import send; typer.run(send)"
+COMMAND = "import typer; from tidemark.publisher.cli.send import send; typer.run(send)"
 
 
 @pytest.fixture

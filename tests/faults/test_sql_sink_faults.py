@@ -17,8 +17,6 @@ from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import EVENTS, TABLES
-from foundation.errors import SettingsError, UnavailableError
-from foundation.sql.database import SqlDatabase
 from tests.postgres_support import new_database
 from tests.sql_support import (
     FLIGHTS,
@@ -34,6 +32,8 @@ from tests.sql_support import (
     soon,
 )
 from tests.waiting import until
+from tidemark.foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase
 
 TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"
 

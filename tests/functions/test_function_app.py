@@ -11,12 +11,12 @@ from consumer.telemetry.stats_store import TableStatsStore
 from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
 from devstack.stack.supervisor import ANY_PORTS, Stack
-from foundation.consumer_stats import ConsumerStats
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason, ScaleAction
 from scaling.service.messages import decode, encode
 from tests.functions.worker_harness import run_worker
 from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal
 from tests.threaded_server import running_in_thread
+from tidemark.foundation.consumer_stats import ConsumerStats
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}

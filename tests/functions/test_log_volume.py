@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
-from foundation.log.tail import MARK
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode
 from tests.functions.worker_harness import foreign, logged, run_worker
 from tests.threaded_server import running_in_thread
+from tidemark.foundation.log.tail import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}

@@ -10,7 +10,6 @@ from consumer.config import read_config
 from consumer.errors import PoisonError
 from consumer.model import Event
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
-from foundation.errors import UnavailableError
 from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
@@ -19,6 +18,7 @@ from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_i
 from spark_jobs.errors import InputError
 from tests.backfill_support import Log, documents, letters, server, settings
 from tests.waiting import until
+from tidemark.foundation.errors import UnavailableError
 
 
 class Replays:

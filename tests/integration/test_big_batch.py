@@ -11,16 +11,16 @@ from azure.servicebus.aio import ServiceBusClient
 from devstack.servers.faults import Fault
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
-from publisher.errors import PublishRefusedError, PublishSettingsError
-from publisher.service_bus.core.errors import OversizedMessageError, PartiallySentError
-from publisher.service_bus.core.sending import SendPolicy
-from publisher.service_bus.sdk.message_sizes import plain_message
-from publisher.service_bus.sender import BigBatchSender
-from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.event_hubs_support import abandon_sockets
 from tests.service_bus_support import receiving, sdk_drops_its_socket
 from tests.threaded_server import running_in_thread
 from tests.waiting import until
+from tidemark.publisher.errors import PublishRefusedError, PublishSettingsError
+from tidemark.publisher.service_bus.core.errors import OversizedMessageError, PartiallySentError
+from tidemark.publisher.service_bus.core.sending import SendPolicy
+from tidemark.publisher.service_bus.sdk.message_sizes import plain_message
+from tidemark.publisher.service_bus.sender import BigBatchSender
+from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire
 

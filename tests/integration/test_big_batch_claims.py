@@ -8,14 +8,18 @@ from azure.servicebus import ServiceBusMessage
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
-from publisher.service_bus.core.claims import ClaimSettings
-from publisher.service_bus.core.errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
-from publisher.service_bus.core.sending import SendPolicy
-from publisher.service_bus.sender import BigBatchSender
-from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.service_bus_support import receiving
 from tests.threaded_server import running_in_thread
+from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+from tidemark.publisher.service_bus.core.claims import ClaimSettings
+from tidemark.publisher.service_bus.core.errors import (
+    ClaimDamagedError,
+    ClaimMissingError,
+    PartiallySentError,
+)
+from tidemark.publisher.service_bus.core.sending import SendPolicy
+from tidemark.publisher.service_bus.sender import BigBatchSender
+from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire
 

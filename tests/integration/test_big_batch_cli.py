@@ -223,7 +223,7 @@ def test_a_private_name_that_fails_costs_no_message(threaded, queue, send, tmp_p
     def moved(*_):
         raise AttributeError("'ServiceBusSender' object has no attribute '_max_batch_size_on_link'")
 
-    monkeypatch.setattr(f"publisher.service_bus.sdk.link.{name}", moved)
+    monkeypatch.setattr(f"tidemark.publisher.service_bus.sdk.link.{name}", moved)
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"line {n}\n" for n in range(5_000)))
     result, summary = send("-f", str(file))

@@ -13,8 +13,8 @@ from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Lease
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.leases import BlobLeaseStore
-from foundation.errors import UnavailableError
 from tests.blob_support import NAMESPACE, BlobPlace
+from tidemark.foundation.errors import UnavailableError
 
 pytestmark = pytest.mark.wire
 

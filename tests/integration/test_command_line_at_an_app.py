@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 
 from consumer.cli.status import consumer_app
 from consumer.web.api import ConsumerTables
-from foundation.checkup import Checkup, failed, ok
-from foundation.consumer_stats import ConsumerStats
 from scaling.cli import app
 from scaling.config.policy import ShadowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
@@ -24,6 +22,8 @@ from tests.runner_support import NOW, World, policy
 from tests.shadow_support import fixed
 from tests.threaded_server import running_in_thread
 from tidemark.__main__ import command_line
+from tidemark.foundation.checkup import Checkup, failed, ok
+from tidemark.foundation.consumer_stats import ConsumerStats
 
 pytestmark = pytest.mark.wire
 
@@ -42,7 +42,7 @@ def world():
 @pytest.fixture
 def platform(world, tmp_path, monkeypatch):
     credential = FakeCredential("token")
-    monkeypatch.setattr("foundation.http.deployed_app.IdentityCredential", lambda: credential)
+    monkeypatch.setattr("tidemark.foundation.http.deployed_app.IdentityCredential", lambda: credential)
     monkeypatch.setattr("scaling.cli.console", Console(width=300))
     monkeypatch.setattr("scaling.doctor.command.console", Console(width=300))
     stats = MemoryStatsStore()
@@ -237,7 +237,7 @@ def test_answers_of_somebody_else_are_told_as_such(tmp_path, platform, answer, t
 
 
 def test_an_answer_without_end_is_not_read_to_the_end(tmp_path, platform, monkeypatch):
-    monkeypatch.setattr("foundation.http.deployed_app.MAX_ANSWER", 1000)
+    monkeypatch.setattr("tidemark.foundation.http.deployed_app.MAX_ANSWER", 1000)
     platform.answer = lambda: web.Response(body=b" " * 3_000_000)
 
     assert "larger than 1000 bytes" in words(run(tmp_path, platform, "log"))

@@ -17,8 +17,8 @@ from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
-from foundation.azure.cosmos import cosmos_client
-from foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.azure.cosmos import cosmos_client
+from tidemark.foundation.errors import SettingsError, UnavailableError
 
 pytestmark = pytest.mark.wire
 

@@ -535,7 +535,9 @@ async def test_an_entry_opens_with_its_evidence_and_what_would_have_changed_it(s
     text = await row.locator(".more").inner_text()
 
     assert f"average backlog {out.recommendation.evidence[0].value:.0f} > " in text
-    above = 400 if out.current < 4 else 1200  # the policy's levels: the newest change depends on the time of day
+    above = (
+        400 if out.current < 4 else 1200
+    )  # the policy's levels: the newest change depends on the time of day
     assert f"hold (within target) if 60 <= average backlog <= {above}" in text
     assert out.recommendation.decision_id in text
 

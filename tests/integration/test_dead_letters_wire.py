@@ -10,8 +10,8 @@ from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
 from devstack.servers.faults import Fault
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tests.blob_support import BlobPlace
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 pytestmark = pytest.mark.wire
 

@@ -17,7 +17,7 @@ import pytest
 
 from devstack.demo.streaming.run import Instance
 from devstack.processes.child import ProcessError
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 

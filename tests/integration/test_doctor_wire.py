@@ -21,14 +21,14 @@ from azure.storage.queue import QueueClient
 from devstack.resource_manager.resources.store import Resource
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, Stack
-from foundation.checkup import Verdict
-from foundation.keys import key_of
 from scaling.doctor.checks import Case, checks_of
 from scaling.doctor.examination import examine
 from scaling.doctor.running import run
 from scaling.doctor.verdicts import SKEW_REFUSED, SKEW_TOLD, WAITING_TOLD
 from scaling.service.assembly import assemble
 from tests.threaded_server import running_in_thread
+from tidemark.foundation.checkup import Verdict
+from tidemark.foundation.keys import key_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,7 +16,6 @@ from azure.mgmt.monitor.models import Metric, MetricValue, Response, TimeSeriesE
 
 from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
-from foundation.errors import UnavailableError
 from scaling.calls.gate import gate_of
 from scaling.history import files
 from scaling.history.azure_monitor import MetricsReader, _points, _series
@@ -28,6 +27,7 @@ from scaling.scalers.arm.clients import open_monitor
 from spark_jobs.backtest.reading import read_arrivals
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.waiting import until
+from tidemark.foundation.errors import UnavailableError
 
 pytestmark = pytest.mark.wire
 

@@ -5,7 +5,7 @@ import subprocess
 
 from devstack.event_hubs.storage.partition_keys import partition_of
 from devstack.processes.node import ensure_node, ensure_packages
-from publisher.event_hubs.core.partition_keys import partition_of_key
+from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
 
 JAVASCRIPT = """
 const { mapPartitionKeyToId } = require(

@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
-from publisher.cli import publishing_run
-from publisher.cli.publish import publish as command
-from publisher.event_hubs.core.partition_keys import partition_of_key
-from publisher.event_hubs.sdk.link_hooks import SdkLink
 from tests.event_hubs_support import HUB, running_server
 from tests.publisher_support import read
 from tests.threaded_server import running_in_thread
 from tests.waiting import until
+from tidemark.publisher.cli import publishing_run
+from tidemark.publisher.cli.publish import publish as command
+from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
+from tidemark.publisher.event_hubs.sdk.link_hooks import SdkLink
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 
@@ -286,7 +286,7 @@ def test_impossible_options_are_refused_by_name(server, tmp_path, options, story
 async def test_stopped_without_a_state_it_says_how_many_lines_were_published(tmp_path):
     file = tmp_path / "events.jsonl"
     file.write_text("\n".join(lines_of(5_000)))
-    code = "import typer; from publisher.cli.publish import publish; typer.run(publish)"
+    code = "import typer; from tidemark.publisher.cli.publish import publish; typer.run(publish)"
     options = ("--hub", HUB, "--root", tmp_path, "--file", file, "--rate", "200")
     async with running_server(tmp_path) as server:
         process = await asyncio.create_subprocess_exec(
@@ -310,7 +310,7 @@ async def test_stopped_without_a_state_it_says_how_many_lines_were_published(tmp
 async def test_told_to_stop_it_ends_in_order_and_goes_on_later(tmp_path):
     file, state, lines = tmp_path / "events.jsonl", tmp_path / "state.json", lines_of(2_000)
     file.write_text("\n".join(lines))
-    code = "import typer; from publisher.cli.publish import publish; typer.run(publish)"
+    code = "import typer; from tidemark.publisher.cli.publish import publish; typer.run(publish)"
     options = (
         "--hub",
         HUB,

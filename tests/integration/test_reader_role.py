@@ -8,11 +8,11 @@ from azure.data.tables.aio import TableServiceClient as AsyncTables
 
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
-from foundation.errors import StoreUnavailableError
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import TargetState
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.states import TableStateStore
+from tidemark.foundation.errors import StoreUnavailableError
 
 pytestmark = pytest.mark.wire
 PREFIX = "AzureWebJobsStorage"

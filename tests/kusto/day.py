@@ -9,11 +9,11 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from foundation.log.tail import Line, told_line
 from tests.infra_support import INFRA
 from tests.kusto.evaluator import Workspace
 from tests.kusto.recording import moment
 from tests.runner_support import MINUTE, NOW
+from tidemark.foundation.log.tail import Line, told_line
 
 HOUR = 60 * MINUTE
 LATEST = 5 * MINUTE

@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
-from foundation.log.tail import Line
 from scaling.config.policy_file import Config
 from scaling.model import ScaleAction
 from scaling.ports import CollectError, Reading
@@ -34,6 +33,7 @@ from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy
 from tests.shadow_support import SERVICE_LEVEL
 from tests.virtual_time import Clock, virtual_time
+from tidemark.foundation.log.tail import Line
 
 MINUTES = 60
 TARGETS = ("orders", "locked", "stuck", "mail", "blind", "lost")

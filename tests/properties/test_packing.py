@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
+from tidemark.publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
 
 
 @dataclass(frozen=True)

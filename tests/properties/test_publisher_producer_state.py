@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.errors import (
+from tidemark.publisher.errors import (
     InvalidProducerStateError,
     OutcomeUnknownError,
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
-from publisher.event_hubs.core.event_sets import following, last_of, numbers_of
-from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import (
+from tidemark.publisher.event_hubs.core.event_sets import following, last_of, numbers_of
+from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
+from tidemark.publisher.event_hubs.core.steps import (
     Done,
     Failed,
     FailureKind,
@@ -28,7 +28,7 @@ from publisher.event_hubs.core.steps import (
     Save,
     Transfer,
 )
-from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
+from tidemark.publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
 
 NUMBERS = 2**31
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.errors import TidemarkError
-from publisher.errors import Outcome, ProducerDisconnectedError, PublishError
-from publisher.event_hubs.batching import BufferLimits
-from publisher.event_hubs.buffered_producer import BufferedProducer
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import LinkError
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.model import RetryPolicy
 from tests.publisher_support import FakeLinks, FakeService, event, events, read
 from tests.virtual_time import in_virtual_time
+from tidemark.foundation.errors import TidemarkError
+from tidemark.publisher.errors import Outcome, ProducerDisconnectedError, PublishError
+from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.buffered_producer import BufferedProducer
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import LinkError
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
+from tidemark.publisher.model import RetryPolicy
 
 
 class NeverSeenError(Exception):
@@ -232,7 +232,7 @@ async def test_the_numbers_of_a_set_are_used_whatever_ends_its_transfer(error, c
 
 @in_virtual_time
 async def test_settings_that_a_store_refuses_are_told_at_once_and_nothing_is_sent():
-    from foundation.errors import SettingsError  # noqa: PLC0415 - only here
+    from tidemark.foundation.errors import SettingsError  # noqa: PLC0415 - only here
 
     class Refusing(MemoryStateStore):
         loads = 0

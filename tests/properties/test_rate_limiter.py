@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.core.rate_limiter import RateLimiter, divided
+from tidemark.foundation.pacing.rate_limiter import RateLimiter, divided
 
 rates = st.sampled_from([0.3, 0.5, 1, 2.5, 9, 10, 10.5, 11, 101, 1001, 30_000])
 gaps = st.one_of(

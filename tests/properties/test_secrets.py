@@ -18,16 +18,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from consumer.model import Rejection
-from foundation.errors import UnavailableError
-from foundation.http.answers import error_response
-from foundation.log.process import hide_in_tracebacks, hide_secrets, telling_no_secrets
-from foundation.log.tail import MARK, Line, told_line
-from foundation.sanitize import shorten, told, without_secrets
-from foundation.secrets import known
-from foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
-from foundation.secrets.forms import forms_of
-from foundation.secrets.known import KnownSecrets
-from foundation.sql.database import SqlDatabase
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.http.answers import error_response
+from tidemark.foundation.log.process import hide_in_tracebacks, hide_secrets, telling_no_secrets
+from tidemark.foundation.log.tail import MARK, Line, told_line
+from tidemark.foundation.sanitize import shorten, told, without_secrets
+from tidemark.foundation.secrets import known
+from tidemark.foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
+from tidemark.foundation.secrets.forms import forms_of
+from tidemark.foundation.secrets.known import KnownSecrets
+from tidemark.foundation.sql.database import SqlDatabase
 
 ODD = "@:/;=+&%#?!{}'\"\\<> ,.~|^$()[]*-_ü€"
 secrets = (

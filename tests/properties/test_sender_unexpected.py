@@ -11,16 +11,16 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from publisher.errors import PublishError, PublishUnavailableError
-from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
-from publisher.service_bus.core.claims import ClaimSettings
-from publisher.service_bus.core.errors import ClaimCheckError, PartiallySentError
-from publisher.service_bus.core.plain_message import PlainMessage
-from publisher.service_bus.core.sending import SendPolicy
-from publisher.service_bus.sender import BigBatchSender
-from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.properties.test_publisher_unexpected import EXCEPTIONS, SEEDS, Chaos
 from tests.virtual_time import in_virtual_time
+from tidemark.publisher.errors import PublishError, PublishUnavailableError
+from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+from tidemark.publisher.service_bus.core.claims import ClaimSettings
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError, PartiallySentError
+from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.sending import SendPolicy
+from tidemark.publisher.service_bus.sender import BigBatchSender
+from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
 
 POLICY = SendPolicy(look_ahead=0, attempts=2, retry_delay=0.0)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.service_bus.core.errors import OversizedMessageError
-from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.send_report import Outgoing
-from publisher.service_bus.core.send_steps import (
+from tidemark.publisher.service_bus.core.errors import OversizedMessageError
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.send_report import Outgoing
+from tidemark.publisher.service_bus.core.send_steps import (
     Accepted,
     Busy,
     Pause,
@@ -18,7 +18,7 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
-from publisher.service_bus.core.sending import Sending, SendPolicy
+from tidemark.publisher.service_bus.core.sending import Sending, SendPolicy
 
 ANNOUNCED = Limits(batch=100, message=120)
 OUTCOMES = ("ok", "busy", "lost request", "lost answer", "refused", "too large")
@@ -221,7 +221,7 @@ def test_a_collection_measured_in_parts_is_sent_once_and_whole(messages, part):
 
 
 def test_a_body_is_stored_once_however_often_its_message_is_sent():
-    from publisher.service_bus.core.send_report import Claim  # noqa: PLC0415 - only here
+    from tidemark.publisher.service_bus.core.send_report import Claim  # noqa: PLC0415 - only here
 
     def claimed(size, index, limits):
         return Outgoing(

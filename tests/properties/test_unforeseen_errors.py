@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.azure.tables import Table
-from foundation.errors import ConflictError, StoreUnavailableError
-from foundation.keys import TooLargeError
 from scaling.collectors.service_bus import ServiceBusQueueCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import EffectOutcome, ScaleAction
@@ -23,6 +20,9 @@ from scaling.scalers.cosmos.throughput import Throughput
 from scaling.storage.poison_queues import QueuePoisonQueues
 from tests.odd_errors import chain, is_told, odd_errors
 from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tidemark.foundation.azure.tables import Table
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError
+from tidemark.foundation.keys import TooLargeError
 
 CALLS = (
     "collector.collect",

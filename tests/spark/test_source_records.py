@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from devstack.processes.azurite import Azurite
-from foundation.azure.connections import table_service
 from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
@@ -21,6 +20,7 @@ from spark_jobs.sources.records.telemetry import (
     stream_consumer_telemetry,
 )
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
+from tidemark.foundation.azure.connections import table_service
 
 AT = 1_763_712_000.125
 

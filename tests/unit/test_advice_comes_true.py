@@ -6,8 +6,6 @@ import re
 import pytest
 
 from consumer.stores.sql.tables import TABLES
-from foundation.errors import SettingsError
-from foundation.sql.database import SqlDatabase
 from scaling.config.policy import Pace
 from scaling.config.policy_file import load_config
 from scaling.decision.orders import deciding, follow_text
@@ -25,6 +23,8 @@ from scaling.web.views import log_view
 from tests.fakes import MemoryPoisonQueues
 from tests.runner_support import World, policy
 from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sql.database import SqlDatabase
 
 OLDER = 'ALTER TABLE EventHubCheckpoint DROP COLUMN "Origin"'
 

@@ -13,16 +13,16 @@ from consumer.stores.blob import layout
 from consumer.stores.letter_document import from_document
 from consumer.stores.sql.dead_letters import letter_of
 from consumer.web import trigger_events
-from foundation.app_settings import local_settings
-from foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
-from foundation.errors import SettingsError, TidemarkError
-from publisher.cli import line_messages, resume_file
-from publisher.cli.text import event_fields
-from publisher.errors import PublishSettingsError
 from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.collectors.event_hub import checkpoint_layouts
 from scaling.history import journal
 from scaling.storage import calls, notices
+from tidemark.foundation.app_settings import local_settings
+from tidemark.foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
+from tidemark.foundation.errors import SettingsError, TidemarkError
+from tidemark.publisher.cli import line_messages, resume_file
+from tidemark.publisher.cli.text import event_fields
+from tidemark.publisher.errors import PublishSettingsError
 
 DEEP = "[" * 20_000 + "]" * 20_000
 FIELD = f'{{"unheard_of": {DEEP}}}'  # what a reader of known fields skips

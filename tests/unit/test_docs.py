@@ -12,9 +12,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from devstack.local import local_settings
-from foundation.azure import connections
-from foundation.http import callers, outward
-from foundation.wording import duration_text
 from scaling.analysis.lint import lint
 from scaling.calls import budgets
 from scaling.collectors.number import log_query, metrics_reader
@@ -28,6 +25,9 @@ from scaling.scalers.resource.kinds import KINDS
 from scaling.service import metrics, registry
 from scaling.service.registry import COLLECTORS, collector_class, scaler_class
 from tidemark.__main__ import command_line
+from tidemark.foundation.azure import connections
+from tidemark.foundation.http import callers, outward
+from tidemark.foundation.wording import duration_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -169,7 +169,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     read |= {callers.SIGN_IN, outward.TRUSTED, log_query.ENDPOINT, metrics_reader.ENDPOINT, metrics.EXPORTER}
     read |= {budgets.BUDGETS, budgets.SHARE}
     for source in (
-        *(file for part in ("foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
+        *(file for part in ("tidemark/foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
         ROOT / "function_app.py",
     ):
         text = source.read_text(encoding="utf-8")
@@ -178,7 +178,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     suffixes = set(
         re.findall(
             r"identity_setting\(\s*settings, \w+, f?\"(\w+)\"",
-            (ROOT / "foundation/azure/connections.py").read_text(),
+            (ROOT / "tidemark/foundation/azure/connections.py").read_text(),
         )
     )
 

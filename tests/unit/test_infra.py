@@ -17,8 +17,6 @@ from packaging.specifiers import SpecifierSet
 from pycep import BicepParser
 
 from consumer.config import read_slice
-from foundation.azure import connections
-from foundation.durations import parse_duration
 from scaling.schedules import ncrontab
 from scaling.service.assembly import assemble
 from tests.bicep_language import Placed, Template, expand
@@ -46,6 +44,8 @@ from tests.infra_support import (
     settings,
     target,
 )
+from tidemark.foundation.azure import connections
+from tidemark.foundation.durations import parse_duration
 
 every_file = pytest.mark.parametrize("name", sorted(TEXTS))
 every_world = pytest.mark.parametrize("world", sorted(WORLDS))

@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from azure.mgmt.web import models
 
-from foundation.http import callers
-from foundation.http.callers import Door, door_of
-from foundation.http.deployed_app import CLIENT_ID
 from tests.infra_support import (
     ANOTHER_TENANT,
     DEPLOYING,
@@ -22,6 +19,9 @@ from tests.infra_support import (
     settings,
 )
 from tests.principals import PLATFORM
+from tidemark.foundation.http import callers
+from tidemark.foundation.http.callers import Door, door_of
+from tidemark.foundation.http.deployed_app import CLIENT_ID
 
 AZURE_CLI = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"
 SIGNING_IN = ("people sign in", "people of another tenant sign in")

@@ -101,4 +101,4 @@ def test_every_part_is_an_extra_and_the_publisher_brings_no_other_parts_sdks():
 def test_the_wheel_holds_the_product_and_no_local_servers():
     packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 
-    assert packages == {"foundation", "scaling", "consumer", "publisher", "spark_jobs", "tidemark"}
+    assert packages == {"scaling", "consumer", "spark_jobs", "tidemark"}

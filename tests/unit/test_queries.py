@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foundation.log.tail import MARK
 from tests.infra_support import INFRA, ROOT
 from tests.kusto.evaluator import Dynamic, Workspace
 from tests.kusto.parser import KqlError
 from tests.kusto.recording import MINUTES, TARGETS, consumer_lines, moment, scaling_lines
 from tests.runner_support import MINUTE, NOW
+from tidemark.foundation.log.tail import MARK
 
 QUERIES = INFRA / "queries"
 FUNCTIONS = {path.stem: path.read_text(encoding="utf-8") for path in (QUERIES / "functions").glob("*.kql")}

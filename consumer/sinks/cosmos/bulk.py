@@ -34,8 +34,8 @@ from consumer.sinks.cosmos.answers import (
 )
 from consumer.sinks.cosmos.client import BulkUnavailableError, ContainerDefinition, CosmosContainer, KeyRange
 from consumer.sinks.evidence import Evidence
-from foundation.azure.connections import Settings
-from foundation.errors import SettingsError, UnavailableError
+from tidemark.foundation.azure.connections import Settings
+from tidemark.foundation.errors import SettingsError, UnavailableError
 
 WriteMode = Literal["upsert", "create"]
 

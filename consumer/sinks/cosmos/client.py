@@ -21,10 +21,10 @@ from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
-from foundation.azure.connections import network_story
-from foundation.azure.cosmos import CosmosPlace
-from foundation.azure.retry_after import retry_after
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.azure.connections import network_story
+from tidemark.foundation.azure.cosmos import CosmosPlace
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _LARGE_BODY = 1 << 20
 SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)

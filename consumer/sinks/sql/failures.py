@@ -15,8 +15,8 @@ from sqlalchemy import exc
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from consumer.model import Rejection
-from foundation.errors import TidemarkError
-from foundation.sql.database import message_of, sqlstate
+from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.sql.database import message_of, sqlstate
 
 
 class Blame(Enum):

@@ -25,8 +25,8 @@ from consumer.sinks.sql.failures import (
     rejection_of,
 )
 from consumer.sinks.sql.targets import Target
-from foundation.errors import UnavailableError
-from foundation.sql.database import message_of
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import message_of
 
 _TRIALS = 3
 """Transactions after which errors that change from trial to trial are waited for."""

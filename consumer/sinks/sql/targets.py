@@ -27,8 +27,8 @@ from consumer.model import Event, Record, Rejection, Stream
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.failures import HandlerError
 from consumer.stores.sql.tables import EVENTS
-from foundation.errors import SettingsError
-from foundation.sql.database import JsonText, SqlDatabase
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sql.database import JsonText, SqlDatabase
 
 _BOM = b"\xef\xbb\xbf"
 _PARTITION = len("2047@")  # the most partitions that a hub has, 2,048 in a dedicated cluster

@@ -26,8 +26,8 @@ from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, 
 from consumer.sinks.sql.isolation import Isolation, TryAgainError
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import dead_letters, positions
-from foundation.errors import UnavailableError
-from foundation.sql.database import SqlDatabase, message_of
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.sql.database import SqlDatabase, message_of
 
 _REREADS = 3
 """Times the position is read again within one write; it changes under one claim only by that claim's own commits."""

@@ -16,8 +16,14 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from consumer.errors import FencedError, PositionError, unreadable_checkpoint
 from consumer.model import Checkpoint, Claim, Replacement, Stream
 from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
-from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
-from foundation.sanitize import shorten
+from tidemark.foundation.azure.blobs import (
+    CONFLICT,
+    BlobStore,
+    answered,
+    container_is_missing,
+    ensure_container,
+)
+from tidemark.foundation.sanitize import shorten
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.05  # seconds before reading again what somebody else has just written

@@ -16,8 +16,8 @@ from azure.storage.blob import ContentSettings
 from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
 from consumer.stores.letter_document import clean, event_of, from_document, is_of, to_document
-from foundation.azure.blobs import BlobStore, answered, ensure_container
-from foundation.gathering import gather, next_page
+from tidemark.foundation.azure.blobs import BlobStore, answered, ensure_container
+from tidemark.foundation.gathering import gather, next_page
 
 _KIND = "dead-letter"
 _AT_ONCE = 16  # requests; also how many bodies a list holds in memory

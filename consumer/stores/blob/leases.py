@@ -18,7 +18,13 @@ from azure.storage.blob.aio import BlobClient
 from consumer.leasing.balance import PRESENCE, is_presence
 from consumer.model import Lease, Stream
 from consumer.stores.blob.layout import header_text, plain_text
-from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
+from tidemark.foundation.azure.blobs import (
+    CONFLICT,
+    BlobStore,
+    answered,
+    container_is_missing,
+    ensure_container,
+)
 
 _KIND = "ownership"
 _PRESENCE_KIND = "consumers"

@@ -11,11 +11,11 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.letter_document import event_of, from_document, to_document
-from foundation.azure.connections import Settings, network_story
-from foundation.azure.cosmos import CosmosPlace
-from foundation.azure.retry_after import retry_after
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
-from foundation.gathering import gather, next_page
+from tidemark.foundation.azure.connections import Settings, network_story
+from tidemark.foundation.azure.cosmos import CosmosPlace
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.gathering import gather, next_page
 
 PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, se
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
 from consumer.stores.letter_document import clean, event_of, plain_properties
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100

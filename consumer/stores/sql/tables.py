@@ -20,8 +20,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from consumer.model import Stream
-from foundation.sql.database import SqlDatabase
-from foundation.sql.database import ddl as statements
+from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.foundation.sql.database import ddl as statements
 
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 

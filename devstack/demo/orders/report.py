@@ -27,8 +27,8 @@ from devstack.demo.common.report import (
     write_log,
 )
 from devstack.demo.orders.run import SERVED, DemoRun
-from foundation.wording import duration_text
 from scaling.shadow.comparison import ShadowView, percent_text
+from tidemark.foundation.wording import duration_text
 
 DAY_HOURS = 24.0
 MONTH_HOURS = 730.0

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Struct
 
-from foundation.gathering import gather
-from foundation.sanitize import shorten
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
 from scaling.ports import CollectError
+from tidemark.foundation.gathering import gather
+from tidemark.foundation.sanitize import shorten
 
 if TYPE_CHECKING:
     from azure.eventhub.aio import EventHubConsumerClient
@@ -144,7 +144,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return f"event_hub_lag:{params.connection}/{params.event_hub}{told}"
 
     def _open(self) -> Clients:
-        from foundation.azure.connections import (  # noqa: PLC0415 - imports the SDKs, only when needed
+        from tidemark.foundation.azure.connections import (  # noqa: PLC0415 - imports the SDKs, only when needed
             blob_container,
             event_hub_client,
             event_hubs_endpoint,

@@ -1,6 +1,6 @@
 """What the collectors of one number have in common: how they ask, what of an answer is a number, and what is none.
 
-All of them speak plain HTTP through the one guard for configured addresses (`foundation.http.outward`), so that no SDK
+All of them speak plain HTTP through the one guard for configured addresses (`tidemark.foundation.http.outward`), so that no SDK
 has to be installed and loaded for a metric.
 """
 
@@ -19,8 +19,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from foundation.errors import UnavailableError
-from foundation.http.outward import (
+from scaling.calls.gate import gate_of
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.ports import CollectError
+from scaling.scalers.arm.clients import endpoint, identity_of
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.http.outward import (
     TIMEOUT,
     TRUSTED,
     AddressError,
@@ -29,12 +33,8 @@ from foundation.http.outward import (
     check_address,
     trusted_hosts,
 )
-from foundation.sanitize import leaving
-from foundation.secrets.known import hide_headers
-from scaling.calls.gate import gate_of
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
-from scaling.ports import CollectError
-from scaling.scalers.arm.clients import endpoint, identity_of
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.secrets.known import hide_headers
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from foundation.durations import parse_duration
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.number.asking import digest
 from scaling.collectors.number.metric_answers import GRAINS, Series, newest_end, value_of
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.ports import CollectError
 from scaling.resource_id import ResourceId
+from tidemark.foundation.durations import parse_duration
 
 DELAY = 180.0
 """Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. A value

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from foundation.sanitize import leaving
-from foundation.secrets.known import hide_text
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
     Asking,
@@ -23,6 +21,8 @@ from scaling.collectors.number.asking import (
     headers_of,
     number,
 )
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.secrets.known import hide_text
 
 
 @cache

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from foundation.durations import parse_duration
-from foundation.sanitize import leaving
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest
 from scaling.resource_id import ResourceId
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.sanitize import leaving
 
 ENDPOINT = "AZURE_LOGS_ENDPOINT"
 _SERVICES = {

@@ -15,14 +15,14 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from foundation.http.outward import is_of_origin
-from foundation.sanitize import told
 from scaling.calls.gate import CallRefusedError
 from scaling.calls.lists import Lists
 from scaling.collectors.number.asking import Asking, RefusedError, cloud_of
 from scaling.collectors.number.metric_answers import Series, located, owner_of, region_of
 from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
 from scaling.scalers.arm.clients import endpoint, scope
+from tidemark.foundation.http.outward import is_of_origin
+from tidemark.foundation.sanitize import told
 
 ENDPOINT = "AZURE_METRICS_ENDPOINT"
 HOST = "metrics.monitor.azure"

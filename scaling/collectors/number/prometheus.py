@@ -9,9 +9,6 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from foundation.http.outward import trusted_hosts
-from foundation.sanitize import leaving
-from foundation.secrets.known import hide_text
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import (
     CLOUDS,
@@ -23,6 +20,9 @@ from scaling.collectors.number.asking import (
     header_problems,
     headers_of,
 )
+from tidemark.foundation.http.outward import trusted_hosts
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.secrets.known import hide_text
 
 OPTION = "the option 'url' of a prometheus metric"
 _AZURE = tuple(f"prometheus.monitor.azure.{cloud}" for cloud in CLOUDS)

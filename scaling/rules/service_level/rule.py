@@ -11,8 +11,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from foundation.durations import parse_duration
-from foundation.wording import duration_text, number_text
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Reason, Verdict
 from scaling.rules.service_level import instances, learning, memory, plan, told
@@ -21,6 +19,8 @@ from scaling.rules.service_level.memory import Memory
 from scaling.rules.service_level.told import Lateness
 from scaling.rules.view import GAP, MetricsView
 from scaling.window import Summary
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.wording import duration_text, number_text
 
 LEARN = "learn"
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
-    from foundation.azure.connections import IdentityCredential
     from scaling.scalers.arm.requests import ArmRequests
     from scaling.scalers.arm.resources import ArmResources
+    from tidemark.foundation.azure.connections import IdentityCredential
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -105,7 +105,7 @@ def open_resources(
 
 def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
     """What signs in to Resource Manager; as `open_web`."""
-    from foundation.azure.connections import credential  # noqa: PLC0415 - see above
+    from tidemark.foundation.azure.connections import credential  # noqa: PLC0415 - see above
 
     return credential(settings, CONNECTION, _local_identity(settings))
 

@@ -14,10 +14,10 @@ from typing import Any
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from msgspec import Struct
 
-from foundation.azure.connections import identity_story
-from foundation.azure.retry_after import retry_after
-from foundation.sanitize import shorten, told
 from scaling.calls.gate import CallRefusedError
+from tidemark.foundation.azure.connections import identity_story
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.sanitize import shorten, told
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
 _LOCKS = frozenset({"ScopeLocked", "CannotOverwriteLockedResource"})

@@ -20,8 +20,8 @@ from azure.core.polling import AsyncLROPoller
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
-from foundation.http.outward import is_of_origin
-from foundation.version import VERSION
+from tidemark.foundation.http.outward import is_of_origin
+from tidemark.foundation.version import VERSION
 
 AUTOSCALE_VERSION = "2022-10-01"
 PERMISSIONS_VERSION = "2022-04-01"

@@ -15,8 +15,8 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.rest import HttpRequest
 from msgspec import Struct
 
-from foundation.azure.retry_after import retry_after
 from scaling.scalers.arm.requests import ArmRequests
+from tidemark.foundation.azure.retry_after import retry_after
 
 DONE = frozenset({"succeeded", "failed", "canceled"})
 """The states in which an operation, or a resource, is at rest; lower case."""

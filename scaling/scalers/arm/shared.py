@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from foundation.azure.opening import Opened
 from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import identity_of, open_resources, open_web
+from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
 
-    from foundation.azure.connections import IdentityCredential
     from scaling.scalers.arm.resources import ArmResources
+    from tidemark.foundation.azure.connections import IdentityCredential
 
 Listed = Mapping[str, Any]
 """Resources by their ids, in lower case; or, of autoscale settings, names by the resource they target."""

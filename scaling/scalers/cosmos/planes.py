@@ -16,8 +16,6 @@ import msgspec
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
-from foundation.azure.cosmos_account import account_key, account_name
-from foundation.azure.opening import Opened
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
@@ -27,6 +25,8 @@ from scaling.scalers.cosmos.throughput import (
     instant_at_least,
     label_of,
 )
+from tidemark.foundation.azure.cosmos_account import account_key, account_name
+from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
@@ -224,7 +224,7 @@ class DataPlane(Plane):
         """
         from azure.cosmos.aio import CosmosClient  # noqa: PLC0415 - half a second, only when needed
 
-        from foundation.azure.connections import transport_options  # noqa: PLC0415 - imports the SDKs
+        from tidemark.foundation.azure.connections import transport_options  # noqa: PLC0415 - imports the SDKs
 
         return CosmosClient(
             self._url,

@@ -24,7 +24,6 @@ from typing import Annotated
 
 import msgspec
 
-from foundation.azure.cosmos_account import account_key, account_name
 from scaling.calls.gate import gate_of
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.scalers.arm.errors import Failure, Kind
@@ -34,6 +33,7 @@ from scaling.scalers.cosmos.errors import Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId
 from scaling.target_facts import TargetFacts
+from tidemark.foundation.azure.cosmos_account import account_key, account_name
 
 
 class _Order(Order):

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation import settings_reader
-from foundation.durations import duration, parse_duration, positive_duration
-from foundation.settings_reader import ConfigError, Problem, Reader, Shared
 from scaling.config import toml
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns
 from spark_jobs.backtest.candidates import variation
 from spark_jobs.backtest.replay.fleet import Model
+from tidemark.foundation import settings_reader
+from tidemark.foundation.durations import duration, parse_duration, positive_duration
+from tidemark.foundation.settings_reader import ConfigError, Problem, Reader, Shared
 
 BASELINE = "baseline"
 """The candidate that is the running policy, unchanged."""

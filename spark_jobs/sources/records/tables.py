@@ -20,8 +20,6 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from foundation.azure import connections
-from foundation.keys import after
 from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
@@ -30,6 +28,8 @@ from spark_jobs.platform.source_options import carried, environment
 from spark_jobs.schemas import DECISIONS, arrow_schema
 from spark_jobs.sources.records.records import RejectedError
 from spark_jobs.sources.records.telemetry_rows import entry_row
+from tidemark.foundation.azure import connections
+from tidemark.foundation.keys import after
 
 NAME = "azure_table"
 SCHEME = "table://"

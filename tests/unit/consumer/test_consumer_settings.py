@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from consumer.config import OTHERS, read_config, read_slice
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = {"EVENTHUB_NAME": "hub", "COSMOS_DATABASE": "d", "COSMOS_CONTAINER": "c"}

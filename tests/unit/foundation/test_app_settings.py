@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from foundation import app_settings
-from foundation.app_settings import settings_of
-from foundation.azure.connections import storage_endpoint, table_service, transport_options
-from foundation.errors import SettingsError
+from tidemark.foundation import app_settings
+from tidemark.foundation.app_settings import settings_of
+from tidemark.foundation.azure.connections import storage_endpoint, table_service, transport_options
+from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCAL = {
@@ -267,7 +267,9 @@ def test_the_functions_of_a_clone_have_its_settings_from_everywhere_and_a_comman
 
     assert app_settings.app_folder() == ROOT
     assert app_settings.command_folder() == tmp_path
-    monkeypatch.setattr(app_settings, "__file__", str(tmp_path / "site-packages/foundation/app_settings.py"))
+    monkeypatch.setattr(
+        app_settings, "__file__", str(tmp_path / "site-packages/tidemark/foundation/app_settings.py")
+    )
     assert app_settings.app_folder() == tmp_path
 
 

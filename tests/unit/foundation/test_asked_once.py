@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from foundation.gathering import AskedOnce
+from tidemark.foundation.gathering import AskedOnce
 
 
 class Source:

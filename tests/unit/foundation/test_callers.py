@@ -2,7 +2,8 @@
 
 import pytest
 
-from foundation.http.callers import (
+from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal, signed_in
+from tidemark.foundation.http.callers import (
     NOBODY,
     OPERATOR,
     READER,
@@ -13,7 +14,6 @@ from foundation.http.callers import (
     door_of,
     named,
 )
-from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal, signed_in
 
 KEYS = Door()
 NAMES = Door(platform=True)

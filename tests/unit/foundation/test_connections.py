@@ -10,7 +10,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import aio
 
-from foundation.azure.connections import (
+from tidemark.foundation.azure.connections import (
     ConnectionSettingsError,
     IdentityCredential,
     blob_container,
@@ -26,8 +26,8 @@ from foundation.azure.connections import (
     table_service,
     transport_options,
 )
-from foundation.azure.retry_after import retry_after
-from foundation.azure.tables import unavailable
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.azure.tables import unavailable
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 STORAGE = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};EndpointSuffix=core.windows.net"

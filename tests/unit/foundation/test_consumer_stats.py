@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.consumer_stats import (
+from tidemark.foundation.consumer_stats import (
     ConsumerStats,
     ConsumerStatsError,
     PartitionStats,

@@ -4,8 +4,8 @@ from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import HttpRequest
 
 from devstack.servers.certificates import ensure_certificate
-from foundation.azure.connections import ConnectionSettingsError, IdentityCredential
-from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
+from tidemark.foundation.azure.connections import ConnectionSettingsError, IdentityCredential
+from tidemark.foundation.azure.cosmos import cosmos_client, cosmos_endpoint
 
 URL = "https://tidemark.documents.azure.com:443/"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from foundation.errors import SettingsError
-from foundation.http.deployed_app import Access, read_access
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.http.deployed_app import Access, read_access
 
 ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 SIGN_IN = {"TIDEMARK_SIGN_IN_CLIENT_ID": ID}

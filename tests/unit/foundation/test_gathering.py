@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from foundation.gathering import TRUST_AGAIN, NoAnswer, Rounds
 from tests.virtual_time import virtual_time
+from tidemark.foundation.gathering import TRUST_AGAIN, NoAnswer, Rounds
 
 HUNG = float("inf")
 

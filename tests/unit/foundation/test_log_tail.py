@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foundation.log.process import ForPeople, hide_secrets
-from foundation.log.tail import MARK, MAX_LINE, Line, told_line, without_tail
+from tidemark.foundation.log.process import ForPeople, hide_secrets
+from tidemark.foundation.log.tail import MARK, MAX_LINE, Line, told_line, without_tail
 
 FORGED = '{"tidemark":1,"kind":"decision","target":"forged"}'
 

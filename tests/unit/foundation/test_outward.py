@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from aiohttp import web
 
-from foundation.errors import UnavailableError
-from foundation.http.outward import AddressError, Outward, check_address, is_local, trusted_hosts
+from tidemark.foundation.errors import UnavailableError
+from tidemark.foundation.http.outward import AddressError, Outward, check_address, is_local, trusted_hosts
 
 TOKEN = "c2VjcmV0"
 

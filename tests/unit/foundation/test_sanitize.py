@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.sanitize import one_line, secret_in, told, without_secrets
-from foundation.secrets import patterns
+from tidemark.foundation.sanitize import one_line, secret_in, told, without_secrets
+from tidemark.foundation.secrets import patterns
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
 KEY64 = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="

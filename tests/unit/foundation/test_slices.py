@@ -6,8 +6,8 @@ import pytest
 
 from consumer.config import ConsumerConfig
 from consumer.running import process
-from foundation.errors import TidemarkError
 from tests.virtual_time import virtual_time
+from tidemark.foundation.errors import TidemarkError
 
 
 @pytest.mark.parametrize("hangs", [False, True])

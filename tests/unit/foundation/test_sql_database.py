@@ -17,13 +17,13 @@ from consumer.errors import FencedError
 from consumer.sinks.sql.failures import rejection_of
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
 from consumer.stores.sql.tables import TABLES
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
-from foundation.sql import database as module
-from foundation.sql.address import place_of
-from foundation.sql.database import SqlDatabase, sqlstate
-from foundation.sql.threads import Threads
 from tests.failures import exceptions
 from tests.sql_support import SCOPE, soon
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.sql import database as module
+from tidemark.foundation.sql.address import place_of
+from tidemark.foundation.sql.database import SqlDatabase, sqlstate
+from tidemark.foundation.sql.threads import Threads
 
 AZURE_SQL = "mssql+pyodbc://tidemark:s3cret@server/db?driver=ODBC+Driver+18+for+SQL+Server"
 
@@ -302,7 +302,7 @@ async def test_leases_are_kept_while_every_other_call_waits_for_a_lock(pyodbc, h
 def test_the_process_ends_though_a_call_does_not():
     code = """
         import threading
-        from foundation.sql.threads import Threads
+        from tidemark.foundation.sql.threads import Threads
         begun = threading.Event()
         Threads(2, "sql").submit(lambda: (begun.set(), threading.Event().wait()))
         begun.wait()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devstack.event_hubs.storage.partition_keys import partition_of
-from publisher.event_hubs.core.partition_keys import hash_of_key, partition_of_key
+from tidemark.publisher.event_hubs.core.partition_keys import hash_of_key, partition_of_key
 
 COUNTS = [1, 2, 3, 4, 5, 10, 32]
 TABLE = [  # by the rule of the service, as the SDK for JavaScript has it: the hash, and the partition of each count

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from publisher.cancellation import cancellations, settled
+from tidemark.publisher.cancellation import cancellations, settled
 
 
 class Work:

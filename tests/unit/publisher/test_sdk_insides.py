@@ -10,24 +10,24 @@ from azure.eventhub.aio import EventHubProducerClient
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from publisher import sdk_insides
-from publisher.errors import MessageTooLargeError, PublishSettingsError, UnsupportedPublishingError
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import InsidesError, LinkError
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.sdk import link_hooks
-from publisher.event_hubs.sdk import links as sdk_links
-from publisher.event_hubs.sdk.links import FallbackLinks, PublicLinks, links_of
-from publisher.model import Claims
-from publisher.sdk_insides import SETTING, wants_insides, why_not
-from publisher.service_bus.core.claims import ClaimSettings
-from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
-from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.plain_message import PlainMessage
-from publisher.service_bus.sdk import message_sizes
-from publisher.service_bus.sdk.public_sdk import PublicEncoder
-from publisher.service_bus.sdk.sdk_way import Encoder, SdkWay
 from tests.publisher_support import FakeLinks, FakeService, events, read
+from tidemark.publisher import sdk_insides
+from tidemark.publisher.errors import MessageTooLargeError, PublishSettingsError, UnsupportedPublishingError
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import InsidesError, LinkError
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.sdk import link_hooks
+from tidemark.publisher.event_hubs.sdk import links as sdk_links
+from tidemark.publisher.event_hubs.sdk.links import FallbackLinks, PublicLinks, links_of
+from tidemark.publisher.model import Claims
+from tidemark.publisher.sdk_insides import SETTING, wants_insides, why_not
+from tidemark.publisher.service_bus.core.claims import ClaimSettings
+from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.sdk import message_sizes
+from tidemark.publisher.service_bus.sdk.public_sdk import PublicEncoder
+from tidemark.publisher.service_bus.sdk.sdk_way import Encoder, SdkWay
 
 CONNECTION = (
     "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
@@ -35,12 +35,12 @@ CONNECTION = (
 ROOT = Path(__file__).resolve().parents[3]
 PRIVATE = {
     "azure.eventhub._": {
-        "publisher/event_hubs/sdk/event_encoding.py",
-        "publisher/event_hubs/sdk/link_hooks.py",
+        "tidemark/publisher/event_hubs/sdk/event_encoding.py",
+        "tidemark/publisher/event_hubs/sdk/link_hooks.py",
     },
     "azure.servicebus._": {
-        "publisher/service_bus/sdk/message_sizes.py",
-        "publisher/service_bus/sdk/link.py",
+        "tidemark/publisher/service_bus/sdk/message_sizes.py",
+        "tidemark/publisher/service_bus/sdk/link.py",
     },
 }
 
@@ -52,7 +52,7 @@ def client():
 @pytest.mark.parametrize("prefix", PRIVATE)
 def test_private_names_are_imported_in_two_modules_that_nothing_imports_at_once(prefix):
     importers, private = set(), PRIVATE[prefix]
-    for path in (ROOT / "publisher").rglob("*.py"):
+    for path in (ROOT / "tidemark/publisher").rglob("*.py"):
         name = str(path.relative_to(ROOT))
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefix):
@@ -70,7 +70,7 @@ async def test_without_them_publishing_goes_on_by_public_names_and_idempotence_i
 ):
     monkeypatch.setattr(sdk_insides, "version", lambda _: found)
     monkeypatch.setitem(
-        sys.modules, "publisher.event_hubs.sdk.link_hooks", None
+        sys.modules, "tidemark.publisher.event_hubs.sdk.link_hooks", None
     )  # its names are not there any more
 
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=wanted), PublicLinks)
@@ -80,7 +80,7 @@ async def test_without_them_publishing_goes_on_by_public_names_and_idempotence_i
 
 
 async def test_a_known_version_whose_names_have_moved_is_an_unknown_one(monkeypatch):
-    monkeypatch.setitem(sys.modules, "publisher.event_hubs.sdk.link_hooks", None)
+    monkeypatch.setitem(sys.modules, "tidemark.publisher.event_hubs.sdk.link_hooks", None)
 
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=True), PublicLinks)
     with pytest.raises(UnsupportedPublishingError, match="not what they were: ModuleNotFoundError"):
@@ -187,14 +187,14 @@ def test_the_setting_is_on_or_off():
 @pytest.mark.parametrize(("wanted", "found"), [(True, "7.16.0"), (False, "7.15.0")])
 def test_without_them_a_sender_works_by_public_names(monkeypatch, wanted, found):
     monkeypatch.setattr(sdk_insides, "version", lambda _: found)
-    monkeypatch.setitem(sys.modules, "publisher.service_bus.sdk.message_sizes", None)
+    monkeypatch.setitem(sys.modules, "tidemark.publisher.service_bus.sdk.message_sizes", None)
 
     assert not SdkWay(sdk_insides=wanted).is_private
 
 
 def test_a_known_servicebus_whose_names_have_moved_is_an_unknown_one(monkeypatch):
     assert SdkWay(sdk_insides=True).is_private
-    monkeypatch.setitem(sys.modules, "publisher.service_bus.sdk.link", None)
+    monkeypatch.setitem(sys.modules, "tidemark.publisher.service_bus.sdk.link", None)
     assert not SdkWay(sdk_insides=True).is_private
 
 

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from foundation.errors import StoreUnavailableError
 from scaling.cli import app, settings_of
 from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
@@ -16,6 +15,7 @@ from scaling.spent import Spent
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues
 from tests.runner_support import NOW, World, at, changed, policy
 from tests.shadow_support import fixed
+from tidemark.foundation.errors import StoreUnavailableError
 
 GOOD = """
 [targets.plan-orders]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from foundation.errors import OrderError
 from scaling.decision.orders import MAX_OVERRIDE, ORDERS, active_pause
 from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
 from tests.runner_support import NOW, policy
+from tidemark.foundation.errors import OrderError
 
 
 def ordered(name: str, order: dict, controls: Controls = NO_CONTROLS, *, now: float = NOW):

@@ -5,9 +5,6 @@ from contextlib import suppress
 
 import pytest
 
-from foundation.http.answers import error_response
-from foundation.log.process import hide_secrets, keep_secrets_from_logs
-from foundation.sanitize import HiddenError, raising_no_secrets
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, EffectOutcome, effect_of
 from scaling.ports import CollectError, ScalerError
@@ -15,6 +12,9 @@ from scaling.rules.combine import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
 from scaling.storage.poison_queues import shown
 from tests.runner_support import World
+from tidemark.foundation.http.answers import error_response
+from tidemark.foundation.log.process import hide_secrets, keep_secrets_from_logs
+from tidemark.foundation.sanitize import HiddenError, raising_no_secrets
 
 KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
 STORY = f"cannot open 'Endpoint=sb://acme/;SharedAccessKeyName=root;SharedAccessKey={KEY}'\nnor\x1b[31m that"

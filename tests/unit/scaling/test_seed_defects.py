@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from foundation.errors import ConflictError
 from scaling.config.policy import Pace, RuleSpec
 from scaling.decision.transitions import absorb, advance
 from scaling.flips.explained import decide_and_explain as decide
@@ -24,6 +23,7 @@ from scaling.model import (
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report
+from tidemark.foundation.errors import ConflictError
 
 COOL = {"out": Pace(cooldown=600.0), "inward": Pace(cooldown=600.0)}
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}

@@ -24,10 +24,10 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.stores.memory import MemoryCheckpointStore
-from foundation.errors import SettingsError, UnavailableError
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
 from tidemark.__main__ import command_line
+from tidemark.foundation.errors import SettingsError, UnavailableError
 
 T0 = 1_795_000_000.0
 

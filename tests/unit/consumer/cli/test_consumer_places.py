@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 from consumer.cli.status import consumer_app
 from consumer.web import api
-from foundation.consumer_stats import ConsumerStats
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog
+from tidemark.foundation.consumer_stats import ConsumerStats
 
 NOW = 1_800_000_000.0
 

@@ -9,8 +9,6 @@ import pytest
 from consumer.cli.consume import GRACE
 from consumer.config import Hosting, read_config, read_hosting
 from consumer.running.process import LAST_WORDS
-from foundation.azure import connections
-from foundation.azure.cosmos import cosmos_endpoint
 from tests.bicep_language import expand
 from tests.infra_support import (
     INFRA,
@@ -23,6 +21,8 @@ from tests.infra_support import (
     only,
     settings,
 )
+from tidemark.foundation.azure import connections
+from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 APP = "Microsoft.App/containerApps"
 
@@ -133,12 +133,16 @@ def test_the_image_holds_what_the_consumer_imports_and_what_its_context_lets_thr
     copied = set(re.findall(r"^COPY (\S+) ", DOCKERFILE, re.MULTILINE))
     rules = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     sources = [path.read_text(encoding="utf-8") for name in copied for path in (ROOT / name).rglob("*.py")]
-    ours = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    ours = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"tidemark"}
+    ours |= {"tidemark/publisher", "tidemark/foundation"}
     imported = {
-        name for text in sources for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)
+        name.replace(".", "/")
+        for text in sources
+        for name in re.findall(r"^\s*(?:from|import) (tidemark\.\w+|\w+)", text, re.MULTILINE)
     }
 
-    assert copied == {"infra/consumer/requirements.txt", "foundation", "scaling", "consumer"}
+    of_tidemark = {"tidemark/__init__.py", "tidemark/foundation"}
+    assert copied == {"infra/consumer/requirements.txt", *of_tidemark, "scaling", "consumer"}
     assert imported & ours <= copied
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied

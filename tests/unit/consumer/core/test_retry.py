@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.core.retry_delay import JITTER, LONGEST_DELAY, Backoff, delay
+from tidemark.foundation.pacing.retry_delay import JITTER, LONGEST_DELAY, Backoff, delay
 
 
 @pytest.mark.parametrize(

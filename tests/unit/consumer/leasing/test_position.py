@@ -6,7 +6,7 @@ from consumer.errors import PositionError
 from consumer.leasing.start_position import Start, start
 from consumer.model import Checkpoint, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 DEFAULT = PositionPolicy()
 

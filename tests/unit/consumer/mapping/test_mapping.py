@@ -14,7 +14,7 @@ from consumer.mapping.documents import (
 from consumer.mapping.partition_hash import hash_key
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 
 def event(body, *, sequence_number=17, unreadable=None):

@@ -6,18 +6,18 @@ import itertools
 import pytest
 from hypothesis import given
 
-from consumer.core.retry_delay import LEAST_DELAY
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.stores.memory import MemoryCheckpointStore
-from foundation.errors import TidemarkError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
 from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.pacing.retry_delay import LEAST_DELAY
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 

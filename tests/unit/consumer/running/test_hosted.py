@@ -17,11 +17,11 @@ from consumer.model import Event, Outcome, PartitionState, WriteResult
 from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.stores.memory import MemoryCheckpointStore
-from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
 from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 BUDGET = 45.0
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")

@@ -17,11 +17,11 @@ from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
-from foundation.errors import SettingsError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
 from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tidemark.foundation.errors import SettingsError, UnavailableError
 
 
 class Hub:

@@ -9,7 +9,7 @@ import pytest
 
 from consumer.errors import OrphanedError
 from consumer.running.worker import Worker, end_with_parent, watch_parent
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from consumer.sinks.cosmos.client import (
     CosmosContainer,
     KeyRange,
 )
-from foundation.errors import UnavailableError
 from tests.failures import exceptions
 from tests.virtual_time import all_in_virtual_time, virtual_time
+from tidemark.foundation.errors import UnavailableError
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
 RANGES = (KeyRange("", "0"), KeyRange("80", "1"))

@@ -19,11 +19,11 @@ from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
 from consumer.stores.sql import dead_letters, positions
 from consumer.stores.sql.tables import EVENTS, LEASES, ddl
-from foundation.errors import SettingsError
-from foundation.sql.database import SqlDatabase
 from tests.failures import exceptions
 from tests.postgres_support import new_database
 from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sql.database import SqlDatabase
 
 COLUMNS = {
     "id": "$.id",

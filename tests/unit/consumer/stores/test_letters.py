@@ -5,7 +5,7 @@ import pytest
 
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.letter_document import event_of, from_document, position, to_document
-from foundation.errors import TidemarkError
+from tidemark.foundation.errors import TidemarkError
 
 
 def letter(body=b"{", **event):

@@ -14,9 +14,6 @@ from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderErr
 from consumer.telemetry.records import IntervalRecord, line_fields
 from consumer.telemetry.reporter import Reporter
 from consumer.web.views import ConsumerView, InstanceView
-from foundation.consumer_stats import ConsumerStats, PartitionStats
-from foundation.errors import StoreUnavailableError
-from foundation.log.tail import MARK
 from tests.consumer_telemetry_support import (
     IDENTITY,
     MemoryRateStore,
@@ -25,6 +22,9 @@ from tests.consumer_telemetry_support import (
     statistics,
 )
 from tests.virtual_time import all_in_virtual_time, virtual_time
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.log.tail import MARK
 
 T0 = 1_795_000_000.0
 

@@ -17,7 +17,7 @@ from consumer.config import read_config
 from consumer.running.assembly import Parts, reporter
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.records import CheckpointRecord
-from foundation.errors import SettingsError
+from tidemark.foundation.errors import SettingsError
 
 HOUR = datetime(2026, 11, 21, 8, 59, 50, tzinfo=UTC).timestamp()
 

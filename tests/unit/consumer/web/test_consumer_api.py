@@ -14,10 +14,10 @@ from consumer.running.assembly import reporter as make_reporter
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.web import api
 from consumer.web.views import consumers_view
-from foundation.consumer_stats import ConsumerStats, PartitionStats
-from foundation.http.callers import Caller
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
 from tests.fakes import MemoryDecisionLog
+from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
+from tidemark.foundation.http.callers import Caller
 
 NOW = 1_795_000_000.0
 

@@ -9,8 +9,8 @@ from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages.messages import Sent, identity
 from devstack.service_bus.sessions import Sessions
 from devstack.service_bus.transfers import check_transfer
-from publisher.service_bus.sdk.message_sizes import plain_message
 from tests.virtual_time import Clock
+from tidemark.publisher.service_bus.sdk.message_sizes import plain_message
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from publisher.cli.command import progress
+from tidemark.publisher.cli.command import progress
 
 
 def test_without_a_terminal_a_line_is_printed_every_ten_seconds_and_with_quiet_none():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.cli.csv_rows import read_as_json_lines
-from publisher.cli.input_lines import (
+from tidemark.publisher.cli.csv_rows import read_as_json_lines
+from tidemark.publisher.cli.input_lines import (
     Bookmark,
     PublishedInput,
     read_bookmark,
@@ -17,9 +17,9 @@ from publisher.cli.input_lines import (
     read_lines,
     write_bookmark,
 )
-from publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines, read_bounded
-from publisher.cli.text.event_fields import EventFields
-from publisher.errors import InvalidProducerStateError, PublishSettingsError
+from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines, read_bounded
+from tidemark.publisher.cli.text.event_fields import EventFields
+from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 
 class Pipe(BytesIO):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.cli.csv_rows import CsvFormat, read_as_json_lines, read_rows
-from publisher.errors import PublishSettingsError
+from tidemark.publisher.cli.csv_rows import CsvFormat, read_as_json_lines, read_rows
+from tidemark.publisher.errors import PublishSettingsError
 
 TEXTS = st.text(st.sampled_from('aö,"\n \r;'), max_size=4)
 

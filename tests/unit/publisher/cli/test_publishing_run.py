@@ -8,19 +8,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from publisher.cli import publishing_run
-from publisher.cli.publish import _check_place
-from publisher.cli.publishing_run import LineOptions, PublishingRun
-from publisher.errors import InvalidProducerStateError, PublishError
-from publisher.event_hubs.batching import BufferLimits
-from publisher.event_hubs.core.partition_keys import partition_of_key
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import LinkError
-from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.states.file import FileStateStore
-from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.model import ProducerRecord, RetryPolicy, StateKey
 from tests.publisher_support import FakeLinks, FakeService, read
+from tidemark.publisher.cli import publishing_run
+from tidemark.publisher.cli.publish import _check_place
+from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun
+from tidemark.publisher.errors import InvalidProducerStateError, PublishError
+from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import LinkError
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.event_hubs.states.file import FileStateStore
+from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
+from tidemark.publisher.model import ProducerRecord, RetryPolicy, StateKey
 
 IDS = ["0", "1", "2"]
 LINES = [json.dumps({"id": number, "plane": f"N{number % 40}"}) for number in range(200)]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from publisher.cli.line_messages import LineMessages
-from publisher.cli.resume_file import (
+from tidemark.__main__ import command_line
+from tidemark.publisher.cli.line_messages import LineMessages
+from tidemark.publisher.cli.resume_file import (
     Answered,
     Batch,
     Ledger,
@@ -24,13 +25,12 @@ from publisher.cli.resume_file import (
     ranges_of,
     read_ledger,
 )
-from publisher.cli.send_journal import SendJournal
-from publisher.cli.sending_run import SendingRun
-from publisher.errors import PublishError, PublishSettingsError
-from publisher.service_bus.core.plain_message import PlainMessage
-from publisher.service_bus.core.send_report import Indices, Outgoing
-from publisher.service_bus.core.send_steps import Accepted
-from tidemark.__main__ import command_line
+from tidemark.publisher.cli.send_journal import SendJournal
+from tidemark.publisher.cli.sending_run import SendingRun
+from tidemark.publisher.errors import PublishError, PublishSettingsError
+from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing
+from tidemark.publisher.service_bus.core.send_steps import Accepted
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")
 NOTHING_READ = hashlib.sha256().hexdigest()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.errors import PublishSettingsError
-from publisher.event_hubs.batching import PartitionBuffer, SetLimits
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.event_hubs.batching import PartitionBuffer, SetLimits
 
 LIMITS = SetLimits(max_bytes=100, max_events=4, max_wait=1.0)
 

@@ -5,7 +5,9 @@ import logging
 
 import pytest
 
-from publisher.errors import (
+from tests.publisher_support import FakeWorld, event, events
+from tests.virtual_time import in_virtual_time
+from tidemark.publisher.errors import (
     FlushTimeoutError,
     InvalidProducerStateError,
     MessageTooLargeError,
@@ -17,14 +19,12 @@ from publisher.errors import (
     PublishRefusedError,
     PublishSettingsError,
 )
-from publisher.event_hubs.batch import published_sequence_number
-from publisher.event_hubs.batching import BufferLimits
-from publisher.event_hubs.buffered_producer import BufferedProducer
-from publisher.event_hubs.core.partition_keys import partition_of_key
-from publisher.event_hubs.states.memory import MemoryStateStore
-from publisher.model import RetryPolicy
-from tests.publisher_support import FakeWorld, event, events
-from tests.virtual_time import in_virtual_time
+from tidemark.publisher.event_hubs.batch import published_sequence_number
+from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.buffered_producer import BufferedProducer
+from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
+from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
+from tidemark.publisher.model import RetryPolicy
 
 STOLEN = "com.microsoft:producer-epoch-stolen"
 DENIED = "amqp:unauthorized-access"

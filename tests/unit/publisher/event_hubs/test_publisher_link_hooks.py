@@ -22,11 +22,11 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.errors import UnsupportedPublishingError
-from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import LinkError
-from publisher.event_hubs.sdk import link_hooks
-from publisher.event_hubs.sdk.event_encoding import (
+from tidemark.publisher.errors import UnsupportedPublishingError
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import LinkError
+from tidemark.publisher.event_hubs.sdk import link_hooks
+from tidemark.publisher.event_hubs.sdk.event_encoding import (
     EPOCH,
     NUMBER,
     PRODUCER_ID,
@@ -34,8 +34,8 @@ from publisher.event_hubs.sdk.event_encoding import (
     size_in_batch,
     stamped_events,
 )
-from publisher.event_hubs.sdk.link_hooks import CAPABILITY, SdkLink, SdkLinks
-from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
+from tidemark.publisher.event_hubs.sdk.link_hooks import CAPABILITY, SdkLink, SdkLinks
+from tidemark.publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
 
 CONNECTION = (
     "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"

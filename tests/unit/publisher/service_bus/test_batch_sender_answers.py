@@ -13,16 +13,16 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from publisher.errors import PublishSettingsError
-from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
-from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.send_steps import Busy, Rejected, TooLarge, Unknown
-from publisher.service_bus.core.sending import SendPolicy
-from publisher.service_bus.sdk.link import answer_to, not_sent
-from publisher.service_bus.sdk.send_call import LearnedLimits, check_iterable
-from publisher.service_bus.sender import BigBatchSender
-from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.publisher_support import methods
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.send_steps import Busy, Rejected, TooLarge, Unknown
+from tidemark.publisher.service_bus.core.sending import SendPolicy
+from tidemark.publisher.service_bus.sdk.link import answer_to, not_sent
+from tidemark.publisher.service_bus.sdk.send_call import LearnedLimits, check_iterable
+from tidemark.publisher.service_bus.sender import BigBatchSender
+from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
 
 
 def _mapped(raw):

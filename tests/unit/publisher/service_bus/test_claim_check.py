@@ -2,7 +2,7 @@
 
 import pytest
 
-from publisher.service_bus.core.claims import (
+from tidemark.publisher.service_bus.core.claims import (
     BLOB,
     SHA256,
     SIZE,
@@ -12,7 +12,7 @@ from publisher.service_bus.core.claims import (
     reference_of,
     verified,
 )
-from publisher.service_bus.core.errors import ClaimDamagedError
+from tidemark.publisher.service_bus.core.errors import ClaimDamagedError
 
 EMPTY_SHA = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

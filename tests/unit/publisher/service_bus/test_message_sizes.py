@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from devstack.amqp.wire.messages import batched
 from devstack.service_bus.messages.messages import identity
-from publisher.service_bus.core.claims import ClaimSettings, reference_of
-from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
-from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.plain_message import PlainMessage
-from publisher.service_bus.sdk.message_sizes import (
+from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of
+from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.sdk.message_sizes import (
     Encoder,
     batch_envelope,
     envelope_size,
@@ -259,7 +259,7 @@ def test_a_scheduled_message_carries_its_time_and_costs_its_entry_in_the_request
 
 
 def test_what_is_private_in_the_sdk_is_as_the_sender_needs_it():
-    """azure-servicebus is pinned; a new version that fails here needs publisher/service_bus/sdk/link.py looked at."""
+    """azure-servicebus is pinned; a new version that fails here needs tidemark/publisher/service_bus/sdk/link.py looked at."""
     from azure.servicebus import ServiceBusClient, aio  # noqa: PLC0415 - the SDK's clients, only here
 
     connection = "Endpoint=sb://x.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=b"

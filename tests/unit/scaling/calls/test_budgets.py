@@ -2,8 +2,8 @@
 
 import pytest
 
-from foundation.errors import SettingsError
 from scaling.calls.budgets import PUBLISHED, Budget, budgets_of, call_of
+from tidemark.foundation.errors import SettingsError
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg"

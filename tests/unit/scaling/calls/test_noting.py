@@ -4,8 +4,6 @@ import json
 
 from rich.console import Console
 
-from foundation.errors import StoreUnavailableError
-from foundation.log.tail import MARK, told_line
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.ledger import Ledger
 from scaling.calls.noting import LASTING, Noted, Noting
@@ -14,6 +12,8 @@ from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, s
 from scaling.notices.events import calls_notice
 from scaling.places.calls import show
 from scaling.service.metrics import INSTRUMENTS
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.log.tail import MARK, told_line
 
 NOW = 1_800_000_000.0
 PLAN = "https://management.azure.com/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from foundation.settings_reader import parse_params
 from scaling.ports import CollectError
 from scaling.service.registry import collector_class
+from tidemark.foundation.settings_reader import parse_params
 
 PAGE = Path(__file__).parents[4] / "docs" / "adding-a-collector.md"
 

@@ -8,11 +8,11 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.eventhub.exceptions import AuthenticationError, ConnectError
 
-from foundation.settings_reader import parse_params
 from scaling.collectors.event_hub import collector as event_hub_lag
 from scaling.collectors.event_hub.checkpoint_layouts import Consumer
 from scaling.collectors.event_hub.collector import Clients, EventHubLagCollector
 from scaling.ports import CollectError
+from tidemark.foundation.settings_reader import parse_params
 
 NOW = 1_700_000_000.0
 CREATED = 1_600_000_000.0

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from foundation.settings_reader import parse_params
 from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
+from tidemark.foundation.settings_reader import parse_params
 
 QUEUE = ServiceBusQueueCollector.Params(connection="Orders", queue="orders")
 

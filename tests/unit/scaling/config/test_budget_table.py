@@ -2,10 +2,10 @@
 
 import pytest
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import Budget
 from scaling.config.policy_file import load_config
 from scaling.service import registry
+from tidemark.foundation.settings_reader import ConfigError
 
 ACCOUNT = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
 PLAN = f'scaler = "app_service_plan"\nresource_id = "{ACCOUNT}/Microsoft.Web/serverfarms/plan"\nmaximum = 9'

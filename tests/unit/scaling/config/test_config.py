@@ -6,13 +6,13 @@ from typing import Literal
 import msgspec
 import pytest
 
-from foundation.durations import parse_duration
-from foundation.settings_reader import ConfigError, locate
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.config.checks import _circles
 from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 from scaling.config.policy_file import decoded, load_config
 from scaling.service.reading import seconds_to_next
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.settings_reader import ConfigError, locate
 
 
 class Queue:

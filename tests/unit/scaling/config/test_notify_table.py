@@ -2,12 +2,12 @@
 
 import pytest
 
-from foundation.settings_reader import ConfigError
 from scaling.config.notify_table import CHOSEN, Notify, Webhook
 from scaling.config.policy_file import load_config
 from scaling.notices.announcer import unusable
 from scaling.service import registry
 from tests.unit.scaling.config.test_budget_table import text
+from tidemark.foundation.settings_reader import ConfigError
 
 WHOLE = """
 [notify]

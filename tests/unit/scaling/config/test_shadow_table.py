@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec
 from scaling.config.policy_file import load_config
 from scaling.decision.orders import deciding
 from scaling.model import Controls, Promotion
 from scaling.service import registry
+from tidemark.foundation.settings_reader import ConfigError
 
 TARGET = """
 [targets.plan]

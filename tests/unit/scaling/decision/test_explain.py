@@ -5,7 +5,6 @@ import math
 import msgspec
 import pytest
 
-from foundation.wording import duration_text, number_text
 from scaling.config.policy import RuleSpec
 from scaling.decision.explain import effect_line, evidence_text, flip_text, limit_text, line
 from scaling.flip import Condition, Flip
@@ -21,6 +20,7 @@ from scaling.model import (
 )
 from scaling.window import Window
 from tests.runner_support import NOW, THRESHOLD, at, full, metric, policy
+from tidemark.foundation.wording import duration_text, number_text
 
 ID = "plan-orders@20261121T045000.000Z"
 NUMBERS = Evidence("r", "backlog", "average", 812.0, ">", 500.0, 600.0, 10)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import RuleSpec
 from scaling.config.policy_file import load_config
 from scaling.decision.transitions import absorb
@@ -26,6 +25,7 @@ from scaling.schedules.timetable import Timetable
 from scaling.service import registry
 from scaling.window import Window, WindowSpec, assuming, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+from tidemark.foundation.settings_reader import ConfigError
 
 SCHEDULES = {  # with a window of each
     "0 */7 * * * *": "30m",

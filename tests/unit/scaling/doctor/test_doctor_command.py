@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from foundation.checkup import Checkup, failed, ok, warning
 from scaling.doctor import command
 from tidemark.__main__ import command_line
+from tidemark.foundation.checkup import Checkup, failed, ok, warning
 
 FINE = ok("clock", "here", "less than 10 s from the service's")
 ODD = warning("poison", "queues", "1 message", "read it")

@@ -10,11 +10,6 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 from azure.functions import HttpRequest
 
-from foundation.azure.connections import ConnectionSettingsError
-from foundation.checkup import Check, Needs, Trouble, Verdict, ok
-from foundation.errors import StoreUnavailableError
-from foundation.http.answers import json_response
-from foundation.settings_reader import ConfigError, Problem
 from scaling.doctor import calls, checks, examination, running
 from scaling.doctor.calls import claims_of
 from scaling.doctor.running import run
@@ -23,6 +18,11 @@ from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.web import functions
 from tests.virtual_time import virtual_time
+from tidemark.foundation.azure.connections import ConnectionSettingsError
+from tidemark.foundation.checkup import Check, Needs, Trouble, Verdict, ok
+from tidemark.foundation.errors import StoreUnavailableError
+from tidemark.foundation.http.answers import json_response
+from tidemark.foundation.settings_reader import ConfigError, Problem
 
 NEEDS = Needs("the 'Reader' role", "the plan")
 HUNG = float("inf")

@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 from azure.core.exceptions import HttpResponseError
 
-from foundation.checkup import Verdict, ok
-from foundation.http.callers import Door, RefusedError, admit
-from foundation.http.deployed_app import Access
 from scaling.doctor import calls, checks, examination
 from scaling.doctor.sign_in import FORGED, Answer, by_answers, by_environment, by_platform
+from tidemark.foundation.checkup import Verdict, ok
+from tidemark.foundation.http.callers import Door, RefusedError, admit
+from tidemark.foundation.http.deployed_app import Access
 
 CLIENT = "33333333-4444-5555-6666-777777777777"
 KEYS = {"WEBSITE_SITE_NAME": "func-tidemark"}

@@ -2,18 +2,6 @@
 
 import pytest
 
-from foundation.checkup import (
-    Checkup,
-    Finding,
-    Needs,
-    Trouble,
-    Verdict,
-    failed,
-    ok,
-    unknown,
-    warning,
-    worst_first,
-)
 from scaling.doctor import verdicts
 from scaling.doctor.permissions import allows
 from scaling.doctor.verdicts import (
@@ -28,6 +16,18 @@ from scaling.doctor.verdicts import (
 )
 from scaling.model import Capacity
 from scaling.ports import PoisonMessage
+from tidemark.foundation.checkup import (
+    Checkup,
+    Finding,
+    Needs,
+    Trouble,
+    Verdict,
+    failed,
+    ok,
+    unknown,
+    warning,
+    worst_first,
+)
 
 NOW = 1_700_000_000.0
 WRITE = "Microsoft.Web/serverfarms/write"

@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 import pytest
 
-from foundation.checkup import Verdict
 from scaling.config.notify_table import Notify
 from scaling.doctor import webhooks
 from scaling.doctor.checks import Case, checks_of
 from scaling.notices.handshake import Leave
 from tests.notice_support import KEY, OPS, receiving
 from tests.unit.scaling.config.test_budget_table import text
+from tidemark.foundation.checkup import Verdict
 
 ASKING = msgspec.structs.replace(OPS, handshake=True)
 ORIGIN = "func.azurewebsites.net"

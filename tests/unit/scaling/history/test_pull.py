@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foundation.errors import UnavailableError
 from scaling.history import files, pull
 from scaling.history.azure_monitor import Answer
 from scaling.history.journal import opened, place_of
 from scaling.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Source, Span, Wanted
 from scaling.history.pull import ATTEMPTS, PATIENCE, REASKED, Puller
+from tidemark.foundation.errors import UnavailableError
 
 NOW = 1_800_000_030.0
 LAST = int(NOW // MINUTE) - SETTLING

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from foundation.errors import StoreUnavailableError
 from scaling.calls.noting import Noted
 from scaling.calls.usage import CallsView
 from scaling.config.notify_table import CHOSEN
@@ -19,6 +18,7 @@ from scaling.service.shell import Outcome
 from scaling.spent import Spent
 from tests.notice_support import People, notice
 from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tidemark.foundation.errors import StoreUnavailableError
 
 
 @dataclass

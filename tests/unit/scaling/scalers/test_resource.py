@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from foundation.settings_reader import ConfigError, parse_params
 from scaling.config.policy_file import load_config
 from scaling.scalers.arm.resources import Followed
 from scaling.scalers.resource.kinds import KINDS, Kind
@@ -12,6 +11,7 @@ from scaling.scalers.resource.scaler import AzureResourceScaler
 from scaling.service import registry
 from scaling.target_facts import Settable, TargetFacts
 from tests.conformance.test_scalers import NOW, action
+from tidemark.foundation.settings_reader import ConfigError, parse_params
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
 APP = f"{GROUP}/Microsoft.App/containerApps/shop"

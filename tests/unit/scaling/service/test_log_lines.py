@@ -4,13 +4,13 @@ import json
 
 import msgspec
 
-from foundation.log.tail import MARK, told_line
 from scaling.model import MetricFailure, Reason
 from scaling.service.reading import report_line
 from scaling.web.views import log_view
 from tests.fakes import MemoryPoisonQueues
 from tests.runner_support import MINUTE, NOW, World, changed, policy, report
 from tests.shadow_support import SERVICE_LEVEL, fixed, shadowed
+from tidemark.foundation.log.tail import MARK, told_line
 
 
 def tail_of(line):

@@ -2,12 +2,12 @@
 
 import pytest
 
-from foundation.errors import StoreUnavailableError
 from scaling.schedules.timetable import is_due
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import LOOK_AGAIN
 from scaling.window import CLOCK_TOLERANCE
 from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tidemark.foundation.errors import StoreUnavailableError
 
 HOUR = 3600.0
 BEGIN = NOW // HOUR * HOUR  # a full hour

@@ -7,10 +7,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from consumer.telemetry import metrics as consumer
-from foundation.errors import SettingsError
-from foundation.log.tail import Line
 from scaling.service.metrics import INSTRUMENTS, AutoscalerMetrics, document, metrics_of
 from tests.runner_support import World
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log.tail import Line
 
 ROOT = Path(__file__).resolve().parents[4]
 

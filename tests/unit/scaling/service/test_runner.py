@@ -6,7 +6,6 @@ import threading
 import msgspec
 import pytest
 
-from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.config.policy import Budget, Fallback, RuleSpec
@@ -35,6 +34,7 @@ from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, Crash, World, metric, policy, report
 from tests.unit.scaling.analysis.test_lint import Unfinished
 from tests.virtual_time import Clock
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}
 

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from foundation.keys import TooLargeError
 from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.config.policy import RuleSpec, ShadowSpec
 from scaling.model import Controls, Reason, Verdict
@@ -16,6 +15,7 @@ from scaling.storage.rows import controls_row, read_controls, target_row
 from scaling.web import api
 from tests.runner_support import World, changed, policy
 from tests.shadow_support import fixed
+from tidemark.foundation.keys import TooLargeError
 
 TRIED = ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from foundation.errors import OrderError
 from scaling.config.policy import EFFECTS_KEPT, Budget, Pace, Plateau, QueueSpec, RuleSpec
 from scaling.decision.orders import ORDERS
 from scaling.model import (
@@ -35,6 +34,7 @@ from scaling.window import Window
 from tests.runner_support import NOW, THRESHOLD, changed
 from tests.service_level_support import learned as learned_of
 from tests.shadow_support import HELD, QUEUE, SERVICE, SERVICE_LEVEL, START_UP, STEP, Target, fixed, shadowed
+from tidemark.foundation.errors import OrderError
 
 HOUR, DAY = 240, 5_760  # steps
 

@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from foundation.errors import ConflictError, StoreUnavailableError
-from foundation.http.answers import json_response
-from foundation.http.callers import Caller, RefusedError
 from scaling.calls.usage import CallsView, ProcessCalls
 from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
@@ -23,6 +20,9 @@ from scaling.web import api
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.runner_support import metric
 from tests.runner_support import policy as policy_of
+from tidemark.foundation.errors import ConflictError, StoreUnavailableError
+from tidemark.foundation.http.answers import json_response
+from tidemark.foundation.http.callers import Caller, RefusedError
 
 NOW = 1_700_000_000.0
 PAUSE = {"direction": None, "for": "5m"}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foundation.durations import parse_duration
 from scaling.advice.answer import play
 from scaling.advice.driving import Shipped
 from scaling.advice.field import TODAY, Target, field
@@ -26,6 +25,7 @@ from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
 from tests.unit.spark_jobs.advise.test_advise_question import CONFIG, MONDAY
 from tidemark.__main__ import command_line
+from tidemark.foundation.durations import parse_duration
 
 SETTINGS = {
     "PLAN_ID": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"

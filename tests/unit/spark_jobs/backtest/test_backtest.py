@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from foundation.settings_reader import ConfigError
 from scaling.config.policy import Budget, Pace, RuleSpec
 from scaling.model import Reason
 from scaling.service import registry
@@ -49,6 +48,7 @@ from spark_jobs.cost.files import read_exports
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy
 from tests.unit.spark_jobs.cost.test_costs import written
+from tidemark.foundation.settings_reader import ConfigError
 
 # Histories
 

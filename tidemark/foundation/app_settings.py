@@ -1,0 +1,162 @@
+"""App settings as the commands see them: the environment, then `.env`, then local.settings.json.
+
+local.settings.json is committed and describes the local stack; what is real, secrets first of all, is in the environment
+or in `.env`, which git ignores. So no file stands in for a part of something real:
+
+* a connection that is named further up, in whatever way (`Name`, `Name__accountName`), takes nothing from below;
+* when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read;
+* nor when the command line names a subscription, or a resource of one, and those in the file are of others.
+
+What is named on the command line stands above them all, in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.secrets.known import hide_settings
+
+PATHS = ("TIDEMARK_CA_BUNDLE",)
+"""Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
+
+_SUBSCRIPTION = re.compile(
+    r"/subscriptions/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:/|$)", re.IGNORECASE
+)
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/devstoreaccount1")
+
+
+def settings_of(
+    root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None, about: str = ""
+) -> dict[str, str]:
+    """The settings for the app in `root`, with the storage account that the command line names, if it does. `about` is the
+    resource id, or the beginning of one, that it names.
+
+    A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
+    Raises SettingsError when a file cannot be read, or for an `account` that is none.
+    """
+    settings = _settings_of(root, environment, account, about)
+    hide_settings(settings)
+    return settings
+
+
+def _settings_of(
+    root: Path, environment: Mapping[str, str] | None, account: str | None, about: str
+) -> dict[str, str]:
+    named = own_settings(root, environment)
+    if account is not None:
+        if not _ACCOUNT.fullmatch(account):
+            raise SettingsError(
+                f"--account: found '{leaving(account)[:100]}'; the name of a storage account is accepted: 3 to 24"
+                " lower-case letters and digits"
+            )
+        return _over(named, {f"{STORAGE}__accountName": account})
+    if _is_deployed(named):
+        return named
+    local = local_settings(root / "local.settings.json")
+    if about and (there := subscriptions_of(local.values())) and there.isdisjoint(subscriptions_of([about])):
+        return named
+    return _over(_placed(local, root), named)
+
+
+def subscriptions_of(texts: Iterable[str]) -> set[str]:
+    """The subscriptions of all resource ids in `texts`, in lower case."""
+    return {match[1].lower() for text in texts for match in _SUBSCRIPTION.finditer(text)}
+
+
+def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those of the environment and of `.env`: nothing that is committed. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
+    settings = _over(_placed(dot_env(root / ".env"), root), environment)
+    hide_settings(settings)
+    return settings
+
+
+def _over(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
+    """All of `above`, and of `below` what is of no connection that is named there."""
+    families = {_family(name) for name, value in above.items() if value.strip()}
+    return {**{name: value for name, value in below.items() if _family(name) not in families}, **above}
+
+
+def _placed(values: dict[str, str], root: Path) -> dict[str, str]:
+    """`values` with the paths among them found from `root`."""
+    paths = {name: str(root / values[name].strip()) for name in PATHS if values.get(name, "").strip()}
+    return {**values, **paths}
+
+
+def local_settings(path: Path) -> dict[str, str]:
+    """The values of a local.settings.json; nothing where there is none. Raises SettingsError when it cannot be read."""
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8-sig")).get("Values", {})
+        return {str(name): str(value) for name, value in values.items()}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+
+
+def dot_env(path: Path) -> dict[str, str]:
+    """NAME=value lines; comments and quotes as usual. Raises SettingsError when the file cannot be read."""
+    if not path.exists():
+        return {}
+    try:
+        lines = (line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
+    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
+
+
+def _family(name: str) -> str:
+    """`AzureWebJobsStorage` of AzureWebJobsStorage__accountName; the platform also writes `:`, and ignores case."""
+    return name.replace(":", "__").partition("__")[0].casefold()
+
+
+def _is_deployed(named: Mapping[str, str]) -> bool:
+    """Whether a storage account is named that is none of the local stack's."""
+    storage = [
+        value.strip().casefold() for name, value in named.items() if _family(name) == STORAGE.casefold()
+    ]
+    return any(storage) and not any(mark in value for value in storage for mark in _EMULATORS)
+
+
+STORAGE = "AzureWebJobsStorage"
+"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
+
+
+def app_folder() -> Path:
+    """The folder of the app that runs here: where this package lies beside host.json, as in Azure; else as `command_folder`."""
+    beside = Path(__file__).resolve().parents[2]
+    return beside if (beside / "host.json").is_file() else command_folder()
+
+
+def command_folder() -> Path:
+    """The folder that a command is about: the nearest one, from the current folder upwards to the root of its repository, that
+    has a tidemark.toml, or else a host.json or local.settings.json; the current one where none has. Never the clone that the
+    command itself lies in, for that has other people's settings.
+    """
+    try:
+        here = Path.cwd()
+    except (
+        FileNotFoundError
+    ):  # it was deleted: nothing is found there, which is said of the file that is looked for
+        return Path()
+    folders = [here, *here.parents]
+    top = next((index for index, each in enumerate(folders) if (each / ".git").exists()), len(folders))
+    for names in (("tidemark.toml",), ("host.json", "local.settings.json")):
+        for folder in folders[: top + 1]:
+            if any((folder / name).is_file() for name in names):
+                return folder
+    return here
+
+
+ROOT = app_folder()
+"""Of the functions; commands take COMMAND_ROOT."""
+
+COMMAND_ROOT = command_folder()

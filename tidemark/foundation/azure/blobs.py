@@ -1,0 +1,75 @@
+"""Requests to Blob Storage with a deadline, and with errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from azure.core.exceptions import HttpResponseError, ResourceExistsError
+from azure.storage.blob.aio import ContainerClient
+
+from tidemark.foundation.azure.connections import code_of, network_story
+from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+
+_Result = TypeVar("_Result")
+
+_BAD_NAMES = frozenset({"InvalidResourceName", "OutOfRangeInput"})
+
+CONFLICT = frozenset({404, 409, 412})
+"""What a conditional request is answered when the blob is not, or no longer, as it was read."""
+
+
+@dataclass(eq=False)
+class BlobStore:
+    """A store in a container, which it takes over and closes."""
+
+    _container: ContainerClient
+
+    async def aclose(self) -> None:
+        await self._container.close()
+
+
+async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of `work`, if it is there by `deadline`, of the loop's clock; its errors as UnavailableError,
+    or SettingsError for a name that no container can have.
+
+    `doing` begins the message, such as "saving the checkpoint of partition 3".
+    """
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await work
+    except TimeoutError:
+        raise UnavailableError(f"{doing}: no answer within the deadline, the outcome is unknown") from None
+    except HttpResponseError as error:
+        if code_of(error) in _BAD_NAMES:
+            raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
+        raise UnavailableError(
+            f"{doing}: {_refusal(error)}", retry_after(getattr(error.response, "headers", {}))
+        ) from error
+    except TidemarkError:
+        raise
+    except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
+        raise UnavailableError(f"{doing}: {network_story(error)}") from error
+
+
+async def ensure_container(container: ContainerClient) -> None:
+    """Creates the container unless it exists. Raises what the SDK raises."""
+    try:
+        await container.create_container()
+    except ResourceExistsError as error:
+        if code_of(error) != "ContainerAlreadyExists":  # being deleted: it cannot be created for a while
+            raise
+
+
+def container_is_missing(error: HttpResponseError) -> bool:
+    return code_of(error) == "ContainerNotFound"
+
+
+def _refusal(error: HttpResponseError) -> str:
+    said = f"the storage service answered {error.status_code} {code_of(error) or error.reason or ''}".rstrip()
+    if error.status_code in {401, 403}:
+        return f"{said}; the consumer needs the role Storage Blob Data Contributor, or a valid key, and its network let in"
+    return said

@@ -1,0 +1,128 @@
+"""From app settings to Cosmos DB, in the manner of `tidemark.foundation.azure.connections`.
+
+The setting named as the connection holds `AccountEndpoint=...;AccountKey=...`; without it `<prefix>__accountEndpoint`
+is read, and the identity is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import aiohttp
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.cosmos.aio import ContainerProxy, CosmosClient
+from msgspec import Struct
+
+from tidemark.foundation.azure import connections
+from tidemark.foundation.azure.connections import ConnectionSettingsError, Settings
+from tidemark.foundation.azure.cosmos_account import account_key
+
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+_EXAMPLE = "https://<account>.documents.azure.com:443/"
+
+
+class CosmosEndpoint(Struct, frozen=True):
+    """How to reach a Cosmos DB account: `credential` is its key, or an identity."""
+
+    url: str
+    credential: str | AsyncTokenCredential
+
+    def __repr__(self) -> str:
+        return (
+            f"CosmosEndpoint({self.url!r} by {'a key' if isinstance(self.credential, str) else 'identity'})"
+        )
+
+
+def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
+    """The account of a connection.
+
+    Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
+    """
+    if connections.connection_string(settings, prefix) is not None:
+        try:
+            return CosmosEndpoint(*account_key(settings, prefix))
+        except ValueError as error:
+            raise ConnectionSettingsError(str(error)) from None
+    url = connections.identity_setting(settings, prefix, "accountEndpoint") or ""
+    if not url:
+        raise connections.not_connected("Cosmos DB", prefix, f"{prefix}__accountEndpoint to {_EXAMPLE}")
+    connections.check_url(url, f"{prefix}__accountEndpoint", _EXAMPLE, local=True)
+    return CosmosEndpoint(url, connections.credential(settings, prefix))
+
+
+async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> CosmosClient:
+    """A client that sends each request once and leaves every retry to its user; the caller closes it.
+
+    `options` go to the constructor. Nothing is sent before the client is entered or used.
+    """
+    endpoint = cosmos_endpoint(settings, prefix)
+    transport = await _transport(settings)
+    arguments = {
+        "retry_total": 0,
+        "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
+        "no_response_on_write": True,
+        "enable_compact_utf8_item_writes": True,  # escaped, a document may grow sixfold, and past the size limit
+        "connection_timeout": connections.CONNECT_TIMEOUT,
+        "transport": transport,
+        **options,
+    }
+    try:
+        return CosmosClient(endpoint.url, endpoint.credential, **arguments)
+    except BaseException:
+        await transport.close()
+        raise
+
+
+class CosmosPlace:
+    """A container that a connection leads to; its repr is how messages name it."""
+
+    def __init__(self, settings: Settings, connection: str, database: str, container: str) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._names = (database, container)
+        self._client: CosmosClient | None = None
+        self._proxy: ContainerProxy | None = None
+
+    def __repr__(self) -> str:
+        return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
+
+    async def _connect(self, **options: Any) -> CosmosClient:
+        """Makes the client, with `options` as `cosmos_client` has them. Raises ConnectionSettingsError."""
+        self._client = await cosmos_client(self._settings, self._connection, **options)
+        database, container = self._names
+        self._proxy = self._client.get_database_client(database).get_container_client(container)
+        return self._client
+
+    @property
+    def _open(self) -> ContainerProxy:
+        if self._proxy is None:
+            raise RuntimeError(f"{self!r} is not open")
+        return self._proxy
+
+    async def aclose(self) -> None:
+        client, self._client, self._proxy = self._client, None, None
+        if client is not None:
+            await client.close()
+
+
+async def _transport(settings: Settings) -> AioHttpTransport:
+    """The SDK's own transport with two differences.
+
+    Without a proxy setting it does not look for one: two hops to a thread per request, half of an upsert's CPU. And a
+    bundle of authorities is read once: given by option the SDK would drop it.
+    """
+    proxied = any(name.casefold() in _PROXIES and value for name, value in settings.items())
+    bundle = connections.transport_options(settings).get("connection_verify")
+    context: ssl.SSLContext | bool = True
+    if bundle is not None:
+        context = await asyncio.to_thread(ssl.create_default_context, cafile=bundle)  # reads the file
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=context),  # the sink's lanes bound the requests in flight
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=proxied,
+    )
+    return AioHttpTransport(session=session, use_env_settings=proxied)

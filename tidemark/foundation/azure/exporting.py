@@ -1,0 +1,46 @@
+"""OpenTelemetry metrics to Application Insights, where the extra `azure-monitor` is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.version import install_hint
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+
+CONNECTION = "APPLICATIONINSIGHTS_CONNECTION_STRING"
+EXPORT_TIMEOUT_MS = 10_000.0
+
+
+def azure_monitor_provider(setting: str, service: str, settings: Mapping[str, str]) -> MeterProvider:
+    """Sends every minute; whoever asked for it shuts it down. `setting` is the one that asked for it.
+
+    Raises SettingsError without APPLICATIONINSIGHTS_CONNECTION_STRING, or without the extra `azure-monitor`.
+    """
+    text = settings.get(CONNECTION, "").strip()
+    if not text:
+        raise SettingsError(
+            f"{CONNECTION} is not set; {setting}=azure_monitor needs it: InstrumentationKey=...;IngestionEndpoint=..."
+        )
+    try:
+        from azure.monitor.opentelemetry.exporter import AzureMonitorMetricExporter  # noqa: PLC0415
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError(
+            f"{setting} is 'azure_monitor', but {error.name} is not installed: {install_hint('azure-monitor')}"
+        ) from error
+    try:
+        exporter = AzureMonitorMetricExporter(connection_string=text)
+    except ValueError as error:
+        raise SettingsError(f"{CONNECTION} cannot be used: {error}") from error
+    reader = PeriodicExportingMetricReader(exporter, export_timeout_millis=EXPORT_TIMEOUT_MS)
+    return MeterProvider(
+        metric_readers=[reader],
+        resource=Resource.create({SERVICE_NAME: service}),
+        shutdown_on_exit=False,
+    )

@@ -1,0 +1,1 @@
+"""When work may start: an exact rate, and the waits of retries. Pure."""

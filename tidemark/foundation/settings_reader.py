@@ -1,0 +1,400 @@
+"""Typed reading of a TOML tree that collects every problem instead of stopping at the first. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tidemark.foundation.sanitize import leaving, one_line, secret_in, shorten, without_secrets
+from tidemark.foundation.wording import count_text
+
+_SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
+
+_T = TypeVar("_T")
+
+
+class Problem(Struct, frozen=True):
+    """One thing wrong: where (file, line where known, key path) and what was found and is accepted."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` has all of them at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(
+            Problem(without_secrets(problem.where), without_secrets(problem.text)) for problem in problems
+        )
+        count = count_text(len(self.problems), "problem")
+        super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`own` over `base`, table by table; a list replaces a list."""
+    found = {**base, **own}
+    for key in base.keys() & own.keys():
+        if isinstance(base[key], Mapping) and isinstance(own[key], Mapping):
+            found[key] = merged(base[key], own[key])
+    return found
+
+
+SDK_LOG_LEVEL = "WARNING"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def read_log_level(settings: Mapping[str, str]) -> str:
+    """From which level on lines of the Azure SDKs are logged: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
+    text = settings.get("TIDEMARK_SDK_LOG_LEVEL", "").strip()
+    level = text.upper() or SDK_LOG_LEVEL
+    if level not in LOG_LEVELS:
+        raise ValueError(
+            f"TIDEMARK_SDK_LOG_LEVEL is '{shorten(text, 60)}'; accepted: {', '.join(LOG_LEVELS)}"
+        )
+    return level
+
+
+def locate(text: str) -> dict[str, int]:
+    """Line numbers by key path (`targets.a.rules[0].step`) of a TOML text; best effort, for messages only."""
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table = ""
+    for number, content in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(content)
+        if header:
+            table = _resolve(
+                header.group(2).replace('"', "").replace("'", ""), counts, many=header.group(1) == "[["
+            )
+            lines.setdefault(table, number)
+        elif assignment := _ASSIGNMENT.match(content):
+            key = assignment.group(1).replace('"', "").replace("'", "")
+            lines.setdefault(f"{table}.{key}" if table else key, number)
+    return lines
+
+
+def _resolve(path: str, counts: dict[str, int], *, many: bool) -> str:
+    """A header's path with the index of the newest entry after every array of tables on the way."""
+    resolved = ""
+    parts = [part.strip() for part in path.split(".")]
+    for position, part in enumerate(parts):
+        resolved = f"{resolved}.{part}" if resolved else part
+        if many and position == len(parts) - 1:
+            counts[resolved] = counts.get(resolved, -1) + 1
+        if resolved in counts:
+            resolved = f"{resolved}[{counts[resolved]}]"
+    return resolved
+
+
+class Reader:
+    """Reads one table. Every `take` removes a key; `finish` reports the ones nobody asked for."""
+
+    def __init__(self, tree: Mapping[str, Any], path: str, shared: Shared) -> None:
+        self._rest = dict(tree)
+        self._known: list[str] = []
+        self.path = path
+        self.shared = shared
+
+    def problem(self, key: str, text: str) -> None:
+        """Notes a problem with a key of this table ('' for the table itself)."""
+        self.shared.problem(f"{self.path}.{key}".strip("."), text)
+
+    def has(self, key: str) -> bool:
+        return key in self._rest
+
+    def take(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
+        """The converted value; `default` when absent or wrong (wrong ones are noted)."""
+        self._known.append(key)
+        if key not in self._rest:
+            return default
+        raw = self._rest.pop(key)
+        try:
+            value = self.shared.resolved(raw)
+        except ValueError as error:
+            self.problem(key, str(error))
+            return default
+        try:
+            return convert(value)
+        except (ValueError, TypeError) as error:
+            self.problem(key, str(error) if value == raw else _without_setting(raw, convert))
+            return default
+
+    def require(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
+        """Like `take`, but an absent key is a problem."""
+        if key not in self._rest:
+            self._known.append(key)
+            self.problem(key, "is missing")
+            return default
+        return self.take(key, default, convert)
+
+    def found(self, **fields: Callable[[Any], Any]) -> dict[str, Any]:
+        """What is there of these keys, converted; as in `take`, wrong ones are noted, and left out."""
+        read = {key: self.take(key, None, convert) for key, convert in fields.items()}
+        return {key: value for key, value in read.items() if value is not None}
+
+    def table(self, key: str, *, defaults: Reader | None = None) -> Reader | None:
+        """The sub-table, or None when absent; something else than a table is a problem.
+
+        Keys the sub-table lacks are taken from `defaults`, in tables inside of it too.
+        """
+        self._known.append(key)
+        if key not in self._rest:
+            return None
+        raw = self._rest.pop(key)
+        if not isinstance(raw, Mapping):
+            self.problem(key, f"found {raw!r}; a table is accepted")
+            return None
+        base = defaults._rest if defaults is not None else {}  # noqa: SLF001 - the same class
+        return Reader(merged(base, raw), f"{self.path}.{key}".strip("."), self.shared)
+
+    def tables(self, key: str) -> list[Reader]:
+        """The tables of an array of tables; absent is empty."""
+        self._known.append(key)
+        raw = self._rest.pop(key, [])
+        if not isinstance(raw, list) or not all(isinstance(item, Mapping) for item in raw):
+            self.problem(key, f"found {raw!r}; a list of tables is accepted")
+            return []
+        return [Reader(item, f"{self.path}.{key}[{i}]", self.shared) for i, item in enumerate(raw)]
+
+    def apart(self, key: str, inherited: Iterable[str]) -> Reader | None:
+        """The sub-table, or None when absent, with those of the `inherited` keys of this table that it lacks. Its problems
+        are noted apart from this table's (`shared`), so that it can be left out.
+        """
+        self._known.append(key)
+        if key not in self._rest:
+            return None
+        raw = self._rest.pop(key)
+        shared = Shared(self.shared.name, self.shared.lines, self.shared.settings)
+        path = f"{self.path}.{key}".strip(".")
+        if not isinstance(raw, Mapping):
+            shared.problem(path, f"found {raw!r}; a table is accepted")
+            raw = {}
+        base = {name: self._rest[name] for name in inherited if name in self._rest}
+        return Reader(merged(base, raw), path, shared)
+
+    def names(self) -> tuple[str, ...]:
+        """The keys not taken yet."""
+        return tuple(self._rest)
+
+    def options(self) -> Options:
+        """Takes all that is left, for a plug-in to check."""
+        known = tuple(self._known)
+        written = dict(self._rest)
+        values = {key: self.take(key, None, lambda value: value) for key in written}
+        refused = tuple(key for key, value in values.items() if value is None)
+        values = {key: value for key, value in values.items() if value is not None}
+        return Options(values, {key: written[key] for key in values}, known, refused)
+
+    def finish(self) -> None:
+        """Notes every key left over, with the nearest known one."""
+        for key in self._rest:
+            near = difflib.get_close_matches(key, self._known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; accepted are {', '.join(self._known)}"
+            self.problem(key, f"is not a setting here{hint}")
+
+
+class Options(Struct, frozen=True):
+    """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages);
+    `beside`, the keys of the same table that are not the plug-in's; `refused`, the ones there but told as a
+    problem already.
+    """
+
+    values: dict[str, Any]
+    written: dict[str, Any]
+    beside: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
+    """What is wrong with a value that came from an app setting, said of the file's text instead."""
+    try:
+        convert(raw)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return f"found {raw!r}; {_HIDDEN}"
+
+
+_HIDDEN = "the value of its app setting is not accepted here"
+
+
+class Shared:
+    """What all readers of one file share: its name, line numbers, app settings, and the problems found."""
+
+    def __init__(self, name: str, lines: Mapping[str, int], settings: Mapping[str, str]) -> None:
+        self.name = name
+        self.lines = lines
+        self.settings = settings
+        self.problems: list[Problem] = []
+        self._used: dict[str, str] = {}
+
+    def problem(self, path: str, text: str) -> None:
+        self.problems.append(Problem(self.where(path), one_line(self._masked(text))))
+
+    def where(self, path: str) -> str:
+        """File, line where known, and key path: how messages name a place."""
+        line = self._line(path)
+        return leaving(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
+
+    def _line(self, path: str) -> int | None:
+        """The line of a key, else of the nearest table or list around it."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
+        return None
+
+    def _masked(self, text: str) -> str:
+        """`text` with the values of app settings this file uses put back to their names. Shorter values
+        than four characters hide nothing and would garble the message.
+        """
+        for name, value in self._used.items():
+            for form in {value, repr(value)[1:-1], value.strip()}:
+                if len(form) >= 4:
+                    text = text.replace(form, f"%{name}%")
+        return text
+
+    def resolved(self, value: Any) -> Any:
+        """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one,
+        and for a secret that stands in the file itself: from here it would go into messages, logs and pages.
+        """
+        if isinstance(value, str):
+            if (kind := secret_in(value)) is not None:
+                raise ValueError(
+                    f"looks like {kind}, which does not belong into this file: put it into an app setting, and write "
+                    "the setting's name here (where an option takes a connection), or %NAME% (for any other)"
+                )
+            return _SETTING.sub(self._setting, value)
+        if isinstance(value, Mapping):
+            return {key: self.resolved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(item) for item in value]
+        return value
+
+    def _setting(self, match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in self.settings:
+            raise ValueError(f"app setting '{name}' (written %{name}%) is not set")
+        self._used[name] = self.settings[name]
+        return self.settings[name]
+
+
+def as_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"found {value!r}; text is accepted")
+    return value
+
+
+def as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"found {value!r}; true or false is accepted")  # noqa: TRY004 - all problems are ValueErrors
+    return value
+
+
+def whole(low: int, high: int | None = None) -> Callable[[Any], int]:
+    """A converter for whole numbers from `low` to `high`."""
+
+    def convert(value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdigit():
+            value = int(value)  # an app setting is text
+        ok = isinstance(value, int) and not isinstance(value, bool) and value >= low
+        if not ok or (high is not None and value > high):
+            limit = f"{low} or more" if high is None else f"{low} to {high}"
+            raise ValueError(f"found {value!r}; accepted are whole numbers of {limit}")
+        return int(value)
+
+    return convert
+
+
+def share(value: Any) -> float:
+    """A number from 0 to 1, or a text such as `5%`."""
+    number = value
+    if isinstance(value, str) and (match := _PERCENT.fullmatch(value.strip())):
+        number = float(match.group(1)) / 100
+    if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 1:
+        raise ValueError(f"found {value!r}; accepted are 0 to 1 or '0%' to '100%'")
+    return float(number)
+
+
+def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
+    accepted = tuple(choices)
+
+    def convert(value: Any) -> str:
+        if value not in accepted:
+            raise ValueError(f"found {value!r}; accepted are {', '.join(accepted)}")
+        return str(value)
+
+    return convert
+
+
+def in_words_of_the_file(
+    problems: Mapping[str, str], options: Options, again: Callable[[Mapping[str, Any]], Mapping[str, str]]
+) -> dict[str, str]:
+    """The problems of a plug-in's options without values of app settings.
+
+    `again` gives the problems of the options as the file has them; a problem it does not find is told
+    without its values.
+    """
+    problems = {key: text for key, text in problems.items() if key not in options.refused}
+    if not problems or options.values == options.written:
+        return problems
+    told = again(options.written)
+    return {key: told.get(key, _HIDDEN) for key in problems}
+
+
+@lru_cache(
+    maxsize=256
+)  # a backtest reads millions of policies, and msgspec looks at the annotations anew each time
+def _fields(params_type: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(params_type)}
+
+
+def parse_params(
+    params_type: Any, options: Mapping[str, Any], *, beside: Iterable[str] = ()
+) -> tuple[Any, dict[str, str]]:
+    """Converts plug-in options one by one, so that one bad option does not hide the others.
+
+    Returns (params or None, problems by option name). `params_type` is a msgspec Struct type that may have
+    a method `problems()` for cross-field checks. `beside` are further keys of the table, for hints.
+    """
+    problems: dict[str, str] = {}
+    fields = _fields(params_type)
+    for option, value in options.items():
+        field = fields.get(option)
+        if field is None:
+            accepted = [*beside, *fields]
+            near = difflib.get_close_matches(option, accepted, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join(accepted)}"
+            problems[option] = f"is not an option here; {hint}"
+            continue
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            problems[option] = f"found {value!r}: {error}"
+    for option, field in fields.items():
+        if field.required and option not in options:
+            problems[option] = "is missing"
+    good = {option: value for option, value in options.items() if option not in problems}
+    if any(field.required and option not in good for option, field in fields.items()):
+        return None, problems
+    try:
+        params = msgspec.convert(good, params_type)
+    except msgspec.ValidationError as error:
+        return None, {**problems, "": str(error)}
+    check = getattr(params, "problems", None)
+    found = dict(check()) if check is not None else {}
+    if not problems:
+        return params, found
+    # What is said of an option that is not there, or is wrong itself, may only follow from what was left out.
+    return None, {**{option: text for option, text in found.items() if option in good}, **problems}

@@ -1,0 +1,140 @@
+"""A database's URL: whether it is written so that all who parse it see the same, and how messages name it. Pure.
+
+A '@', ':' or '/' that stands uncoded in a password ends the user part too early, and each parser ends it elsewhere: SQLAlchemy
+raises with a half of the password in its text, libpq looks for a host of that name. So a URL is read strictly, once, at the
+start. What is wrong is told by its position, never by its text.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote_plus
+
+from tidemark.foundation.errors import SettingsError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\+[A-Za-z0-9_]+)?://")
+_USER = re.compile(r"(?:[^\s@:/?#]*(?::[^\s@:/?#]*)?@)?")
+_HOST = re.compile(
+    r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]*(?:[\\,][A-Za-z0-9_$-]+)?)(?::[0-9]{1,5})?(?=[/?]|$)"
+)
+_DATABASE = re.compile(r"(?:/[^\s@:?#/]*)?(?=\?|$)")
+_QUERY = re.compile(r"(?:\?[^\s&=#@/]+=[^\r\n&]*(?:&[^\s&=#@/]+=[^\r\n&]*)*)?$")
+_PARTS = (
+    ("the user name and password", _USER),
+    ("the host, and a port of digits", _HOST),
+    ("the database", _DATABASE),
+    ("parameters such as name=value&name=value", _QUERY),
+)
+_ODBC = re.compile(r"(?s)\s*([\w ]+?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{}]*)\s*(?:;|$)")
+_SERVER = re.compile(r"(?i)(?:tcp:)?([a-z0-9_][a-z0-9._-]*)(?:[\\,][a-z0-9_]+)?")
+_NAME = re.compile(r"[\w.-]{1,128}")
+
+CODES = "'@' is written %40, ':' %3A, '/' %2F, '?' %3F, '#' %23, and a blank %20"
+
+
+def check_url(url: str, setting: str) -> None:
+    """Raises SettingsError, naming `setting` and the position, for a URL whose parts could be taken for one another."""
+    begun = _SCHEME.match(url)
+    if begun is None:
+        raise SettingsError(
+            f"{setting} is no database URL; expected sqlite:///file, postgresql://user@host/database or mssql+pyodbc://..."
+        )
+    if _is_file(url, begun.end()):
+        return
+    at = begun.end()
+    for what, form in _PARTS:
+        found = form.match(url, at)
+        if found is None:
+            raise SettingsError(
+                f"{setting} cannot be read from character {at + 1} on, where {what} should stand; in a user name, a"
+                f" password, a database's name and a parameter {CODES}"
+            )
+        at = found.end()
+
+
+def place_of(url: str) -> str:
+    """How messages name the database: scheme, host and name, and of those only what is written without a doubt."""
+    begun = _SCHEME.match(url)
+    if begun is None:
+        return "a database"
+    if _is_file(url, begun.end()):
+        return url.partition("?")[0]
+    try:
+        check_url(url, "")
+    except SettingsError:
+        return begun[0]
+    user = _USER.match(url, begun.end())
+    at = user.end() if user else begun.end()
+    place, _, query = url[at:].partition("?")
+    for pair in query.split("&"):
+        name, _, value = pair.partition("=")
+        if name.casefold() == "odbc_connect":
+            return f"{begun[0]}{_of_odbc(unquote_plus(value))}"
+    return f"{begun[0]}{place}"
+
+
+def _is_file(url: str, start: int) -> bool:
+    """Whether what follows the scheme is the path of a file, of any characters."""
+    return url.startswith("sqlite") and url[start : start + 1] in {"", "/", "?"}
+
+
+def _of_odbc(text: str) -> str:
+    """`server/database` of a connection string that is read to its end; '' where it is not."""
+    pairs: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        found = _ODBC.match(text, at)
+        if found is None:
+            return ""
+        pairs.setdefault(found[1].casefold(), found[2].strip().strip("{}"))
+        at = found.end()
+    server = _SERVER.fullmatch(pairs.get("server", pairs.get("address", pairs.get("addr", ""))))
+    database = _NAME.fullmatch(pairs.get("database", ""))
+    return f"{server[1] if server else ''}{f'/{database[0]}' if database else ''}"
+
+
+_SAID = (
+    (("refused",), "the connection was refused"),
+    (("password authentication failed", "login failed", "no password supplied"), "the login was refused"),
+    (
+        (
+            "resolve host",
+            "could not translate",
+            "name or service not known",
+            "nodename nor",
+            "getaddrinfo",
+            "unknown host",
+        ),
+        "there is no such host",
+    ),
+    (("does not exist", "cannot open database"), "there is no such database, or this login may not open it"),
+    (("timeout", "timed out"), "no answer in time"),
+    (("certificate", "ssl", "tls"), "TLS cannot be agreed upon, or the certificate is not trusted"),
+    (("too many", "remaining connection slots"), "the server has no connection left"),
+    (
+        ("starting up", "shutting down", "not currently available", "recovery mode"),
+        "the server does not serve for now",
+    ),
+    (("unreachable", "no route"), "there is no way to the host"),
+    (("closed the connection", "reset by peer", "broken pipe"), "the connection was closed at once"),
+    (
+        ("can't open lib", "driver manager", "data source name not found"),
+        "the driver that the URL names is not installed",
+    ),
+    (("not allowed to access", "firewall"), "the server's firewall does not let this address in"),
+    (
+        ('missing "="', "invalid connection option", "invalid dsn", "invalid integer", "invalid uri"),
+        "the driver cannot read what the URL says",
+    ),
+)
+
+
+def said_of_connecting(text: str) -> str:
+    """A driver's words about a connection that never stood, in ours: its own may hold a part of the URL that it took for a
+    host, an option or a database.
+    """
+    lower = text.casefold()
+    return next(
+        (ours for theirs, ours in _SAID if any(each in lower for each in theirs)),
+        "the driver gives a reason that is not shown, as it may hold parts of the URL",
+    )

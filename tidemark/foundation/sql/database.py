@@ -1,0 +1,379 @@
+"""A database and the threads that talk to it: nothing here ever blocks the event loop.
+
+A call that has not ended by its deadline keeps its thread until the driver gives it back, which the timeouts below
+see to. There are never more threads than connections; leases have some of their own, so that partitions whose rows
+are locked cost no others; and a shutdown leaves behind what hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, inspect
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import CreateColumn, CreateTable
+
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.secrets.known import hide_text
+from tidemark.foundation.sql.address import check_url, place_of, said_of_connecting
+from tidemark.foundation.sql.threads import Threads
+from tidemark.foundation.version import install_hint
+
+log = logging.getLogger("tidemark.consumer")
+
+T = TypeVar("T")
+
+STATEMENT_TIMEOUT = 30.0
+"""Seconds. As long as a stopped process holds a row's lock in an open transaction, nobody can take its partition
+over; the server ends the transaction after this time.
+"""
+CONNECT_TIMEOUT = 5
+LOGIN_TIMEOUT = 15
+"""Seconds; Azure SQL's gateway takes its time, and a serverless database that sleeps refuses at once."""
+LOCK_TIMEOUT = 10.0
+"""Seconds a statement in Azure SQL waits for a row that another transaction holds. Its server never ends the
+transaction of a frozen client by itself: the heir of a partition must not wait there, but try again and say why.
+"""
+RELEASE_TIMEOUT = 5.0
+"""Seconds a shutdown waits for calls that are still running."""
+URGENT = 2
+"""Threads and connections for leases."""
+RECYCLE = 1200
+"""Seconds; gateways of the cloud drop connections that were idle for half an hour."""
+
+_DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mssql": "mssql+pyodbc"}
+_EXTRAS = {"postgresql": "postgres", "mssql": "azure-sql"}
+
+
+class JsonText(str):
+    """Text that is JSON already."""
+
+    __slots__ = ()
+
+
+class SqlDatabase:
+    """One database, shared by a sink and stores: each calls `use` first and `release` last; the last one closes it.
+
+    `tables` are there before any transaction: where `create_tables` allows it (None: in SQLite only), missing ones are
+    created, and columns that an older version did not have are added. `setting` names the URL's setting in errors. Raises
+    SettingsError for a URL that cannot be read or whose driver is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        setting: str = "the SQL URL",
+        connections: int = 8,
+        create_tables: bool | None = None,
+        tables: Sequence[Table] = (),
+    ) -> None:
+        hide_text(url)
+        self._url = _readable(url, setting)
+        self._place = place_of(url)
+        self._tables = tables
+        self.dialect = self._url.get_backend_name()
+        self._create = self.dialect == "sqlite" if create_tables is None else create_tables
+        # SQLite has one writer at a time; others would only poll for its lock.
+        self._connections = 1 if self.dialect == "sqlite" else connections
+        urgent = 0 if self.dialect == "sqlite" else URGENT
+        self.engine = _engine(self._url, setting, self._connections + urgent)
+        self._threads = Threads(self._connections, "sql")
+        self._urgent = Threads(urgent, "sql-urgent") if urgent else self._threads
+        self._running: set[asyncio.Future[Any]] = set()
+        self._users = 0
+        self._checked: set[str] = set()
+        self._checking = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"SqlDatabase({self._place!r})"
+
+    def use(self) -> None:
+        self._users += 1
+
+    async def release(self) -> None:
+        self._users -= 1
+        if self._users == 0:
+            hanging = await self._wait_for(self._running)
+            if not hanging:
+                hanging = await self._wait_for({self.start(self.engine.dispose)})
+            if hanging:
+                log.warning(
+                    "%r: %d calls do not end; they are left behind, their outcomes unknown", self, hanging
+                )
+            for threads in {self._threads, self._urgent}:
+                threads.shutdown()
+
+    async def _wait_for(self, running: set[asyncio.Future[Any]]) -> int:
+        """How many have not ended in the time that a shutdown has for them."""
+        if not running:
+            return 0
+        _, late = await asyncio.wait(running, timeout=RELEASE_TIMEOUT)
+        return len(late)
+
+    def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs `work` in a thread of the database's own. It goes on when nobody waits for it any more."""
+        return self._follow(self._threads.submit(work))
+
+    def _follow(self, submitted: Future[T]) -> asyncio.Future[T]:
+        future = asyncio.wrap_future(submitted)
+        self._running.add(future)
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._running.discard(future)
+        if not future.cancelled():
+            future.exception()  # seen, although its caller may have gone
+
+    async def call(self, work: Callable[[], T], *, deadline: float | None = None, urgent: bool = False) -> T:
+        """The result of `work`, which waits for no other than urgent ones if it is `urgent`.
+
+        Raises TidemarkErrors as `work` raises them, and UnavailableError for everything else, and after the deadline:
+        what was begun then goes on, and its outcome is unknown.
+        """
+        submitted: Future[T] | None = None
+        try:
+            submitted = (self._urgent if urgent else self._threads).submit(work)
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.shield(self._follow(submitted))
+        except TimeoutError:
+            raise UnavailableError(f"{self!r} has not answered by the deadline") from None
+        except TidemarkError:
+            raise
+        except exc.SQLAlchemyError as error:
+            raise UnavailableError(f"{self!r}: {message_of(error)}") from error
+        except Exception as error:
+            raise UnavailableError(f"{self!r}: {type(error).__name__}: {message_of(error)}") from error
+        finally:
+            if submitted is not None:
+                submitted.cancel()  # what was not begun in time never is
+
+    async def transact(
+        self,
+        work: Callable[[Connection], T],
+        *,
+        deadline: float | None = None,
+        again_on_conflict: int = 0,
+        urgent: bool = False,
+    ) -> T:
+        """As `call`, in a transaction of its own, once its tables are known to exist (SettingsError).
+
+        It is tried again when another transaction took the same key first, up to `again_on_conflict` times.
+        """
+        transaction = partial(self._transaction, work, again_on_conflict)
+        return await self.call(transaction, deadline=deadline, urgent=urgent)
+
+    def _transaction(self, work: Callable[[Connection], T], again_on_conflict: int) -> T:
+        self.check_tables(self._tables)
+        for _ in range(again_on_conflict):
+            try:
+                with self.engine.begin() as connection:
+                    return work(connection)
+            except exc.IntegrityError:
+                continue
+        with self.engine.begin() as connection:
+            return work(connection)
+
+    def check_tables(self, tables: Sequence[Table]) -> None:
+        """Creates missing tables where that is allowed; blocks. Raises SettingsError, DBAPIError."""
+        if self._checked.issuperset(table.name for table in tables):
+            return  # without the lock, which a call that hangs may hold
+        with self._checking:
+            missing = [table for table in tables if table.name not in self._checked]
+            if self._create:
+                self._create_tables(missing)
+            self._require(missing)
+            self._checked.update(table.name for table in missing)
+
+    def _create_tables(self, tables: Sequence[Table]) -> None:
+        for table in tables:
+            try:
+                table.create(self.engine, checkfirst=True)
+            except (exc.ProgrammingError, exc.OperationalError, exc.IntegrityError):
+                # Another consumer may have created it at the same moment.
+                if not inspect(self.engine).has_table(table.name):
+                    raise
+            for statement in self._additions(table):
+                try:
+                    with self.engine.begin() as connection:
+                        connection.exec_driver_sql(statement)
+                except (exc.ProgrammingError, exc.OperationalError):
+                    if statement in self._additions(table):
+                        raise
+
+    def _additions(self, table: Table) -> list[str]:
+        """The statements that add what the table lacks where these are columns that may be NULL: an older version made it.
+        None for a table that lacks more: it is somebody else's.
+        """
+        has = {column["name"] for column in inspect(self.engine).get_columns(table.name)}
+        lacking = [column for column in table.c if column.name not in has]
+        if not all(column.nullable for column in lacking):
+            return []
+        quoted = self.engine.dialect.identifier_preparer.format_table(table)
+        return [
+            f"ALTER TABLE {quoted} ADD {CreateColumn(column).compile(dialect=self.engine.dialect)}"
+            for column in lacking
+        ]
+
+    def _require(self, tables: Sequence[Table]) -> None:
+        found = inspect(self.engine)
+        known = [*self._tables, *(table for table in tables if table not in self._tables)]
+        absent = [table for table in known if not found.has_table(table.name)]
+        expected = ddl(known, self.dialect)
+        for table in tables:
+            if table in absent:
+                names = ", ".join(each.name for each in absent)
+                raise SettingsError(
+                    f"{self!r} has no table {names}; create what is missing, or allow the consumer to:\n"
+                    f"{ddl(absent, self.dialect)}"
+                )
+            lacking = {column.name for column in table.c} - {
+                column["name"] for column in found.get_columns(table.name)
+            }
+            if lacking:
+                added = ";\n".join(self._additions(table))
+                raise SettingsError(
+                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}"
+                    + (f"; an older version made it, so add:\n{added};\nto have" if added else "; expected")
+                    + f":\n{expected}"
+                )
+
+
+def ddl(tables: Sequence[Table], dialect: str) -> str:
+    """The statements that make the tables in `sqlite`, `postgresql` or `mssql`."""
+    spoken = make_url(f"{dialect}://").get_dialect()()
+    return "\n".join(f"{str(CreateTable(table).compile(dialect=spoken)).strip()};\n" for table in tables)
+
+
+def _readable(url: str, setting: str) -> URL:
+    check_url(url, setting)
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError:
+        raise SettingsError(
+            f"{setting} is no database URL; expected sqlite:///file, postgresql://user@host/database or "
+            "mssql+pyodbc://..."
+        ) from None
+    driver = _DRIVERS.get(parsed.drivername)
+    return parsed.set(drivername=driver) if driver else parsed
+
+
+def _engine(url: URL, setting: str, connections: int) -> Engine:
+    backend = url.get_backend_name()
+    options: dict[str, Any] = {"json_serializer": _json, "hide_parameters": True}
+    if backend == "sqlite" and url.database in {None, "", ":memory:"}:
+        options["poolclass"] = StaticPool  # one connection, or there would be one database per thread
+        options["connect_args"] = {"check_same_thread": False}
+    else:
+        options |= {"pool_size": connections, "max_overflow": 0, "pool_recycle": RECYCLE}
+    if backend == "postgresql":
+        options["connect_args"] = _postgres_options(url)
+    if backend == "mssql" and url.get_driver_name() == "pyodbc":
+        options["connect_args"] = {"timeout": LOGIN_TIMEOUT}
+    try:
+        engine = create_engine(url, **options)
+    except (exc.NoSuchModuleError, ImportError) as error:
+        extra = _EXTRAS.get(backend)
+        hint = f"; {install_hint(extra)}" if extra else ""
+        raise SettingsError(
+            f"{setting}: no driver for '{url.drivername}' is installed ({error}){hint}"
+        ) from error
+    if backend != "sqlite":
+        event.listen(engine, "do_connect", _connect)
+    if backend == "sqlite":
+        event.listen(engine, "connect", _open_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    if backend == "mssql":
+        # Before the dialect asks the server who it is, on the same connection.
+        event.listen(engine, "connect", _open_azure_sql, insert=True)
+    return engine
+
+
+def _postgres_options(url: URL) -> dict[str, Any]:
+    milliseconds = int(STATEMENT_TIMEOUT * 1000)
+    defaults: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT,
+        "tcp_user_timeout": milliseconds,
+        "options": f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout={milliseconds}",
+    }
+    return {name: value for name, value in defaults.items() if name not in url.query}
+
+
+def _connect(dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A connection of the driver's. What it says when it makes none is told in words of ours: see `said_of_connecting`."""
+    try:
+        return dialect.connect(*arguments, **options)
+    except dialect.loaded_dbapi.Error as error:
+        state = _state_of(error)
+        told = said_of_connecting(str(error))
+        fault = type(error)(*([state, told] if error.args and error.args[0] == state else [told]))
+        with contextlib.suppress(AttributeError):
+            fault.sqlstate = state
+        raise fault from None
+
+
+def _open_azure_sql(connection: Any, _record: Any) -> None:
+    if hasattr(connection, "timeout"):  # pyodbc's, in seconds, for each statement
+        connection.timeout = int(STATEMENT_TIMEOUT)
+    cursor = connection.cursor()
+    cursor.execute(f"SET LOCK_TIMEOUT {int(LOCK_TIMEOUT * 1000)}")
+    cursor.close()
+
+
+def _open_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver's own transactions know no savepoints
+    connection.execute("PRAGMA journal_mode = WAL")
+    # A power cut may take the last transactions, but rows and position go together: nothing is lost or doubled.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA busy_timeout = {int(STATEMENT_TIMEOUT * 1000)}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # the lock at once: one taken later can end in a deadlock
+
+
+def _json(value: Any) -> str:
+    return str(value) if isinstance(value, JsonText) else msgspec.json.encode(value).decode()
+
+
+def message_of(error: BaseException) -> str:
+    """One line, without the statement and its parameters: those hold the events' data."""
+    cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
+    text = without_secrets(" ".join(str(cause).split())) or type(cause).__name__
+    name = NAMES.get(sqlstate(error))
+    return f"{name}: {text}" if name else text
+
+
+NAMES = {
+    "40001": "serialization failure",
+    "40P01": "deadlock",
+    "53100": "disk full",
+    "55P03": "lock timeout",
+    "57014": "statement timeout",
+    "HYT00": "timeout of the driver",
+    "HYT01": "timeout of the connection",
+}
+
+
+def sqlstate(error: BaseException) -> str:
+    """The five characters of the database's answer; '' where there is none, as with SQLite."""
+    cause = error.orig if isinstance(error, exc.StatementError) else None
+    return "" if cause is None else _state_of(cause)
+
+
+def _state_of(cause: BaseException) -> str:
+    state = getattr(cause, "sqlstate", None)
+    if state is None and cause.args and isinstance(cause.args[0], str):
+        state = cause.args[0]  # pyodbc
+    return state if isinstance(state, str) and len(state) == 5 else ""

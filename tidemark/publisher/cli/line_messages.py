@@ -1,0 +1,110 @@
+"""Messages from lines. Pure but for reading the lines it is given, which are counted from 1, as editors do, blank ones
+included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from itertools import chain, islice
+
+import msgspec
+
+from tidemark.publisher.cli.resume_file import Batch, Resume, lines_done, ranges_of
+from tidemark.publisher.cli.text.bounded_lines import without_inner_mark, without_mark
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.service_bus.core.plain_message import PlainMessage
+from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing
+
+
+@dataclass(eq=False)
+class LineMessages:
+    """The messages of an input, read as they are asked for; `batch` and `line_of` lead from messages back to lines.
+
+    What `before` says is done or refused is left out, and what is unknown too unless `resend_unknown`. Nothing is
+    given of an input that does not begin with the lines that were read before: PublishSettingsError, naming it.
+    """
+
+    _lines: Iterable[bytes]
+    _before: Resume
+    _: KW_ONLY
+    name: str = "the input"
+    resend_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        before = self._before
+        self._done = lines_done(before)
+        self._skipped = {*before.refused, *(() if self.resend_unknown else before.unknown)}
+        # Where a line is left out, message and line differ by more than one.
+        self._numbers: list[int] | None = [] if before.read or before.refused else None
+        self._digest = hashlib.sha256()
+        self.read = 0
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[PlainMessage]:
+        lines = iter(self._lines)
+        # Most of what was read before was sent: what is left of it is not much to keep until the input is checked.
+        left = list(self._to_send(islice(lines, self._before.read)))
+        self._check()
+        for number, body in chain(left, self._to_send(lines)):
+            if self._numbers is not None:
+                self._numbers.append(number)
+            yield self._message(number, body)
+
+    def batch(self, items: Sequence[Outgoing]) -> Batch:
+        """These messages as they are written down before they are sent."""
+        lines = Indices()
+        for item in items:
+            lines.add(self.line_of(item.index))
+        return Batch(ranges_of(lines), self.read, self._digest.hexdigest())
+
+    def line_of(self, index: int) -> int:
+        """Of the message with this index, from 0."""
+        return index + 1 if self._numbers is None else self._numbers[index]
+
+    def _to_send(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+        """The lines that are to be sent, by their number."""
+        for line in lines:
+            self.read += 1
+            self.bytes_read += len(line)
+            self._digest.update(line)
+            text = without_mark(line, self.name) if self.read == 1 else without_inner_mark(line)
+            body = text.rstrip(b"\r\n")
+            if not body.strip():
+                if self._numbers is None:  # until the first blank line, message and line differ by one
+                    self._numbers = list(range(1, self.read))
+            elif self.read not in self._done and self.read not in self._skipped:
+                yield self.read, body
+
+    def _check(self) -> None:
+        before = self._before
+        if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
+            raise PublishSettingsError(
+                f"{self.name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
+                "same input again; or leave --resume out and name another --resume-file, which sends all lines of this one"
+            )
+
+    def _message(self, number: int, body: bytes) -> PlainMessage:
+        options = self._before.options
+        message_id = f"{self._before.id_prefix}-{number:010d}"  # the same whenever the line is sent
+        if options.format == "lines":
+            return PlainMessage(body, message_id)
+        try:
+            document = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise PublishSettingsError(f"line {number} is no JSON ({error}): {body[:60]!r}") from None
+        session = _field(document, number, options.session_field, "--session-field")
+        given = _field(document, number, options.id_field, "--id-field")
+        return PlainMessage(body, given or message_id, session, "application/json")
+
+
+def _field(document: object, number: int, field: str | None, option: str) -> str | None:
+    if field is None:
+        return None
+    value = document.get(field) if isinstance(document, dict) else None
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise PublishSettingsError(
+            f"line {number} has {value!r} as {field} ({option}), accepted: a text or a whole number"
+        )
+    return str(value)

@@ -1,0 +1,258 @@
+"""Publishing a file or a pipe, line by line, from where the saved state says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+
+from azure.eventhub import EventData
+from msgspec import Struct
+
+from tidemark.foundation.pacing.rate_limiter import RateLimiter
+from tidemark.publisher.cli import input_lines
+from tidemark.publisher.cli.csv_rows import CsvFormat
+from tidemark.publisher.cli.given_options import GivenOptions
+from tidemark.publisher.cli.input_lines import Bookmark, InputLine, read_bookmark
+from tidemark.publisher.cli.text.event_fields import EventFields
+from tidemark.publisher.errors import MessageTooLargeError, Outcome, PublishError, PublishSettingsError
+from tidemark.publisher.event_hubs.batch import Published, Unpublished
+from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.buffered_producer import BufferedProducer
+from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
+from tidemark.publisher.event_hubs.producer import IdempotentProducer
+from tidemark.publisher.model import SavedState
+
+_AT_ONCE = 500  # lines that are read in one turn of a thread
+_BYTES_AT_ONCE = 4 * 1024 * 1024  # and bytes, so that long lines do not add up
+
+
+class LineOptions(Struct, frozen=True):
+    """`key`: the field of the partition key; `partition`: all lines go there; None: in turn. `rate` in lines per
+    second. `saves`: the producer has a state store. `name` of the input; `csv`: its rows are the lines, in this format.
+    `fields` go with each event. `given` are the options that the saved state is compared with.
+    """
+
+    key: str | None = None
+    partition: str | None = None
+    rate: float | None = None
+    saves: bool = False
+    name: str = "the input"
+    csv: CsvFormat | None = None
+    fields: EventFields = EventFields()
+    given: GivenOptions | None = None
+
+
+class Progress(Struct):
+    """What has become of the lines so far, and how many were published `before`; `offset` in bytes. `unknown`: sent
+    without an answer. `unchecked`: published before, by a state that does not say of which input. `partitions` that lines
+    are dealt out to, of `partitions_now`.
+    """
+
+    before: int = 0
+    published: int = 0
+    offset: int = 0
+    unknown: int = 0
+    unchecked: int = 0
+    partitions: int = 0
+    partitions_now: int = 0
+
+
+@dataclass(eq=False)
+class PublishingRun:
+    """Lines on their way. The producer is closed with them. Use it in its event loop."""
+
+    file: InitVar[BinaryIO]
+    _producer: IdempotentProducer
+    _options: LineOptions
+    _: KW_ONLY
+    limits: InitVar[BufferLimits | None] = None
+    on_progress: Callable[[Progress], None] = lambda _: None
+
+    def __post_init__(self, file: BinaryIO, limits: BufferLimits | None) -> None:
+        options = self._options
+        self._source = input_lines.PublishedInput(file, options.name, remembers=options.saves)
+        self._progress = Progress()
+        self._failure: PublishError | None = None
+        self._starts: dict[str, Bookmark] = {}
+        self._pending: dict[str, tuple[int, str | None]] = {}  # where the pending set ends, and its bookmark
+        self._ids: list[str] = []
+        self._floored = 0
+        self._limiter = RateLimiter(options.rate, asyncio.get_running_loop().time())
+        self._buffered = BufferedProducer(
+            self._producer,
+            on_published=self._published,
+            on_unpublished=self._unpublished,
+            limits=limits,
+            stop_on_failure=True,
+        )
+
+    async def carry_out(self) -> Progress:
+        """Publish all lines but those that the saved state says are published.
+
+        Raises the PublishError of the first line that cannot be published; those before it are, and the saved state
+        says so. InvalidProducerStateError if the state is of another input.
+        """
+        try:
+            start = await self._begin()
+            lines = self._read(start)
+            while some := await asyncio.to_thread(_take_some, lines):
+                await self._enqueue(some)
+        except PublishError as error:
+            self._failure = self._failure or error
+        except BaseException:
+            await self._buffered.close(flush=False)
+            raise
+        await self._buffered.close(timeout=None)  # attempts are bounded, so this ends
+        if self._failure is not None:
+            raise self._failure
+        return self._progress
+
+    def _read(self, start: Bookmark) -> Iterator[InputLine]:
+        if self._options.csv is None:
+            return input_lines.read_lines(self._source, start)
+        return input_lines.read_csv(self._source, start, self._options.csv)
+
+    async def _begin(self) -> Bookmark:
+        """Where the first line is that some partition does not have."""
+        places = await self._find_starts()
+        self._floored = input_lines.floored_up_to(places)
+        start = min(self._starts.values(), key=lambda start: start.offset)
+        await asyncio.to_thread(self._source.begin, start, places)
+        self._progress.before = start.count
+        self._progress.unchecked = max(
+            (place.count for place in places if place.digest is None and place.offset), default=0
+        )
+        self.on_progress(self._progress)
+        return start
+
+    async def _find_starts(self) -> list[Bookmark]:
+        """For each partition; all the places in the input that the saved state knows."""
+        self._ids = await self._producer.get_partition_ids()
+        chosen = self._options.partition
+        if chosen is not None and chosen not in self._ids:
+            raise PublishSettingsError(
+                f"--partition is {chosen}, accepted: {', '.join(self._ids)}, the partitions of {self._producer.eventhub_name}"
+            )
+        # Of all partitions: a run that published to another one was told otherwise.
+        states = {id_: await self._state(id_) for id_ in self._ids}
+        bookmarks = {id_: self._bookmark_of(state.bookmark) for id_, state in states.items()}
+        pending = {
+            id_: (self._bookmark_of(state.pending.bookmark), state.pending.bookmark)
+            for id_, state in states.items()
+            if state.pending is not None
+        }
+        self._pending = {id_: (place.line, text) for id_, (place, text) in pending.items()}
+        places = [*bookmarks.values(), *(place for place, _ in pending.values())]
+        self._progress.partitions_now = len(self._ids)
+        self._ids = self._ids[: input_lines.dealt_out_to(places, len(self._ids))]
+        self._progress.partitions = len(self._ids)
+        self._starts = {id_: bookmarks[id_] for id_ in (self._ids if chosen is None else [chosen])}
+        return places
+
+    async def _state(self, id_: str) -> SavedState:
+        if not self._options.saves:
+            return SavedState(None, None)
+        if self._options.partition not in {None, id_}:
+            return await self._producer.saved_state(id_)
+        return await self._buffered.resume(id_)
+
+    def _bookmark_of(self, text: str | None) -> Bookmark:
+        return read_bookmark(text, len(self._ids), self._key, self._options.given)
+
+    @property
+    def _key(self) -> str | None:
+        """By what lines are dealt out, for the bookmark."""
+        options = self._options
+        return options.key if options.partition is None else f"partition {options.partition}"
+
+    async def _enqueue(self, lines: Sequence[InputLine]) -> None:
+        for line in lines:
+            if self._failure is not None:
+                raise self._failure
+            self._progress.offset = line.end
+            id_ = self._partition(line)
+            if line.number <= self._starts[id_].line:  # its end may have got a line end since
+                self._progress.before += 1
+                continue
+            await self._pace()
+            event = self._event(line)
+            try:
+                await self._buffered.enqueue(event, partition_id=id_, bookmark=self._bookmark(id_, line))
+            except MessageTooLargeError as error:
+                raise MessageTooLargeError(f"line {line.number} is too large: {error}") from None
+        self.on_progress(self._progress)
+
+    def _event(self, line: InputLine) -> EventData:
+        event = EventData(line.body)
+        fields = self._options.fields
+        properties, message_id = fields.read(line.body, line.number)
+        if properties:
+            event.properties = {name: _as_amqp(value) for name, value in properties.items()}
+        if message_id is not None:
+            event.message_id = message_id
+        if fields.content_type is not None:
+            event.content_type = fields.content_type
+        return event
+
+    def _bookmark(self, id_: str, line: InputLine) -> str:
+        """At the end of a pending set the words that it was saved with, as those of an earlier version differ: the
+        producer takes it for the same set by them.
+        """
+        last, saved = self._pending.get(id_, (0, None))
+        if saved is not None and line.number == last:
+            return saved
+        return input_lines.write_bookmark(
+            Bookmark(
+                line.end,
+                line.number,
+                line.count,
+                len(self._ids),
+                self._key,
+                line.digest,
+                self._floored,
+                self._options.given,
+            )
+        )
+
+    def _partition(self, line: InputLine) -> str:
+        if self._options.partition is not None:
+            return self._options.partition
+        if self._options.key is not None:
+            floored = line.number <= self._floored
+            return partition_of_key(input_lines.key_of(line, self._options.key), self._ids, floored=floored)
+        return self._ids[line.number % len(self._ids)]
+
+    async def _pace(self) -> None:
+        now = asyncio.get_running_loop().time
+        while not self._limiter.take(1, now()):  # noqa: ASYNC110 - the limiter says when
+            await asyncio.sleep(self._limiter.next_at(now()) - now())
+
+    def _published(self, told: Published) -> None:
+        self._progress.published += len(told.events)
+        self.on_progress(self._progress)
+
+    def _unpublished(self, told: Unpublished) -> None:
+        self._failure = self._failure or told.failures[0].error
+        self._progress.unknown += sum(one.error.outcome is Outcome.UNKNOWN for one in told.failures)
+
+
+def _as_amqp(value: object) -> Any:
+    """Whole numbers as 64 bits, all of a field alike: the SDK takes them for 32 bits, and refuses larger ones, unless their
+    type is said in its way.
+    """
+    return {"TYPE": "LONG", "VALUE": value} if type(value) is int else value
+
+
+def _take_some(lines: Iterator[InputLine]) -> list[InputLine]:
+    """The next ones, as many as are read at once. Blocks."""
+    some: list[InputLine] = []
+    size = 0
+    for line in islice(lines, _AT_ONCE):
+        some.append(line)
+        size += len(line.body)
+        if size >= _BYTES_AT_ONCE:
+            break
+    return some

@@ -1,0 +1,184 @@
+"""Events on their way: batches, which an application fills, and sets, which are sent."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidemark.publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
+from tidemark.publisher.event_hubs.core.event_sets import numbers_of
+from tidemark.publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
+
+Encode = Callable[[PublishableEvent], tuple[EncodedEvent, int]]
+"""The event, and the bytes that it adds to a batch."""
+
+_ATTRIBUTE = "published_sequence_number"
+
+
+def published_sequence_number(event: PublishableEvent) -> int | None:
+    """The number that the event was published with by `send_events`; None before. The event has it as an attribute of
+    this name as well, once it is published.
+    """
+    number: int | None = getattr(event, _ATTRIBUTE, None)
+    return number
+
+
+def mark_published(events: Sequence[PublishableEvent], first: int | None) -> None:
+    """The events were published with the numbers from `first` on; None: without numbers."""
+    if first is not None:
+        for event, number in zip(events, numbers_of(first, len(events)), strict=True):
+            setattr(event, _ATTRIBUTE, number)
+
+
+@dataclass(slots=True, eq=False)
+class SentSet:
+    """Encoded events that are sent as one, and where the application's input goes on after them.
+
+    Once it is published it has the number of its first event, and each event has its own.
+    """
+
+    sources: tuple[PublishableEvent, ...]
+    encoded: Sequence[EncodedEvent]
+    bookmark: str | None
+    is_published: bool = False
+    first: int | None = None
+
+    def published(self, first: int | None) -> None:
+        """For the producer."""
+        self.is_published, self.first = True, first
+        mark_published(self.sources, first)
+
+    def digest(self) -> str:
+        """Of the events as they are sent, but for their numbers."""
+        found = hashlib.blake2b(digest_size=16)
+        for head, tail, _ in self.encoded:
+            found.update(f"{len(head)},{len(tail)};".encode())
+            found.update(head)
+            found.update(tail)
+        return found.hexdigest()
+
+
+class _Stage(enum.Enum):
+    OPEN = "open"
+    SENDING = "being sent"
+    PUBLISHED = "published"
+
+
+class PublishingBatch:
+    """Events for one partition, as many as fit into one message. Create it with a producer's `create_batch`.
+
+    Events get their numbers when the batch is sent, so batches may be sent in any order. Each is measured with room
+    for the highest number. A batch is locked while it is being sent, and after it was published.
+    """
+
+    def __init__(self, partition_id: str, max_size_in_bytes: int, encode: Encode) -> None:
+        self.partition_id = partition_id
+        self.max_size_in_bytes = max_size_in_bytes
+        self.size_in_bytes = 0
+        self._encode = encode
+        self._events: list[PublishableEvent] = []
+        self._encoded: list[EncodedEvent] = []
+        self._stage = _Stage.OPEN
+        self._first: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __repr__(self) -> str:
+        return (
+            f"PublishingBatch(partition_id={self.partition_id!r}, {len(self)} events, {self.size_in_bytes} of "
+            f"{self.max_size_in_bytes} bytes, {self._stage.value})"
+        )
+
+    @property
+    def starting_published_sequence_number(self) -> int | None:
+        """The number of the first event, once the batch is published; the others follow it."""
+        return self._first
+
+    def try_add(self, event: PublishableEvent) -> bool:
+        """Whether the event fitted. Raises AlreadyPublishedError, PublishError for a batch that is being sent, and
+        MessageTooLargeError for an event that fits into no batch of this size.
+        """
+        if self._stage is _Stage.PUBLISHED:
+            raise AlreadyPublishedError(f"{self!r}: no events can be added any more")
+        if self._stage is _Stage.SENDING:
+            raise PublishError(f"{self!r}: no events can be added now")
+        encoded, size = self._encode(event)
+        if size > self.max_size_in_bytes:
+            raise MessageTooLargeError(
+                f"an event takes {size} bytes of a batch, which has room for {self.max_size_in_bytes}"
+            )
+        if self.size_in_bytes + size > self.max_size_in_bytes:
+            return False
+        self._events.append(event)
+        self._encoded.append(encoded)
+        self.size_in_bytes += size
+        return True
+
+    def add(self, event: PublishableEvent) -> None:
+        """As `try_add`, but raises ValueError if the event does not fit any more, as batches of the SDK do."""
+        if not self.try_add(event):
+            raise ValueError(f"{self!r} is full")
+
+    def begin(self, bookmark: str | None) -> SentSet:
+        """Lock the batch and give its events. For the producer."""
+        if self._stage is _Stage.PUBLISHED:
+            raise AlreadyPublishedError(
+                f"{self!r} was published with the numbers from {self._first} on; put the events into a new batch to "
+                "send them once more"
+            )
+        self._stage = _Stage.SENDING
+        return SentSet(tuple(self._events), tuple(self._encoded), bookmark)
+
+    def end(self, first: int | None) -> None:
+        """The batch was published. For the producer."""
+        self._stage, self._first = _Stage.PUBLISHED, first
+
+    def withdraw(self) -> None:
+        """Unlock the batch after a failure. For the producer."""
+        self._stage = _Stage.OPEN
+
+
+def set_of(
+    events: Sequence[PublishableEvent], *, encode: Encode, max_size: int, bookmark: str | None
+) -> SentSet:
+    """Events as one set. Raises AlreadyPublishedError and MessageTooLargeError by the event's place, before any is sent."""
+    found = []
+    for place, event in enumerate(events):
+        number = published_sequence_number(event)
+        if number is not None:
+            raise AlreadyPublishedError(
+                f"event {place} of {len(events)} was published before, with the number {number}"
+            )
+        found.append(encode(event))
+    size = sum(size for _, size in found)
+    if size > max_size:
+        raise MessageTooLargeError(
+            f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
+        )
+    return SentSet(tuple(events), [encoded for encoded, _ in found], bookmark)
+
+
+class Published(NamedTuple):
+    """A set that was published; the number of the first event, the others follow."""
+
+    partition_id: str
+    events: tuple[PublishableEvent, ...]
+    starting_sequence_number: int | None
+
+
+class FailedEvent(NamedTuple):
+    """An event that was not published; `error.outcome` says whether it may be stored nevertheless."""
+
+    event: PublishableEvent
+    error: PublishError
+
+
+class Unpublished(NamedTuple):
+    """Events that were not published, each with its error."""
+
+    partition_id: str
+    failures: tuple[FailedEvent, ...]

@@ -1,0 +1,289 @@
+"""Publishing to Event Hubs so that no event is stored twice: the producer of docs/publishing.md."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+from azure.eventhub import parse_connection_string
+from azure.eventhub.aio import EventHubProducerClient
+from msgspec import Struct
+
+from tidemark.publisher import errors, model
+from tidemark.publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
+from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
+from tidemark.publisher.event_hubs.core.steps import FailureKind, Identify
+from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links, PublishableEvent
+from tidemark.publisher.event_hubs.ports.state_store import ProducerStateStore
+from tidemark.publisher.event_hubs.sdk.links import links_of
+from tidemark.publisher.event_hubs.shell import PartitionShell
+from tidemark.publisher.model import PartitionPublishingOptions
+
+
+class ProducerOptions(Struct, frozen=True):
+    """`partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
+    producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
+    Without `sdk_insides` no private names of the SDK are used, and there is no idempotence. With `resend_unknown` a set that
+    is pending in the saved state is sent again, at the risk of doubling it, where the service has forgotten the producer
+    and cannot tell whether the set is stored. Raises PublishSettingsError.
+    """
+
+    enable_idempotent_partitions: bool = True
+    partition_options: Mapping[str, PartitionPublishingOptions] | None = None
+    state_store: ProducerStateStore | None = None
+    producer_name: str = "default"
+    retry: model.RetryPolicy | None = None
+    sdk_insides: bool = True
+    resend_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
+            raise errors.PublishSettingsError(
+                "partition_options and state_store need enable_idempotent_partitions=True: there is no state without it"
+            )
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """Those among the keyword arguments of a constructor, and the others."""
+        mine = {name: given[name] for name in cls.__struct_fields__ if name in given}
+        return cls(**mine), {name: given[name] for name in given.keys() - mine.keys()}
+
+
+class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProducer"]):
+    """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
+
+    `options` are those of ProducerOptions, and others, which go to the SDK's EventHubProducerClient. Whether publishing is
+    idempotent is decided here for good. Use it as a context manager, in one event loop.
+    """
+
+    def __init__(
+        self, fully_qualified_namespace: str, eventhub_name: str, credential: Any, **options: Any
+    ) -> None:
+        mine, others = ProducerOptions.among(options)
+        client = EventHubProducerClient(fully_qualified_namespace, eventhub_name, credential, **others)
+        self._reach(client, fully_qualified_namespace, mine)
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, eventhub_name: str | None = None, **options: Any
+    ) -> Self:
+        """As the constructor; the hub's name may be in the connection string."""
+        mine, others = ProducerOptions.among(options)
+        try:
+            client = EventHubProducerClient.from_connection_string(
+                connection, eventhub_name=eventhub_name, **others
+            )
+        except ValueError as error:
+            raise errors.PublishSettingsError(f"connection: {error}") from None
+        namespace = parse_connection_string(connection).fully_qualified_namespace
+        self = cls.__new__(cls)
+        return self._reach(client, namespace, mine)
+
+    @classmethod
+    def over(cls, links: Links, **options: Any) -> Self:
+        """A producer over any Links. `options` are those of ProducerOptions."""
+        self = cls.__new__(cls)
+        return self._set_up(links, ProducerOptions(**options))
+
+    def _reach(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Self:
+        idempotent = options.enable_idempotent_partitions
+        links = links_of(client, namespace, idempotent=idempotent, sdk_insides=options.sdk_insides)
+        return self._set_up(links, options)
+
+    def _set_up(self, links: Links, options: ProducerOptions) -> Self:
+        self._links = links
+        self._options = options
+        self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
+        self._retry = options.retry or model.RetryPolicy()
+        self._partitions: dict[str, PartitionShell] = {}
+        self._known_ids: list[str] | None = None
+        self._hub_created_at: str | None = None
+        self._is_closed = False
+        return self
+
+    # --- what an application does
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Decided when the producer was created."""
+        return self._options.enable_idempotent_partitions
+
+    @property
+    def eventhub_name(self) -> str:
+        return self._links.hub
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        return self._links.namespace
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    async def get_partition_ids(self) -> list[str]:
+        """In the order of the service. Raises PublishRefusedError and PublishUnavailableError."""
+        self._require_open()
+        if self._known_ids is None:
+            try:
+                self._known_ids = await self._links.partition_ids()
+            except LinkError as error:
+                if error.kind is FailureKind.REFUSED:
+                    raise errors.PublishRefusedError(str(error)) from error
+                raise errors.PublishUnavailableError(str(error)) from error
+        return list(self._known_ids)
+
+    async def get_partition_publishing_properties(
+        self, partition_id: str
+    ) -> model.PartitionPublishingProperties:
+        """What this producer knows of its publishing to the partition. Opens the link if it is not open."""
+        shell = self._partition(partition_id)
+        if self.is_idempotent:
+            await shell.prepare()
+        return shell.publisher.properties
+
+    async def create_batch(
+        self,
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        max_size_in_bytes: int | None = None,
+    ) -> PublishingBatch:
+        """An empty batch for the partition, of the size that its link takes, or a smaller one."""
+        shell = self._partition(_direct(partition_id, partition_key))
+        limit = await shell.max_message_size()
+        if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
+            raise errors.PublishSettingsError(
+                f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}"
+            )
+        return PublishingBatch(shell.publisher.partition_id, max_size_in_bytes or limit, self.encode)
+
+    async def send_batch(
+        self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Publish the batch. Returns once the service has it; it then has its starting number and stays locked.
+
+        `bookmark`: where the application's input goes on after this batch; saved together with the state. `timeout` in
+        seconds bounds all attempts. Cancelled, it first waits up to 5 s for an answer that is under way; whether the
+        batch was published is told by its number.
+        """
+        if not len(batch):
+            return
+        shell = self._partition(batch.partition_id)
+        await shell.publish(partial(batch.begin, bookmark), batch.end, batch.withdraw, timeout=timeout)
+
+    async def send_events(
+        self,
+        events: Sequence[PublishableEvent],
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        bookmark: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Publish the events as one set, as `send_batch` does; each gets its `published_sequence_number`."""
+        shell = self._partition(_direct(partition_id, partition_key))
+        if not events:
+            return
+        limit = await shell.max_message_size()
+        begin = partial(set_of, events, encode=self.encode, max_size=limit, bookmark=bookmark)
+        await shell.publish(begin, partial(mark_published, events), timeout=timeout)
+
+    async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
+        """Publish events that are encoded already, and of a size that fits."""
+        await self._partition(partition_id).publish(lambda: events, events.published, timeout=timeout)
+
+    def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
+        """The event for `send_set`, and the bytes that it adds to one."""
+        return self._links.encode(event, stamped=self.is_idempotent)
+
+    async def max_message_size(self, partition_id: str) -> int:
+        """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
+        return await self._partition(partition_id).max_message_size()
+
+    async def saved_state(self, partition_id: str) -> model.SavedState:
+        """Where to go on after a restart: see SavedState."""
+        return await self._partition(partition_id).saved_state()
+
+    async def abandon_pending(self, partition_id: str) -> None:
+        """Do not send the set whose outcome is unknown again: it may be stored or not. See SavedState."""
+        await self._partition(partition_id).abandon_pending()
+
+    async def close(self, *, timeout: float = 10.0) -> None:
+        """Save what was confirmed, and close links, connections and the state store. Calls under way end first.
+
+        Raises PublishErrors of the last save, after everything is closed: the next start then sends a set again,
+        which the service drops.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        deadline = asyncio.get_running_loop().time() + timeout
+        shells = list(self._partitions.values())
+        try:
+            saves = await asyncio.gather(
+                *(shell.settle(deadline) for shell in shells), return_exceptions=True
+            )
+        finally:
+            async with contextlib.AsyncExitStack() as closing:  # each, whatever the ones before it raise
+                if self._options.state_store is not None:
+                    closing.push_async_callback(self._options.state_store.aclose)
+                closing.push_async_callback(self._links.close)
+                for shell in shells:
+                    closing.push_async_callback(shell.close)
+        for failure in saves:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- inside
+
+    async def _created_at(self, asked: Identify) -> str | None:
+        if asked.again or self._hub_created_at is None:
+            self._hub_created_at = await self._links.created_at()
+        return self._hub_created_at
+
+    def _state_key(self, partition_id: str, namespace: str) -> model.StateKey:
+        return model.StateKey(namespace, self._links.hub, self._options.producer_name, partition_id)
+
+    def _partition(self, partition_id: str) -> PartitionShell:
+        self._require_open()
+        if partition_id not in self._partitions:
+            publisher = PartitionPublisher(
+                partition_id,
+                (self._options.partition_options or {}).get(partition_id, PartitionPublishingOptions()),
+                self._retry,
+                idempotent=self.is_idempotent,
+                writer=self._writer,
+                resend_unknown=self._options.resend_unknown,
+            )
+            self._partitions[partition_id] = PartitionShell(
+                publisher,
+                self._links,
+                self._retry,
+                self._options.state_store,
+                self._state_key(partition_id, model.canonical_host(self._links.namespace)),
+                self._state_key(partition_id, self._links.namespace),
+                self._created_at,
+            )
+        return self._partitions[partition_id]
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise errors.ProducerClosedError(f"the producer of {self._links.hub} is closed")
+
+
+def _direct(partition_id: str | None, partition_key: str | None) -> str:
+    """The partition. Raises UnsupportedPublishingError without one."""
+    if partition_id is not None and partition_key is None:
+        return partition_id
+    found = "no partition_id: the service would choose one" if partition_key is None else f"{partition_key=}"
+    raise errors.UnsupportedPublishingError(
+        f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
+        "BufferedProducer chooses partitions by key or in turn"
+    )

@@ -1,0 +1,329 @@
+# ruff: noqa: SLF001 - the private names of the SDK are what this module is for
+"""Idempotent links on the connection stack of azure-eventhub 5.15. All its private names that Tidemark uses are here and
+in publisher/event_hubs/sdk/event_encoding.py.
+
+The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
+is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
+are in tests/unit/publisher/event_hubs/test_publisher_link_hooks.py. Import this module through publisher.event_hubs.sdk.links, which knows the
+version that it is for, and what to do with another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+from azure.core.exceptions import AzureError, ClientAuthenticationError
+from azure.eventhub._constants import GEOREPLICATION_SYMBOL, TIMEOUT_SYMBOL
+from azure.eventhub._pyamqp import constants
+from azure.eventhub._pyamqp.error import AMQPException, TokenAuthFailure
+from azure.eventhub._pyamqp.message import BatchMessage
+from azure.eventhub._pyamqp.types import TYPE, VALUE, AMQPTypes
+from azure.eventhub._utils import create_properties
+from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.exceptions import EventHubError
+
+from tidemark.publisher.cancellation import cancellations, settled
+from tidemark.publisher.errors import UnsupportedPublishingError
+from tidemark.publisher.event_hubs.core import failures
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports.links import EncodedEvent, InsidesError, LinkError
+from tidemark.publisher.event_hubs.sdk.event_encoding import STAMP_KEYS, measured_event, stamped_events
+from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
+from tidemark.publisher.model import Claims, Stamp
+from tidemark.publisher.sdk_insides import CHANGED
+
+CAPABILITY = b"com.microsoft:idempotent-producer"
+_TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
+_DEFAULT_SIZE = 1024 * 1024  # the service's on the standard tier, where a link does not say
+_CLOSING = 2.0  # seconds for a polite good-bye
+_SERVER_ERRORS = 500  # HTTP status codes from here on may be gone at the next attempt
+_NAMES = "check the hub's name and the namespace of the connection"
+_RIGHTS = (
+    "check the connection's key or identity: publishing needs the right Send (Azure Event Hubs Data Sender)"
+)
+_AT_ONCE = 32 * 1024  # bytes that a socket always takes without waiting: half of what asyncio buffers
+_POLL = 0.005  # seconds between two looks at a link that opens; the look itself waits for the socket
+
+
+class SdkLinks:
+    """The Links of an EventHubProducerClient, which is closed with them. A connection per partition, as the SDK has."""
+
+    encode = staticmethod(measured_event)
+
+    def __init__(self, client: EventHubProducerClient) -> None:
+        if client._amqp_transport.KIND != "pyamqp":
+            raise UnsupportedPublishingError(
+                "uamqp_transport=True: idempotent publishing needs the SDK's own AMQP"
+            )
+        self._client = client
+        self.namespace: str = client._address.hostname
+        self.hub: str = client.eventhub_name
+
+    async def partition_ids(self) -> list[str]:
+        try:
+            return await self._client.get_partition_ids()
+        except Exception as error:  # noqa: BLE001 - told apart below
+            cause = error.__context__ if isinstance(error, EventHubError) else None
+            _refuse(cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}")
+
+    async def created_at(self) -> str | None:
+        return await created_at_of(self._client)
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> SdkLink:
+        link = None
+        try:
+            async with asyncio.timeout(timeout):
+                auth = await self._client._create_auth_async(auth_uri=self._client._auth_uri)
+                link = SdkLink(self._sender(partition_id, auth))
+                await link.attach(claims)
+                return link
+        except BaseException as error:  # noqa: BLE001 - told apart below; nothing is swallowed
+            if link is not None:
+                await link.close()
+            _refuse(error, claims, f"opening a link to {self.hub} of {self.namespace}")
+
+    def _sender(self, partition_id: str, auth: Any) -> Any:
+        client = self._client
+        config = client._config
+        transport = client._amqp_transport
+        return transport.create_send_client(
+            config=config,
+            target=f"amqps://{client._address.hostname}{client._address.path}/Partitions/{partition_id}",
+            auth=auth,
+            network_trace=config.network_tracing,
+            idle_timeout=client._idle_timeout and client._idle_timeout * transport.TIMEOUT_FACTOR,
+            retry_policy=transport.create_retry_policy(config=config),  # which is not to retry at all
+            keep_alive_interval=client._keep_alive,
+            client_name=f"{client._container_id}-partition{partition_id}",
+            link_properties=transport.create_link_properties(
+                {TIMEOUT_SYMBOL: int(config.send_timeout * transport.TIMEOUT_FACTOR)}
+            ),
+            properties=create_properties(config.user_agent, amqp_transport=transport),
+            msg_timeout=0,
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class SdkLink:
+    """A link on the SDK's AMQP client."""
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+        self._transport: Any = None
+        self.claims = Claims()
+        self.max_message_size = _DEFAULT_SIZE
+
+    async def attach(self, claims: Claims | None) -> None:
+        """Raises what the SDK raises."""
+        sender = self._sender
+        opening = asyncio.ensure_future(sender.open_async())
+        try:
+            await asyncio.shield(opening)
+        finally:
+            if not opening.done():
+                opening.cancel()
+                await asyncio.wait({opening})
+            if sender._connection is not None:
+                self._transport = sender._connection._transport
+        await _until(sender.auth_complete_async)
+        wanted = [GEOREPLICATION_SYMBOL] if claims is None else [GEOREPLICATION_SYMBOL, CAPABILITY]
+        link = sender._session.create_sender_link(
+            target_address=sender.target,
+            link_credit=sender._link_credit,
+            send_settle_mode=sender._send_settle_mode,
+            rcv_settle_mode=sender._receive_settle_mode,
+            max_message_size=sender._max_message_size,
+            properties={**sender._link_properties, **_link_properties(claims)},
+            desired_capabilities=wanted,
+        )
+        sender._link = link
+        await link.attach()
+        await _until(sender.client_ready_async)
+        await _until(self._is_attached)  # it was refused, and the reason follows
+        self.max_message_size = link.remote_max_message_size or _DEFAULT_SIZE
+        said = link.remote_properties or {}
+        self.claims = Claims(*(said.get(key) for key in STAMP_KEYS))
+
+    async def _is_attached(self) -> bool:
+        sender = self._sender
+        if sender._link.get_state() is constants.LinkState.ATTACHED:
+            return True
+        await sender._connection.listen(wait=sender._socket_timeout)
+        return False
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        delivery = _Delivery(stamped_events(events, stamp), timeout)
+        try:
+            await self._send(delivery)
+        except TimeoutError:
+            _lose(f"no answer within {timeout:g} s")
+        except AMQPException as error:
+            self._lose_link(delivery, error)
+        except LinkError:
+            raise
+        except Exception as error:
+            story = f"the connection was lost: {type(error).__name__}: {error}"
+            raise _kind_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
+        if delivery.reason is constants.LinkDeliverySettleReason.TIMEOUT:
+            if not delivery.is_out:  # the SDK looks at the time before it sends
+                raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
+            _lose(f"no answer within {timeout:g} s")
+        if delivery.reason is constants.LinkDeliverySettleReason.NOT_DELIVERED:
+            self._lose_link(delivery)
+        if constants.SEND_DISPOSITION_ACCEPT not in delivery.state:
+            _reject(delivery.state)
+
+    async def _send(self, delivery: _Delivery) -> None:
+        """Until it is answered, also if the caller is cancelled meanwhile. Raises what the SDK raises."""
+        if delivery.size > _AT_ONCE:
+            await settled(self._deliver(delivery))
+            return
+        try:
+            await self._deliver(delivery)  # a task for each would be a fifth of the work for small ones
+        except asyncio.CancelledError:
+            # The SDK's reads may be cut off anywhere, it does that itself every 0.2 s; its writes may not.
+            if not delivery.is_out:
+                raise
+            await settled(self._answer(delivery))
+
+    async def _deliver(self, delivery: _Delivery) -> None:
+        sender = self._sender
+        async with asyncio.timeout(delivery.timeout + 1):  # the SDK's own first; it does not watch writes
+            delivery.pending = await sender._link.send_transfer(
+                delivery.message, on_send_complete=delivery.settle, timeout=delivery.timeout, send_async=True
+            )
+            await self._answer(delivery)
+
+    async def _answer(self, delivery: _Delivery) -> None:
+        while delivery.reason is None:
+            if not await self._sender.do_work_async():
+                raise OSError("it was closed")
+
+    def _lose_link(self, delivery: _Delivery, error: AMQPException | None = None) -> NoReturn:
+        cause = getattr(self._sender._link, "_error", None) or error
+        condition = _condition(cause)
+        kind = failures.of_loss(condition)
+        if kind is FailureKind.UNKNOWN and delivery.pending is None:
+            kind = FailureKind.NOT_STORED  # it was lost before
+        story = f"the link was lost: {condition} {_text(cause)}"
+        raise LinkError(kind, story, link_lost=True) from error
+
+    async def close(self) -> None:
+        with contextlib.suppress(Exception):  # what is left of a broken link
+            async with asyncio.timeout(_CLOSING):
+                await self._sender.close_async()
+        transport = self._transport
+        with contextlib.suppress(Exception):
+            if transport is not None and transport.writer is not None:  # the SDK forgets the socket at times
+                transport.writer.transport.abort()
+                async with asyncio.timeout(_CLOSING):
+                    await transport.close()
+
+
+class _Delivery:
+    """A message on its way, and what became of it."""
+
+    def __init__(self, events: list[bytes], timeout: float) -> None:
+        self.message = BatchMessage(data=events)
+        self.size = sum(map(len, events))
+        self.timeout = timeout
+        self.pending: Any = None
+        self.reason: constants.LinkDeliverySettleReason | None = None
+        self.state: dict[str, Any] = {}
+
+    async def settle(self, reason: constants.LinkDeliverySettleReason, state: dict[str, Any] | None) -> None:
+        """Called by the SDK."""
+        self.reason, self.state = reason, state or {}
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all of it was written."""
+        return self.pending is not None and bool(self.pending.sent)
+
+
+def _lose(story: str) -> NoReturn:
+    raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from None
+
+
+def _reject(state: dict[str, Any]) -> NoReturn:
+    """The service's answer is not that it has the events."""
+    error = (state.get(constants.SEND_DISPOSITION_REJECT) or [None])[0]
+    if error is None:
+        _lose(f"an answer that says nothing: {state!r}")
+    condition = _word(error[0])
+    kind = failures.of_rejection(condition)
+    lost = kind is FailureKind.UNKNOWN
+    raise LinkError(kind, f"rejected: {condition} {_word(error[1] or b'')}", link_lost=lost)
+
+
+def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
+    """All three or none; null leaves it to the service."""
+    if claims is None:
+        return {}
+    return {
+        key: None if value is None else {TYPE: kind, VALUE: value}
+        for key, kind, value in zip(STAMP_KEYS, _TYPES, claims, strict=True)
+    }
+
+
+async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
+    before = cancellations()
+    while not await ready():
+        if cancellations() > before:  # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one
+            raise asyncio.CancelledError
+        await asyncio.sleep(_POLL)
+
+
+def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn:
+    """As a LinkError; what is no failure of the service or the network is raised as it is."""
+    if not isinstance(error, Exception):
+        raise error
+    kind, story = _judged(error, claims)
+    raise _kind_of(error)(kind, f"{doing}: {story}", link_lost=True) from error
+
+
+def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
+    if isinstance(error, TimeoutError):
+        return FailureKind.NOT_STORED, "no answer in time"
+    if isinstance(error, ClientAuthenticationError):
+        return FailureKind.REFUSED, str(error)
+    if isinstance(error, AMQPException):
+        condition = _condition(error)
+        with_state = claims is not None and claims.producer_group_id is not None
+        kind = failures.of_attach(condition, with_state=with_state)
+        if isinstance(error, TokenAuthFailure) and int(error.status_code or 500) < _SERVER_ERRORS:
+            kind = FailureKind.REFUSED
+        story = f"{_said(error)} ({condition})"
+        if kind is FailureKind.REFUSED:
+            story += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
+        return kind, story
+    if isinstance(error, OSError | AzureError | EventHubError):
+        return FailureKind.NOT_STORED, str(error)
+    return FailureKind.NOT_STORED, f"unexpected {type(error).__name__}: {error}"
+
+
+def _kind_of(error: Exception) -> type[LinkError]:
+    return InsidesError if isinstance(error, CHANGED) else LinkError
+
+
+def _condition(error: Any) -> str:
+    condition = getattr(error, "condition", None)
+    return _word(getattr(condition, "value", condition) or "amqp:unknown")
+
+
+def _text(error: Any) -> str:
+    return _word(getattr(error, "description", None) or getattr(error, "message", None) or "")
+
+
+def _said(error: AMQPException) -> str:
+    """On one line, without an end: what is appended goes on with the sentence."""
+    return " ".join((_text(error) or str(error)).split()).rstrip(". ")
+
+
+def _word(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,195 @@
+"""The Links of an EventHubProducerClient: by private names of the SDK where they are known, by public ones otherwise.
+
+Publishing without idempotence goes on with the public names when the private ones fail. There is no idempotent publishing
+without private names: the SDK does not offer it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from azure.eventhub import EventDataBatch
+from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.exceptions import AuthenticationError, EventDataError, EventHubError
+
+from tidemark.publisher.cancellation import is_unexpected
+from tidemark.publisher.errors import MessageTooLargeError, UnsupportedPublishingError
+from tidemark.publisher.event_hubs.core.steps import FailureKind
+from tidemark.publisher.event_hubs.ports import links as ports
+from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links
+from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
+from tidemark.publisher.model import Claims, Stamp
+from tidemark.publisher.sdk_insides import CHANGED, why_not
+
+SDK = "5.15."
+
+_log = logging.getLogger(__name__)
+_HOOKS = "tidemark.publisher.event_hubs.sdk.link_hooks"
+_ANY_SIZE = 2**31 - 1
+_NOT_OFFERED = "the SDK's public names offer no idempotent publishing"
+
+
+def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool, sdk_insides: bool) -> Links:
+    """Raises UnsupportedPublishingError where idempotence is wanted and the private names cannot be used."""
+    reason = why_not("azure-eventhub", SDK, wanted=sdk_insides)
+    hooks: Links | None = None
+    if reason is None:
+        try:
+            hooks = import_module(_HOOKS).SdkLinks(client)
+        except CHANGED as error:
+            reason = f"the insides of azure-eventhub are not what they were: {type(error).__name__}: {error}"
+    if hooks is not None:
+        return hooks if idempotent else FallbackLinks(hooks, PublicLinks(client, namespace))
+    if idempotent:
+        raise UnsupportedPublishingError(
+            f"{reason}; idempotent publishing needs them. Create the producer with enable_idempotent_partitions=False, or "
+            f"install azure-eventhub {SDK}*"
+        )
+    _log.info("publishing with the public names of azure-eventhub: %s", reason)
+    return PublicLinks(client, namespace)
+
+
+class FallbackLinks:
+    """Links by private names until these fail for the first time, by public ones from then on."""
+
+    def __init__(self, private: Links, public: Links) -> None:
+        self._private, self._public = private, public
+        self.chosen = private
+        self.namespace, self.hub = private.namespace, private.hub
+
+    def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+        try:
+            return self.chosen.encode(event, stamped=stamped)
+        except CHANGED as error:
+            encoded = self._public.encode(event, stamped=stamped)  # raises what is wrong with the event
+            self.drop(error)
+            return encoded
+
+    def drop(self, error: BaseException) -> None:
+        if self.chosen is not self._public:
+            self.chosen = self._public
+            _log.warning("azure-eventhub is used by its public names from now on", exc_info=error)
+
+    async def partition_ids(self) -> list[str]:
+        return await self.chosen.partition_ids()
+
+    async def created_at(self) -> str | None:
+        return await self.chosen.created_at()
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:
+        if self.chosen is self._private:
+            try:
+                return _FallbackLink(await self._private.open(partition_id, claims, timeout=timeout), self)
+            except ports.InsidesError as error:
+                self.drop(error)
+        return await self._public.open(partition_id, claims, timeout=timeout)
+
+    async def close(self) -> None:
+        await self.chosen.close()
+
+
+class _FallbackLink:
+    """A link by private names; after they fail, the next one is opened by public ones."""
+
+    def __init__(self, link: ports.Link, links: FallbackLinks) -> None:
+        self._link, self._links = link, links
+        self.claims, self.max_message_size = link.claims, link.max_message_size
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        if any(not event.head for event in events):
+            raise LinkError(FailureKind.NOT_STORED, "the public names are used now", link_lost=True)
+        try:
+            await self._link.transfer(events, stamp, timeout=timeout)
+        except ports.InsidesError as error:
+            self._links.drop(error)
+            raise
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class PublicLinks:
+    """Links by the public names of the SDK: they cannot ask for idempotence, and send again what may be stored."""
+
+    def __init__(self, client: EventHubProducerClient, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+        self.hub: str = client.eventhub_name
+
+    def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+        """The SDK encodes events when they are sent, and tells how large each makes a batch."""
+        if stamped:
+            raise UnsupportedPublishingError(_NOT_OFFERED)
+        batch = EventDataBatch(max_size_in_bytes=_ANY_SIZE)
+        empty = batch.size_in_bytes
+        try:
+            batch.add(event)
+        except ValueError as error:
+            raise MessageTooLargeError(str(error)) from None
+        return EncodedEvent(b"", b"", event), batch.size_in_bytes - empty
+
+    async def partition_ids(self) -> list[str]:
+        try:
+            return await self._client.get_partition_ids()
+        except Exception as error:
+            raise _not_opened(error, f"asking for the partitions of {self.hub}") from error
+
+    async def created_at(self) -> str | None:
+        return await created_at_of(self._client)
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:  # noqa: ARG002 - the SDK has its own
+        if claims is not None:
+            raise LinkError(FailureKind.UNSUPPORTED, _NOT_OFFERED, link_lost=True)
+        try:
+            batch = await self._client.create_batch(partition_id=partition_id)
+        except Exception as error:
+            raise _not_opened(error, f"opening a link to {self.hub}") from error
+        return _PublicLink(self._client, partition_id, batch.max_size_in_bytes)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+@dataclass(eq=False)
+class _PublicLink:
+    _client: EventHubProducerClient
+    _partition_id: str
+    max_message_size: int
+    claims = Claims()
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        if stamp is not None:
+            raise LinkError(FailureKind.UNSUPPORTED, "events without numbers only", link_lost=True)
+        batch = await self._batch(events)
+        try:
+            await self._client.send_batch(batch, timeout=timeout)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            kind = FailureKind.REFUSED if isinstance(error, AuthenticationError) else FailureKind.UNKNOWN
+            raise LinkError(kind, f"{type(error).__name__}: {error}", link_lost=True) from error
+
+    async def _batch(self, events: Sequence[EncodedEvent]) -> EventDataBatch:
+        try:
+            batch = await self._client.create_batch(partition_id=self._partition_id)
+        except Exception as error:
+            raise _not_opened(error, "opening a link") from error
+        try:
+            for event in events:
+                batch.add(event.source)
+        except (ValueError, EventDataError) as error:
+            raise LinkError(FailureKind.TOO_LARGE, str(error), link_lost=False) from error
+        return batch
+
+    async def close(self) -> None:
+        """The SDK keeps its links until the client is closed."""
+
+
+def _not_opened(error: Exception, doing: str) -> LinkError:
+    missing = isinstance(error, EventHubError) and "not-found" in str(error)
+    refused = missing or isinstance(error, AuthenticationError)
+    kind = FailureKind.REFUSED if refused else FailureKind.NOT_STORED
+    return LinkError(kind, f"{doing}: {type(error).__name__}: {error}", link_lost=True)

@@ -1,0 +1,32 @@
+"""Producer state in memory: for tests, and for producers that share a process."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
+from tidemark.publisher.event_hubs.states.layout import name_of
+from tidemark.publisher.model import ProducerRecord, StateKey
+
+
+class MemoryStateStore:
+    """A ProducerStateStore that forgets everything with its process."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[ProducerRecord, str]] = {}
+        self._tokens = count(1)
+
+    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:  # noqa: ARG002 - never waits
+        return self._states.get(name_of(key))
+
+    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:  # noqa: ARG002 - never waits
+        name = name_of(key)
+        found = self._states.get(name)
+        if (None if found is None else found[1]) != token:
+            raise StateConflictError(f"the saved state of {key} has changed")
+        renewed = str(next(self._tokens))
+        self._states[name] = (record, renewed)
+        return renewed
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

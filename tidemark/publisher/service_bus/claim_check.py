@@ -1,0 +1,152 @@
+"""Bodies too large for Service Bus, in blobs: stored by the big-batch sender, restored by the receiver.
+
+The properties that mark a message are those of `tidemark.publisher.service_bus.core.claims`. A blob is written before its message is sent, so
+that a receiver never sees a message without its body; one that was never sent after all stays behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Self
+
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
+from azure.storage.blob import ContainerClient
+from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
+
+from tidemark.publisher.blocking import blocking, came, without_waiting
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of, verified
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
+from tidemark.publisher.service_bus.core.send_report import Claim
+
+_REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
+
+
+class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
+    """A container of claims, for asynchronous code. The caller closes the container's client, or uses `async with`."""
+
+    def __init__(
+        self, container: AsyncContainerClient | ContainerClient, settings: ClaimSettings | None = None
+    ) -> None:
+        self._container: Any = container
+        self.settings = settings or ClaimSettings()
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, container: str, settings: ClaimSettings | None = None, **options: Any
+    ) -> Self:
+        """`options` go to the SDK's client."""
+        return cls(AsyncContainerClient.from_connection_string(connection, container, **options), settings)
+
+    async def __aexit__(self, *_: object) -> None:
+        await came(self._container.close())
+
+    async def ensure_container(self) -> None:
+        """Create the container unless it exists."""
+        with _told("creating the container of the claim checks"), contextlib.suppress(ResourceExistsError):
+            await came(self._container.create_container())
+
+    async def store(self, claim: Claim) -> None:
+        """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
+        blob = self._container.get_blob_client(claim.blob)
+        metadata = {"sha256": claim.sha256}
+        with _told(f"storing claim {claim.blob}"):
+            try:
+                await came(blob.upload_blob(claim.body, metadata=metadata))
+            except ResourceExistsError:
+                # An earlier attempt's, or an equal body's: make it young for lifecycle rules.
+                await came(blob.set_blob_metadata(metadata))
+
+    async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
+        """The body of a received message, from its blob if it is a claim, verified by size and SHA-256.
+
+        Raises ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
+        """
+        reference = reference_of(message.application_properties)
+        if reference is None:
+            return body_of(message)
+        with _told(f"reading claim {reference.blob}"):
+            try:
+                stream = await came(self._container.download_blob(reference.blob))
+                body = await came(stream.readall())
+            except ResourceNotFoundError as error:
+                raise ClaimMissingError(
+                    f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with "
+                    "another copy of the message"
+                ) from error
+        return verified(body, reference)
+
+    async def complete(
+        self, receiver: AsyncServiceBusReceiver | ServiceBusReceiver, message: ServiceBusReceivedMessage
+    ) -> None:
+        """Complete the message, then delete its blob if that is its own.
+
+        Not for topics with several subscriptions: each of them has a copy of the message, all have one blob.
+        """
+        await came(receiver.complete_message(message))
+        reference = reference_of(message.application_properties)
+        if reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/"):
+            with _told(f"deleting claim {reference.blob}"), contextlib.suppress(ResourceNotFoundError):
+                await came(self._container.delete_blob(reference.blob))
+
+
+class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
+    """The same for code that blocks, over a blocking client."""
+
+    def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
+        self.awaited = ClaimCheck(container, settings)
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, container: str, settings: ClaimSettings | None = None, **options: Any
+    ) -> Self:
+        """`options` go to the SDK's client."""
+        return cls(ContainerClient.from_connection_string(connection, container, **options), settings)
+
+    def __exit__(self, *_: object) -> None:
+        without_waiting(self.awaited.__aexit__())
+
+    @property
+    def settings(self) -> ClaimSettings:
+        return self.awaited.settings
+
+    _wait = staticmethod(without_waiting)
+    ensure_container = blocking(ClaimCheck.ensure_container)
+    store = blocking(ClaimCheck.store)
+    restore = blocking(ClaimCheck.restore)
+    complete = blocking(ClaimCheck.complete)
+
+
+def body_of(message: ServiceBusReceivedMessage) -> bytes:
+    """The body of a message that brought it along; empty for one whose body is no data section and no text."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    return b"" if body is None else b"".join(bytes(part) for part in body)
+
+
+@contextlib.contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """What the storage raises says what was being done."""
+    try:
+        yield
+    except ClaimMissingError:
+        raise
+    except Exception as error:
+        raise _failed(doing, error) from error
+
+
+def _failed(doing: str, error: Exception) -> Exception:
+    if isinstance(error, HttpResponseError) and error.status_code in _REFUSED:
+        code = getattr(error, "error_code", None) or error.reason
+        return PublishSettingsError(
+            f"{doing}: the storage service answered {error.status_code} {code}; check the container's name, and the "
+            "role Storage Blob Data Contributor"
+        )
+    story = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
+    return ClaimCheckError(f"{doing}: {story}")

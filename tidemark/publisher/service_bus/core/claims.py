@@ -1,0 +1,95 @@
+"""Claim checks: what of a message tells that its body is in a blob, and under which name.
+
+Pure. A message with a claim has an empty body and these application properties:
+
+    tidemark-claim          the blob's name in the container
+    tidemark-claim-sha256   SHA-256 of the body, in hexadecimal
+    tidemark-claim-size     the body's size in bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from tidemark.publisher.service_bus.core.errors import ClaimDamagedError
+from tidemark.publisher.service_bus.core.send_report import Claim
+
+BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-size"
+
+
+class ClaimSettings(Struct, frozen=True):
+    """`above`: bodies of messages larger than so many bytes go to a blob even if the entity takes them.
+
+    `naming` "message" gives each message a blob of its own, which its receiver may delete; "content" gives one blob
+    to equal bodies, which no receiver can know to be the last user of.
+    """
+
+    above: int | None = None
+    naming: Literal["message", "content"] = "message"
+    prefix: str = "claims/"
+
+    def __post_init__(self) -> None:
+        if self.above is not None and self.above < 0:
+            raise ValueError(f"above is {self.above}, accepted: 0 or more bytes, or None")
+        if self.naming not in ("message", "content"):
+            raise ValueError(f"naming is {self.naming!r}, accepted: 'message', 'content'")
+
+
+class Reference(Struct, frozen=True):
+    """What a received message says about its body."""
+
+    blob: str
+    sha256: str
+    size: int
+
+
+def claim_of(body: bytes, message_id: str, settings: ClaimSettings) -> Claim:
+    """The claim of a body; the same for every attempt to send the message."""
+    digest = hashlib.sha256(body).hexdigest()
+    if settings.naming == "content":
+        return Claim(f"{settings.prefix}content/{digest}", body, digest)
+    # The digest keeps apart two messages that were given the same id by mistake.
+    return Claim(f"{settings.prefix}message/{quote(message_id, safe='')}/{digest[:16]}", body, digest)
+
+
+def marked(properties: Mapping[Any, Any], claim: Claim) -> dict[Any, Any]:
+    """Application properties with the claim among them."""
+    return {**properties, BLOB: claim.blob, SHA256: claim.sha256, SIZE: len(claim.body)}
+
+
+def reference_of(properties: Mapping[Any, Any] | None) -> Reference | None:
+    """The claim among the application properties of a received message; None if its body is its own.
+
+    Raises ClaimDamagedError if the marks are incomplete.
+    """
+    named = {text_of(key): text_of(value) for key, value in (properties or {}).items()}
+    if BLOB not in named:
+        return None
+    sha256, size = named.get(SHA256), named.get(SIZE)
+    if not isinstance(sha256, str) or not isinstance(size, int):
+        raise ClaimDamagedError(
+            f"the message refers to blob {named[BLOB]!r}, but its properties {SHA256} ({sha256!r}) and {SIZE} "
+            f"({size!r}) are not a text and a number"
+        )
+    return Reference(str(named[BLOB]), sha256, size)
+
+
+def verified(body: bytes, reference: Reference) -> bytes:
+    """The body, if it is the one that was sent. Raises ClaimDamagedError otherwise."""
+    found = hashlib.sha256(body).hexdigest()
+    if len(body) != reference.size or found != reference.sha256:
+        raise ClaimDamagedError(
+            f"blob {reference.blob!r} holds {len(body):,} bytes with SHA-256 {found}, expected: "
+            f"{reference.size:,} bytes with SHA-256 {reference.sha256}"
+        )
+    return body
+
+
+def text_of(value: Any) -> Any:
+    """The SDK gives texts that it received as bytes."""
+    return value.decode() if isinstance(value, bytes) else value

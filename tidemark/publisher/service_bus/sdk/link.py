@@ -1,0 +1,198 @@
+# ruff: noqa: SLF001 - this is the one place that reaches into the SDK's senders; see below
+"""The SDK's senders, used for one transfer at a time, and what their errors say about it.
+
+Whatever is private in azure-servicebus and used here or in `message_sizes` is held by a contract test against the
+pinned version: the limits read from the link, a batch given ready-made messages, the management request, and the
+sender's own retries, which are switched off: they would send again what may have been accepted. Import this module through
+publisher.service_bus.sdk.sdk_way, which knows the version that it is for, and what to do with another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus._common import constants, mgmt_handlers
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.constants import ConnectionState, LinkState
+from azure.servicebus._pyamqp.error import ErrorCondition, MessageException, TokenAuthFailure
+from azure.servicebus._pyamqp.message import Message, Properties
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
+
+from tidemark.publisher.blocking import came
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.sdk_insides import CHANGED
+from tidemark.publisher.service_bus.core import send_steps as steps
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.sdk import public_sdk
+from tidemark.publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
+from tidemark.publisher.service_bus.sdk.public_sdk import NEVER
+
+_Number = TypeVar("_Number", int, float)
+_SIZE = re.compile(r"size:\s*(\d+) bytes")
+_LIMIT = re.compile(r"limit \((\d+) bytes\)")
+_WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
+
+# Refusals that pass: the service is busy, is moving the entity, or stumbled.
+_PASSING = {
+    "com.microsoft:server-busy",
+    "com.microsoft:container-close",
+    "com.microsoft:entity-being-moved",
+    "amqp:internal-error",
+}
+
+
+class Link(public_sdk.Link):
+    """By private names of the SDK."""
+
+    def __init__(self, sender: AsyncServiceBusSender | ServiceBusSender, timeout: float) -> None:
+        super().__init__(sender, timeout)
+        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
+        if sender._amqp_transport.KIND != PyamqpTransport.KIND:
+            raise PublishSettingsError(
+                "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
+            )
+        self.sender._config.retry_total = 0
+
+    def request_overhead(self) -> int:
+        """Measured, with the SDK's own properties."""
+        transport = self.sender._amqp_transport
+        properties: dict[str | bytes, Any] = {
+            constants.ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(self.sender._handler),
+            constants.REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(self._timeout * 1000)),
+            "operation": constants.REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+            "type": constants.MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+        }
+        request = Message(
+            value={constants.MGMT_REQUEST_MESSAGES: [b"x" * 256]},  # the long forms of list and map
+            properties=Properties(message_id="0" * 36, reply_to=self.sender._mgmt_target),
+            application_properties=properties,
+        )
+        return len(encode_payload(bytearray(), request)) - 256
+
+    async def _attached(self) -> Limits:
+        if self._is_suspect or _gone(self.sender):
+            await came(self.sender._close_handler())
+        enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
+        await came(enter())
+        limits = Limits(
+            batch=self.sender._max_batch_size_on_link, message=self.sender._max_message_size_on_link
+        )
+        self._is_suspect = False
+        return limits
+
+    def _prepared(self, effect: steps.Transfer, encoder: Encoder) -> Callable[[], Any]:
+        sender = self.sender
+        if encoder.schedule_at is None:
+            return partial(sender.send_messages, outgoing(sender, effect, encoder), timeout=self._timeout)
+        return partial(
+            sender._mgmt_request_response_with_retry,
+            constants.REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+            {
+                constants.MGMT_REQUEST_MESSAGES: [
+                    scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
+                    for item in effect.items
+                ]
+            },
+            mgmt_handlers.schedule_op,
+            timeout=self._timeout,
+        )
+
+    def _answer_to(self, error: BaseException) -> steps.Answer:
+        if isinstance(error, ServiceBusError):
+            return answer_to(error)
+        self._is_suspect = True
+        return steps.Unknown(self._unexpected(error))
+
+    def _not_sent(self, error: BaseException) -> steps.Answer:
+        return not_sent(error) if isinstance(error, ServiceBusError) else steps.Busy(self._unexpected(error))
+
+    def _unexpected(self, error: BaseException) -> str:
+        if isinstance(error, CHANGED):
+            self.failure = error
+        return f"unexpected {type(error).__name__}: {error}"
+
+
+def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
+    """What the SDK sends: messages that are encoded already are put into its batch as they are.
+
+    A single message goes in the place of the batch's own, which the transport then sends as it is.
+    """
+    first = effect.items[0]
+    batch = ServiceBusMessageBatch(amqp_transport=sender._amqp_transport)
+    batch._count = len(effect.items)
+    if effect.singly:
+        batch._message = encoder.wire(first)
+    else:
+        batch._message = batch_envelope(first.message_id, first.session_id, first.partition_key)
+        batch._message[5] = [item.encoded for item in effect.items]
+    return batch
+
+
+def answer_to(error: ServiceBusError) -> steps.Answer:
+    """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
+    story = _story(error)
+    if isinstance(error, MessageSizeExceededError):
+        return steps.TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
+    if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
+        return steps.Unknown(story)
+    if _condition(error) in _PASSING:
+        return steps.Busy(story, _number(_WAIT, story, float))
+    return steps.Rejected(story)
+
+
+def not_sent(error: ServiceBusError) -> steps.Answer:
+    """What an error says that came while the link was attached: nothing was sent."""
+    story = _story(error)
+    if isinstance(error, tuple(NEVER)):
+        return steps.Rejected(story)
+    return steps.Busy(story, _number(_WAIT, story, float))
+
+
+def _story(error: ServiceBusError) -> str:
+    """What the SDK says, as a sentence: it appends the condition, and leaves out what it was told of a refused token."""
+    text = str(error).partition(" Error condition:")[0]
+    inner = error.inner_exception
+    if isinstance(inner, TokenAuthFailure):
+        text = " ".join(str(inner).split())
+    condition = _condition(error)
+    advice = next((advice for kind, advice in NEVER.items() if isinstance(error, kind)), None)
+    return text.rstrip(". ") + (f" ({condition})" if condition else "") + (f"; {advice}" if advice else "")
+
+
+def _refused_by_service(error: ServiceBusError) -> bool:
+    """A rejected delivery, or a response of the management node."""
+    inner = error.inner_exception
+    if isinstance(inner, MessageException):
+        return inner.condition not in (ErrorCondition.UnknownError, ErrorCondition.ClientError)
+    return error._status_code is not None
+
+
+def _gone(sender: Any) -> bool:
+    """Whether the SDK was told that its link is detached, or its connection closed, and has not drawn the conclusion.
+
+    It would write the transfer all the same; now it is still certain that nothing was sent. The service detaches a
+    link after ten idle minutes, and the SDK's keep-alive reads that within 30 seconds.
+    """
+    if not sender._running:
+        return False
+    handler = sender._handler
+    return (
+        handler._link.state is not LinkState.ATTACHED
+        or handler._connection.state is not ConnectionState.OPENED
+    )
+
+
+def _condition(error: ServiceBusError) -> str:
+    condition = error._condition
+    return str(getattr(condition, "value", condition) or "").removeprefix("b'").removesuffix("'")
+
+
+def _number(pattern: re.Pattern[str], story: str, kind: Callable[[str], _Number]) -> _Number | None:
+    found = pattern.search(story)
+    return kind(found[1]) if found else None

@@ -1,0 +1,179 @@
+"""Sending to Service Bus by the public names of the SDK alone: slower, and less is known of what a refusal means.
+
+Sizes are those of the SDK's own batches. Only a few errors are certainly refusals; all others leave the outcome
+unknown. A sender that the caller made sends again by itself unless its client has `retry_total=0`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage, exceptions
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
+
+from tidemark.publisher.blocking import came
+from tidemark.publisher.cancellation import is_unexpected
+from tidemark.publisher.service_bus.core import send_steps as steps
+from tidemark.publisher.service_bus.core.claims import marked, text_of
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.plain_message import plain_of
+from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
+from tidemark.publisher.service_bus.sdk.encoding import MessageEncoder, annotated
+
+REQUEST_OVERHEAD = 1024
+"""Bytes of a request that schedules beside its messages: more than it takes, as it cannot be measured."""
+
+_ENVELOPE = 128  # bytes around the ids that the SDK repeats on a batch
+_ENTRY = 256  # bytes around a message in a request that schedules
+_ANY_SIZE = 2**31 - 1
+_PARTITION_KEY = "x-opt-partition-key"
+_RIGHTS = (
+    "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
+)
+NEVER = {
+    exceptions.ServiceBusAuthenticationError: _RIGHTS,
+    exceptions.ServiceBusAuthorizationError: _RIGHTS,
+    exceptions.MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
+    exceptions.MessagingEntityDisabledError: "enable the entity for sending",
+}
+"""Refusals for good, and what is to be done about them."""
+
+
+class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
+    """By what the SDK says that a message takes in a batch."""
+
+    def _outgoing(
+        self, wire: AmqpAnnotatedMessage, message: Any, index: int, claim: Claim | None = None
+    ) -> Outgoing:
+        batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
+        empty = batch.size_in_bytes
+        batch.add_message(wire)
+        size = batch.size_in_bytes - empty
+        properties = wire.properties or AmqpMessageProperties()
+        message_id, session_id = str(text_of(properties.message_id)), text_of(properties.group_id)
+        annotations = {text_of(key): value for key, value in (wire.annotations or {}).items()}
+        key = text_of(annotations.get(_PARTITION_KEY))
+        ids = sum(len(each.encode()) for each in (message_id, session_id or "", key or ""))
+        scheduled = self.schedule_at is not None
+        return Outgoing(
+            index,
+            message_id,
+            session_id,
+            key,
+            message,
+            bytes(size),  # the SDK encodes it when it is sent
+            size + (_ENTRY + ids if scheduled else 0),
+            self.request_overhead if scheduled else _ENVELOPE + ids,
+            claim,
+        )
+
+    def _message(self, message: Any, index: int) -> AmqpAnnotatedMessage:
+        plain = plain_of(message)
+        if plain is None:
+            raw = copy.copy(annotated(message))
+            properties = copy.copy(raw.properties) or AmqpMessageProperties()
+        else:
+            raw = AmqpAnnotatedMessage(data_body=plain.body)
+            properties = AmqpMessageProperties(
+                message_id=plain.message_id, group_id=plain.session_id, content_type=plain.content_type
+            )
+        if isinstance(message, ServiceBusReceivedMessage):  # the SDK decodes texts as bytes
+            properties.message_id = text_of(properties.message_id)
+            properties.correlation_id = text_of(properties.correlation_id)
+        properties.message_id = properties.message_id or self._generated_id(index)
+        properties.group_id = properties.group_id or self.session_id
+        raw.properties = properties
+        return raw
+
+    def _body(self, wire: AmqpAnnotatedMessage) -> bytes | None:
+        return b"".join(wire.body) if wire.body_type is AmqpMessageBodyType.DATA else None
+
+    def _claimed(self, wire: AmqpAnnotatedMessage, claim: Claim) -> AmqpAnnotatedMessage:
+        return AmqpAnnotatedMessage(
+            data_body=b"",
+            header=wire.header,
+            properties=wire.properties,
+            application_properties=marked(wire.application_properties or {}, claim),
+            annotations=cast(dict[str, Any] | None, wire.annotations),
+            delivery_annotations=cast(dict[str, Any] | None, wire.delivery_annotations),
+            footer=wire.footer,
+        )
+
+
+class Link:
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+
+    def __init__(self, sender: Any, timeout: float) -> None:
+        self.sender = sender
+        self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
+        self._timeout = timeout
+
+    def request_overhead(self) -> int:
+        """Bytes that a request that schedules takes beside its messages."""
+        return REQUEST_OVERHEAD
+
+    async def open(self) -> steps.Answer | None:
+        """Attach the link unless it is attached; None if that went well."""
+        try:
+            self.limits = await self._attached()
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            return self._not_sent(error)
+        return None
+
+    async def transfer(self, effect: steps.Transfer, encoder: Any) -> steps.Answer:
+        """Send it once, and say what came of it."""
+        refused = await self.open()
+        if refused is not None:
+            return refused
+        try:
+            transfer = self._prepared(effect, encoder)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return self._not_sent(error)
+        try:
+            numbers = await came(transfer())
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            return self._answer_to(error)
+        return steps.Accepted() if encoder.schedule_at is None else steps.Accepted(tuple(numbers))
+
+    async def _attached(self) -> Limits:
+        """What the service announced. Raises what the SDK raises."""
+        size = (await came(self.sender.create_message_batch())).max_size_in_bytes
+        return Limits(batch=size, message=size)
+
+    def _prepared(self, effect: steps.Transfer, encoder: Any) -> Callable[[], Any]:
+        """What transfers, and gives the sequence numbers of messages that are scheduled."""
+        messages = [encoder.wire(item) for item in effect.items]
+        if encoder.schedule_at is not None:
+            return partial(
+                self.sender.schedule_messages, messages, encoder.schedule_at, timeout=self._timeout
+            )
+        batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
+        for message in () if effect.singly else messages:
+            batch.add_message(message)
+        whole = messages[0] if effect.singly else batch
+        return partial(self.sender.send_messages, whole, timeout=self._timeout)
+
+    def _answer_to(self, error: BaseException) -> steps.Answer:
+        """What an error after the transfer says: only these prove that nothing was accepted."""
+        if isinstance(error, exceptions.MessageSizeExceededError):
+            return steps.TooLarge(_story(error))
+        if isinstance(error, (exceptions.ServiceBusServerBusyError, *NEVER)):
+            return self._not_sent(error)
+        return steps.Unknown(_story(error))
+
+    def _not_sent(self, error: BaseException) -> steps.Answer:
+        """What an error says that came before the transfer."""
+        return steps.Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else steps.Busy(_story(error))
+
+
+def _story(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

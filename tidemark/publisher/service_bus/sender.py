@@ -1,0 +1,300 @@
+"""`BigBatchSender`: any number of messages of any size to a Service Bus queue or topic, in as few batches as fit: see
+docs/publishing-service-bus.md. What is sent when, and what an error means, is decided in `tidemark.publisher.service_bus.core.sending`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any, ClassVar, Self
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.servicebus import ServiceBusSender as BlockingSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+
+from tidemark.publisher.blocking import came
+from tidemark.publisher.cancellation import cancellations, is_unexpected
+from tidemark.publisher.errors import PublishSettingsError
+from tidemark.publisher.service_bus.claim_check import ClaimCheck
+from tidemark.publisher.service_bus.core import send_steps as steps
+from tidemark.publisher.service_bus.core.errors import ClaimCheckError
+from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher.service_bus.core.send_report import SendReport
+from tidemark.publisher.service_bus.core.sending import READ_AT_ONCE, Sending, SendPolicy
+from tidemark.publisher.service_bus.sdk import send_call
+from tidemark.publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
+from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
+
+Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
+
+_NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK's would send again what may have been accepted
+_CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
+
+
+class Source:
+    """An iterable, synchronous or not, as it is read bit by bit."""
+
+    def __init__(self, iterator: Iterator[Any] | AsyncIterator[Any]) -> None:
+        self._iterator = iterator
+        self._pushed_back: list[Any] = []
+
+    async def read(self, count: int) -> list[Any]:
+        """Up to `count` messages; fewer at the end. Raises what the iterable raises."""
+        got = self._pushed_back[:count]
+        del self._pushed_back[:count]
+        try:
+            if isinstance(self._iterator, AsyncIterator):
+                while len(got) < count:
+                    got.append(await anext(self._iterator))
+            else:
+                # One by one: what was read before an error must not be lost.
+                for message in islice(self._iterator, count - len(got)):
+                    got.append(message)
+        except StopAsyncIteration:
+            pass
+        except BaseException:
+            self.push_back(got)
+            raise
+        return got
+
+    def push_back(self, messages: list[Any]) -> None:
+        self._pushed_back[:0] = messages
+
+
+class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
+    """Sends to one queue or topic; reuse it, for it remembers what the service's refusals taught.
+
+    `sender` is the SDK's, and this object's own from now on: its retries are switched off. `limit` in bytes makes
+    batches smaller than the entity takes. `timeout` in seconds is for one transfer. The `journal` is told of every
+    transfer before and after. Without `sdk_insides` no private names of the SDK are used. One call runs at a time; others
+    wait for it.
+    """
+
+    _client: ClassVar[Any] = ServiceBusClient
+
+    def __init__(
+        self,
+        sender: ServiceBusSender | BlockingSender,
+        *,
+        claim_check: ClaimCheck | None = None,
+        policy: SendPolicy | None = None,
+        limit: int | None = None,
+        timeout: float = send_call.DEFAULT_TIMEOUT,
+        journal: Journal | None = None,
+        sdk_insides: bool = True,
+    ) -> None:
+        self._way = SdkWay(sdk_insides=sdk_insides)
+        self._link = Link(self._way, sender, timeout)
+        self._claim_check = claim_check
+        self._policy = policy or SendPolicy()
+        self._learned = send_call.LearnedLimits(limit)
+        self._journal = journal
+        self._lock: AbstractAsyncContextManager[None] = asyncio.Lock()
+        self._closing = AsyncExitStack()
+        self.last_report: SendReport | None = None
+
+    @classmethod
+    def from_connection_string(cls, connection: str, **options: Any) -> Self:
+        """A sender with a client of its own, to the entity that `queue_name` or `topic_name` names. `client_options` are
+        the SDK client's, all other options the constructor's.
+        """
+        return cls._with(partial(cls._client.from_connection_string, connection), **options)
+
+    @classmethod
+    def from_namespace(cls, fully_qualified_namespace: str, credential: Credential, **options: Any) -> Self:
+        """The same with an identity instead of a connection string; the credential stays the caller's."""
+        return cls._with(partial(cls._client, fully_qualified_namespace, credential), **options)
+
+    @classmethod
+    def _with(
+        cls,
+        create: Callable[..., Any],
+        *,
+        queue_name: str | None = None,
+        topic_name: str | None = None,
+        client_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        if (queue_name is None) == (topic_name is None):
+            raise PublishSettingsError(
+                f"queue_name is {queue_name!r} and topic_name {topic_name!r}, accepted: exactly one of them"
+            )
+        client = create(**{**_NO_RETRIES, **(client_options or {})})
+        sender = (
+            client.get_topic_sender(topic_name) if queue_name is None else client.get_queue_sender(queue_name)
+        )
+        created = cls(sender, **options)
+        for each in (client, sender):
+            created._closing.push_async_callback(lambda owned: came(owned.close()), each)
+        return created
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what `from_connection_string` or `from_namespace` opened. A running call fails."""
+        await self._closing.aclose()
+
+    @property
+    def limits(self) -> Limits | None:
+        """For batches, as announced and as learned; None before the first call."""
+        return self._learned.current
+
+    async def send(
+        self,
+        messages: Iterable[Any] | AsyncIterable[Any],
+        *,
+        session_id: str | None = None,
+        schedule_at: datetime | None = None,
+        id_prefix: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> SendReport:
+        """Send all messages, or at `schedule_at` have the service send them.
+
+        A collection (list, tuple, set, ...) is measured whole before anything is sent; of any other iterable as much
+        as the policy's `look_ahead`. `session_id` is for messages that have none. A message without an id gets
+        `<id_prefix>-<index>`; the prefix is random unless given.
+
+        Raises OversizedMessageError or UnsendableMessageError with nothing sent, PartiallySentError otherwise, and
+        PublishUnavailableError or PublishRefusedError if the entity cannot be opened. What the iterable itself
+        raises passes through; `last_report` then says how far it went, as it does after a cancellation.
+        """
+        send_call.check_iterable(messages)
+        before = send_call.new_report(session_id, schedule_at, id_prefix)
+        async with self._lock:
+            sending, encoder = await self._begin(before)
+            if isinstance(messages, Collection):
+                ahead = iter(messages)
+                while part := list(islice(ahead, READ_AT_ONCE)):
+                    sending.measure_ahead(part)
+                    await self._pause(0)  # other tasks have their turn
+                source = Source(islice(iter(messages), sending.next_index, None))
+            elif isinstance(messages, AsyncIterable):
+                source = Source(aiter(messages))
+            else:
+                source = Source(iter(messages))
+            return await self._carry_out(sending, encoder, source, on_progress)
+
+    async def resume(
+        self, report: SendReport, *, resend_unknown: bool = False, on_progress: OnProgress | None = None
+    ) -> SendReport:
+        """Send what a report says was not sent, and read on from its iterable.
+
+        What is unknown is sent again only if asked for: it doubles messages unless the entity detects duplicates.
+        Raises what `send` raises; the report is of both calls together.
+        """
+        async with self._lock:
+            call = await self._begin(report, resend_unknown=resend_unknown)
+            return await self._carry_out(*call, report.rest or Source(iter(())), on_progress)
+
+    async def cancel_scheduled(self, report: SendReport) -> None:
+        """Cancel the messages that a call scheduled. Raises ServiceBusError if one of them was enqueued already."""
+        numbers = list(report.sequence_numbers.values())
+        async with self._lock:
+            for start in range(0, len(numbers), _CANCEL_AT_ONCE):
+                some = numbers[start : start + _CANCEL_AT_ONCE]
+                await came(self._link.sender.cancel_scheduled_messages(some))
+
+    async def _begin(self, before: SendReport, *, resend_unknown: bool = False) -> tuple[Sending, Encoder]:
+        await self._open()
+        scheduled = before.schedule_at is not None
+        limits = self._learned.begin(self._link.limits, scheduled=scheduled)
+        encoder = Encoder(
+            self._way,
+            id_prefix=before.id_prefix,
+            session_id=before.session_id,
+            schedule_at=before.schedule_at,
+            request_overhead=self._link.request_overhead() if scheduled else 0,
+            claims=None if self._claim_check is None else self._claim_check.settings,
+        )
+        sending = Sending(
+            encoder.measure,
+            limits,
+            self._policy,
+            before=before,
+            resend_unknown=resend_unknown,
+            chance=random.random,
+        )
+        return sending, encoder
+
+    async def _open(self) -> None:
+        for attempt in range(1, self._policy.attempts + 1):
+            refused = await self._link.open()
+            if refused is None:
+                return
+            if not isinstance(refused, steps.Busy) or attempt == self._policy.attempts:
+                sender = self._link.sender
+                raise send_call.not_opened(
+                    refused, sender.entity_name, sender.fully_qualified_namespace, attempt
+                )
+            await self._pause(self._policy.wait(refused.retry_after, random.random))
+
+    async def _carry_out(
+        self, sending: Sending, encoder: Encoder, source: Source, on_progress: OnProgress | None
+    ) -> SendReport:
+        performing = None
+        before = cancellations()
+        try:
+            effect = sending.next()
+            while effect is not None:
+                if cancellations() > before:
+                    # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow a cancellation.
+                    raise asyncio.CancelledError
+                performing = effect
+                answer = await self._perform(effect, encoder, source)
+                performing = None
+                effect = sending.next(answer)
+                if on_progress is not None and isinstance(answer, steps.Accepted):
+                    on_progress(sending.progress())
+        except BaseException as error:
+            sending.abandon(f"given up: {type(error).__name__}", performing)
+            raise
+        finally:
+            self._learned.remember(sending.limits, scheduled=encoder.schedule_at is not None)
+            source.push_back(sending.give_back())
+            self.last_report = sending.report(source)
+        return send_call.finished(sending, self.last_report)
+
+    async def _perform(self, effect: steps.Effect, encoder: Encoder, source: Source) -> Any:
+        match effect:
+            case steps.Read(count):
+                return await source.read(count)
+            case steps.Transfer():
+                return await self._transfer(effect, encoder)
+            case steps.Store():
+                return await self._store(effect)
+            case steps.Pause(seconds):
+                await self._pause(seconds)
+                return None
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _transfer(self, effect: steps.Transfer, encoder: Encoder) -> steps.Answer:
+        if self._journal is not None:
+            self._journal.sending(effect.items)
+        answer = await self._link.transfer(effect, encoder)
+        if self._journal is not None:
+            self._journal.answered(answer)
+        return answer
+
+    async def _store(self, effect: steps.Store) -> steps.Answer:
+        assert self._claim_check is not None and effect.item.claim is not None  # noqa: PT018, S101 - the encoder has both or none
+        try:
+            await self._claim_check.store(effect.item.claim)
+        except PublishSettingsError as error:
+            return steps.Rejected(str(error))
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            # Nothing was sent, and a blob may be stored again.
+            return steps.Busy(
+                str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}"
+            )
+        return steps.Accepted()
