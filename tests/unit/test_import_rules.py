@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from runpy import run_path
 
 ROOT = Path(__file__).parents[2]
 FOUNDATION, PUBLISHER = "tidemark.foundation", "tidemark.publisher"
@@ -324,7 +325,7 @@ def test_a_folder_says_its_duty():
 def drawn():
     """Folder -> duty, as docs/architecture.md draws them."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    block = text.partition("## The rooms")[2].partition("```\n")[2].partition("```")[0]
+    block = text.partition("## The packages")[2].partition("```\n")[2].partition("```")[0]
     found, above = {}, []
     for line in block.splitlines():
         indent, name, duty = re.fullmatch(r"( *)([a-z_]+)/ +(.+)", line).groups()
@@ -337,3 +338,11 @@ def test_the_architecture_draws_the_rooms_as_they_are():
     duties = {name: ast.get_docstring(tree(MODULES[name])).splitlines()[0].rstrip(".") for name in FOLDERS}
 
     assert {name: duty.rstrip(".") for name, duty in drawn().items()} == duties
+
+
+def test_the_picture_is_drawn_from_the_imports_as_they_are():
+    script = run_path(str(ROOT / "docs/images/draw_architecture.py"))
+
+    assert script["DRAWN"].read_text(encoding="utf-8") == script["drawing"](), (
+        "python docs/images/draw_architecture.py"
+    )
