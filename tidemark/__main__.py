@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import typer
 
 PARTS = {
-    "autoscaler": "scaling.cli",
+    "autoscaler": "tidemark.commands.autoscaler",
     "consumer": "consumer.cli.commands",
     "publisher": "tidemark.publisher.cli.commands",
     "spark": "spark_jobs.cli",

@@ -19,13 +19,13 @@ DRAWN = Path(__file__).with_name("architecture.svg")
 
 FLOORS = (
     ("tidemark",),
-    ("spark_jobs",),
+    ("spark_jobs", "tidemark.commands"),
     ("scaling", "consumer", "tidemark.publisher"),
     ("tidemark.foundation",),
 )
 """The parts from the command line down to what all share. Parts of one floor do not import each other, but for the few
 modules that tests/unit/test_import_rules.py names."""
-WIDTHS = {"scaling": 5, "consumer": 4, "tidemark.publisher": 3}  # shares of a floor's width
+WIDTHS = {"spark_jobs": 3, "scaling": 5, "consumer": 4, "tidemark.publisher": 3}  # shares of a floor's width
 SAMPLE = ("collectors", "service", "rules", "decision", "scalers")
 EVENT = ("receiving", "mapping", "core", "sinks", "stores")
 WAYS = {"scaling": ("sample", SAMPLE), "consumer": ("event", EVENT)}

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from consumer.cli.status import consumer_app
 from consumer.web.api import ConsumerTables
-from scaling.cli import app
 from scaling.config.policy import ShadowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
@@ -22,6 +21,7 @@ from tests.runner_support import NOW, World, policy
 from tests.shadow_support import fixed
 from tests.threaded_server import running_in_thread
 from tidemark.__main__ import command_line
+from tidemark.commands.autoscaler import app
 from tidemark.foundation.checkup import Checkup, failed, ok
 from tidemark.foundation.consumer_stats import ConsumerStats
 
@@ -43,7 +43,7 @@ def world():
 def platform(world, tmp_path, monkeypatch):
     credential = FakeCredential("token")
     monkeypatch.setattr("tidemark.foundation.http.deployed_app.IdentityCredential", lambda: credential)
-    monkeypatch.setattr("scaling.cli.console", Console(width=300))
+    monkeypatch.setattr("tidemark.commands.autoscaler.console", Console(width=300))
     monkeypatch.setattr("scaling.doctor.command.console", Console(width=300))
     stats = MemoryStatsStore()
     asyncio.run(stats.put(ConsumerStats(consumer="flights", instance="vm-1", at=NOW - 2)))
@@ -81,7 +81,7 @@ def test_a_reader_sees_status_log_and_shadows(tmp_path, platform):
 
 
 def test_what_an_app_tells_is_what_its_storage_tells(tmp_path, platform, world, monkeypatch):
-    monkeypatch.setattr("scaling.cli.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("tidemark.commands.autoscaler.assemble", lambda *_, **__: world.autoscaler())
     here = [*("--root", str(tmp_path))]
     for command in (("log",), ("log", "--changes"), ("log", "--changes", "--limit", "1"), ("shadow",)):
         stored = CliRunner().invoke(app, [*command, *here], catch_exceptions=False)

@@ -12,12 +12,12 @@ from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
 from devstack.service_bus import ServiceBusServer
 from devstack.stack.catalogue import publish
-from scaling.discover.reading import SubscriptionReader
-from scaling.discover.writing import written
 from scaling.scalers.arm.clients import open_resources
 from scaling.service.assembly import assemble
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.__main__ import command_line
+from tidemark.commands.discover.reading import SubscriptionReader
+from tidemark.commands.discover.writing import written
 
 pytestmark = pytest.mark.wire
 

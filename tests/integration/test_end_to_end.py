@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, FunctionsProcess, Stack
-from scaling.cli import app as command_line
 from scaling.notices.payloads import Message, key_bytes, signed
 from tests.notice_support import KEY, receiving
 from tests.threaded_server import running_in_thread
+from tidemark.commands.autoscaler import app as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 40.0

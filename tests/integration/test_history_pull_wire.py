@@ -17,16 +17,16 @@ from azure.mgmt.monitor.models import Metric, MetricValue, Response, TimeSeriesE
 from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
 from scaling.calls.gate import gate_of
-from scaling.history import files
-from scaling.history.azure_monitor import MetricsReader, _points, _series
-from scaling.history.choosing import Options, chosen
-from scaling.history.journal import place_of
-from scaling.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Span
-from scaling.history.pull import ATTEMPTS, Puller
 from scaling.scalers.arm.clients import open_monitor
 from spark_jobs.backtest.reading import read_arrivals
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.waiting import until
+from tidemark.commands.history import files
+from tidemark.commands.history.azure_monitor import MetricsReader, _points, _series
+from tidemark.commands.history.choosing import Options, chosen
+from tidemark.commands.history.journal import place_of
+from tidemark.commands.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Span
+from tidemark.commands.history.pull import ATTEMPTS, Puller
 from tidemark.foundation.errors import UnavailableError
 
 pytestmark = pytest.mark.wire

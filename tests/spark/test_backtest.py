@@ -8,8 +8,6 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
-from scaling.history import files
-from scaling.history.model import Minute
 from scaling.service import registry
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest import local
@@ -27,6 +25,8 @@ from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
 from tests.unit.spark_jobs.backtest.test_backtest import LAYOUT
 from tests.unit.spark_jobs.cost.test_costs import written
+from tidemark.commands.history import files
+from tidemark.commands.history.model import Minute
 
 CONFIG = """
 version = 1

@@ -15,8 +15,8 @@ from consumer.stores.sql.dead_letters import letter_of
 from consumer.web import trigger_events
 from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.collectors.event_hub import checkpoint_layouts
-from scaling.history import journal
 from scaling.storage import calls, notices
+from tidemark.commands.history import journal
 from tidemark.foundation.app_settings import local_settings
 from tidemark.foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
 from tidemark.foundation.errors import SettingsError, TidemarkError

@@ -17,7 +17,15 @@ PARTS = {
     "scaling": {FOUNDATION},
     "consumer": {FOUNDATION},
     "spark_jobs": {FOUNDATION, "scaling", "consumer"},
-    "tidemark": {FOUNDATION, PUBLISHER, "scaling", "consumer", "spark_jobs"},  # the command line
+    "tidemark.commands": {FOUNDATION, "scaling"},
+    "tidemark": {
+        FOUNDATION,
+        PUBLISHER,
+        "scaling",
+        "consumer",
+        "spark_jobs",
+        "tidemark.commands",
+    },  # the command line
     "devstack": {FOUNDATION, PUBLISHER, "scaling", "consumer", "spark_jobs", "tidemark"},
 }
 """Each part, and the parts below it."""

@@ -48,7 +48,7 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
 
 
 def test_the_autoscalers_commands_load_nothing_of_a_part_whose_packages_may_be_missing():
-    code = "import scaling.cli, sys; print(*{m.partition('.')[0] for m in sys.modules})"
+    code = "import tidemark.commands.autoscaler, sys; print(*{m.partition('.')[0] for m in sys.modules})"
     answer = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -10,8 +10,8 @@ from scaling.calls.noting import LASTING, Noted, Noting
 from scaling.calls.throttling import Asked, Scope
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
 from scaling.notices.events import calls_notice
-from scaling.places.calls import show
 from scaling.service.metrics import INSTRUMENTS
+from tidemark.commands.access.calls import show
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.log.tail import MARK, told_line
 

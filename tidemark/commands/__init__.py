@@ -1,0 +1,1 @@
+"""What a person runs against an app in Azure: its decisions, orders, first configuration and history."""

@@ -1,0 +1,393 @@
+"""`tidemark`: read the decisions, check the rules, replay a decision. Installed with the package."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from scaling.analysis.calls import short_budgets
+from scaling.analysis.lint import lint
+from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
+from scaling.calls.budgets import budgets_of
+from scaling.config.checks import Finding, Severity
+from scaling.config.rule_registry import RuleError
+from scaling.decision import explain
+from scaling.doctor.command import app as doctor_app
+from scaling.log_entry import LogEntry, LogKind, parse_decision_id
+from scaling.service.assembly import assemble, assemble_log, read_config
+from scaling.service.autoscaler import Autoscaler
+from scaling.service.shell import STORE_DEADLINE
+from scaling.shadow import report
+from scaling.shadow.comparison import ShadowView, promotion_warning
+from scaling.web.views import PoisonView, orders_text
+from tidemark.commands.access.calls import show as show_calls
+from tidemark.commands.access.notify import notify_app
+from tidemark.commands.access.orders import By, orders_app
+from tidemark.commands.access.protocol import Access, newest
+from tidemark.commands.access.storage import StorageAccess
+from tidemark.commands.access.where import Root, Where
+from tidemark.commands.discover.command import app as discover_app
+from tidemark.commands.history.command import app as history_app
+from tidemark.foundation import app_settings
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.settings_reader import ConfigError
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+errors = Console(stderr=True)
+
+_T = TypeVar("_T")
+_App = TypeVar("_App", Autoscaler, Access)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Calls = Annotated[
+    bool, typer.Option("--calls", help="What the app calls, and of what budget, instead of targets.")
+]
+
+
+def mount(whole: typer.Typer) -> None:
+    """Adds the autoscaler's commands to those of other parts."""
+    whole.add_typer(app)
+    whole.add_typer(doctor_app)
+    whole.add_typer(history_app)
+    whole.add_typer(discover_app)
+
+
+def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
+    """The app's settings: see `app_settings`."""
+    try:
+        return app_settings.settings_of(root, account=account)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _run(
+    where: Where, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]], *, log_only: bool = False
+) -> _T:
+    """Runs `work` with an autoscaler and closes it; expected errors become one message and exit status 1."""
+    return _with(lambda: _assembled(where, log_only=log_only), work)
+
+
+def _at(
+    where: Where,
+    work: Callable[[Access], Coroutine[Any, Any, _T]],
+    *,
+    log_only: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> _T:
+    """Works on the app that the command line names. `tell` is given what is left out."""
+
+    def opened() -> Access:
+        return where.deployed() or StorageAccess(_assembled(where, log_only=log_only), tell)
+
+    return _with(opened, work)
+
+
+def _assembled(where: Where, *, log_only: bool) -> Autoscaler:
+    """An account that is named holds a log that can be read without the settings of its targets."""
+    settings = settings_of(where.root, where.account)
+    try:
+        return assemble(settings, root=where.root)
+    except ConfigError:
+        if not log_only or where.account is None:
+            raise
+        return assemble_log(settings)
+
+
+def _with(opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, _T]]) -> _T:
+    async def main() -> _T:
+        access = opened()
+        try:
+            return await work(access)
+        finally:
+            await access.aclose()
+
+    try:
+        return asyncio.run(main())
+    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
+        _fail(str(error))
+    except ConflictError:
+        _fail("other orders for this target kept arriving; try again")
+
+
+def _fail(message: str) -> NoReturn:
+    """Ends the command with exit status 1."""
+    shown = "\n".join(one_line(line) for line in without_secrets(message).split("\n"))
+    errors.print(f"[red]error:[/] {escape(shown)}", soft_wrap=True)
+    raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    calls: Calls = False,  # noqa: FBT002 - a command-line flag
+    root: Root = COMMAND_ROOT,
+    app_: App = None,
+    account: Account = None,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
+    if calls:
+        found = _at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
+        _print_json(found) if json_ else show_calls(console, found)
+        return
+
+    def tell(text: str) -> None:
+        errors.print(f"[yellow]{_text(without_secrets(text))}[/]")
+
+    seen = _at(Where(root, app_, account), lambda access: access.status(), tell=None if json_ else tell)
+    views = seen.targets
+    if json_:
+        _print_json(seen)
+        return
+    table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
+    for view in views:
+        metrics = "\n".join(
+            f"{m.name} {'?' if m.latest is None else number_text(m.latest)} ({m.quality})"
+            for m in view.metrics
+        )
+        bounds = f"{view.minimum}..{view.maximum} {view.unit}"
+        cells = (view.target, view.current, view.desired, bounds, view.reason, metrics)
+        table.add_row(*map(_text, cells))
+    console.print(table)
+    for view in views:
+        line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
+        console.print(escape(one_line(line)), soft_wrap=True)
+        if (budget := view.budget) is not None:
+            console.print(f"  budget: {escape(one_line(budget.text))}", soft_wrap=True)
+            if budget.warning is not None:
+                console.print(f"  [yellow]{escape(one_line(budget.warning))}[/]", soft_wrap=True)
+        for text in orders_text(view):
+            console.print(f"  [magenta]{escape(one_line(text))}[/]", soft_wrap=True)
+    _show_poison(seen.poison)
+
+
+def _show_poison(poison: PoisonView) -> None:
+    if not poison.count:
+        return
+    messages = count_text(poison.count, "poison message")
+    console.print(f"[red]{messages}[/]: the host gave up on them, and they stay until they are removed")
+    for message in poison.messages:
+        at = "" if message.inserted_at is None else f" of {time_text(message.inserted_at)}"
+        console.print(f"  {escape(one_line(f'{message.queue}{at}: {message.body}'))}", soft_wrap=True)
+
+
+@app.command()
+def log(
+    target: Annotated[str | None, typer.Option(help="Only this target.")] = None,
+    since: Annotated[str, typer.Option(help="How far back: 30m, 2h, 7d.")] = "1h",
+    limit: Annotated[int, typer.Option(min=1, help="Newest entries to show.")] = 50,
+    changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,  # noqa: FBT002 - a flag
+    root: Root = COMMAND_ROOT,
+    app_: App = None,
+    account: Account = None,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """The scaling log, oldest first, so that the newest line stands at the prompt."""
+    try:
+        back = parse_duration(since)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from None
+    where = Where(root, app_, account)
+    try:
+        entries = _at(
+            where, lambda access: newest(access, target, back, limit, changes=changes), log_only=True
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--target") from None
+    if json_:
+        _print_json(entries)
+        return
+    for entry in reversed(entries):
+        style = _STYLES.get(entry.kind, "default")
+        console.print(
+            f"[dim]{time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
+            soft_wrap=True,
+        )
+        if entry.shadow is not None and entry.shadow.desired != entry.desired:
+            console.print(f"  [dim]{escape(one_line(entry.shadow.line))}[/]", soft_wrap=True)
+    if not entries:
+        console.print(f"no entries in the last {duration_text(back)}")
+
+
+_STYLES: dict[str, str] = {
+    LogKind.DECISION: "default",
+    LogKind.EFFECT: "green",
+    LogKind.CONTROL: "magenta",
+    LogKind.VERIFY: "yellow",
+}
+
+
+@app.command()
+def shadow(
+    target: Annotated[str | None, typer.Argument(help="Only this target.")] = None,
+    promote: Annotated[
+        bool | None,
+        typer.Option(
+            "--promote/--withdraw",
+            help="The shadow's rules decide from now on, or the configured ones again.",
+        ),
+    ] = None,
+    by: By = "",
+    root: Root = COMMAND_ROOT,
+    app_: App = None,
+    account: Account = None,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """What the rules on paper (a target's table `shadow`) would have cost, and whether to switch to them."""
+
+    async def work(access: Access) -> tuple[str, dict[str, ShadowView]]:
+        told = "" if promote is None else await _promoted(access, target, promote, by)
+        return told, await access.shadows(target)
+
+    try:
+        told, views = _at(Where(root, app_, account), work)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if json_:
+        _print_json(views)
+        return
+    if told:
+        console.print(f"[magenta]{_text(told)}[/]", soft_wrap=True)
+    report.show(console, views)
+
+
+async def _promoted(access: Access, target: str | None, on: bool, by: str) -> str:  # noqa: FBT001 - as ordered
+    """Gives the order. Raises ValueError for one that cannot be given."""
+    if target is None:
+        raise ValueError("TARGET: is missing; an order is for one target")
+    seen = (await access.shadows(target)).get(target)
+    rules = {"rules": seen.rules} if on and seen is not None and seen.rules is not None else {}
+    return await access.order(target, "promote", {"on": on, **rules}, by=by or None)
+
+
+def _give(where: Where, target: str, name: str, fields: Mapping[str, Any], by: str) -> None:
+    try:
+        told = _at(where, lambda access: access.order(target, name, fields, by=by or None))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console.print(f"[magenta]{_text(f'{target}: {told}')}[/]", soft_wrap=True)
+
+
+app.add_typer(orders_app(_give))
+
+
+@app.command("lint")
+def lint_command(
+    root: Root = COMMAND_ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
+    settings = settings_of(root)
+    try:
+        config = read_config(settings, root=root)
+        short = short_budgets(config, budgets_of(settings))
+    except (ConfigError, SettingsError) as error:
+        _fail(str(error))
+    findings = [
+        *config.findings,
+        *short,
+        *(finding for policy in config.policies.values() for finding in lint(policy)),
+        *(_promotions(root) if any(policy.shadow for policy in config.policies.values()) else ()),
+    ]
+    if json_:
+        _print_json(findings)
+    else:
+        for finding in findings:
+            colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
+            console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
+        targets = count_text(len(config.policies), "target")
+        file = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+        console.print(
+            escape(f"{file}: {targets} checked, {count_text(len(findings), 'finding')}"), soft_wrap=True
+        )
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(1)
+
+
+def _promotions(root: Path) -> list[Finding]:
+    """Warnings of promotions that stand; a note where the orders cannot be read, as in a build."""
+
+    async def work(autoscaler: Autoscaler) -> list[Finding]:
+        policies = autoscaler.config.policies
+        shadows = [name for name, policy in policies.items() if policy.shadow is not None]
+        seen = await autoscaler.ports.states.load_all(shadows)
+        told = {name: promotion_warning(policies[name], each.controls) for name, each in seen.items()}
+        return [
+            Finding(Severity.WARNING, "promotion", name, text)
+            for name, text in told.items()
+            if text is not None
+        ]
+
+    async def bounded(autoscaler: Autoscaler) -> list[Finding]:
+        try:
+            async with asyncio.timeout(STORE_DEADLINE):
+                return await work(autoscaler)
+        except (StoreUnavailableError, TimeoutError) as error:
+            text = f"whether a shadow is promoted is not known: {without_secrets(str(error)) or 'no answer'}"
+            return [Finding(Severity.NOTE, "promotion", "", text)]
+
+    return _run(Where(root), bounded)
+
+
+@app.command("replay")
+def replay_command(
+    decision: Annotated[str, typer.Argument(help="A decision id, as in the log's brackets.")],
+    root: Root = COMMAND_ROOT,
+    account: Account = None,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Decides again from the logged inputs and compares byte for byte. Exit status 1 when they differ."""
+    try:
+        target, at = parse_decision_id(decision)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="decision id") from None
+
+    async def work(autoscaler: Autoscaler) -> LogEntry | None:
+        return await autoscaler.ports.log.get(target, at, "decision")
+
+    entry = _run(Where(root, account=account), work, log_only=True)
+    if entry is None or entry.inputs is None or entry.recommendation is None:
+        _fail(f"the scaling log has no decision {decision}")
+    try:
+        inputs = decode_inputs(entry.inputs)
+        again = replay(inputs)
+    except (ReplayError, RuleError) as error:
+        _fail(str(error))
+    equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
+    if json_:
+        recorded = {"recorded": entry.recommendation, "replayed": again, "inputs": inputs}
+        _print_json({"same": equal, "told": told, **recorded})
+    else:
+        console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
+        console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
+        for name, window in inputs.windows.items():
+            values = ", ".join(number_text(value) for value in window.values)
+            console.print(f"  {escape(name)}: {values or 'no samples'}", soft_wrap=True)
+        console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
+    if not equal:
+        raise typer.Exit(1)
+
+
+app.add_typer(notify_app(_at))
+
+
+def _print_json(value: object) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _text(value: object) -> str:
+    """Lines are kept apart; whatever else would move a cursor is shown, not done."""
+    return "?" if value is None else escape("\n".join(map(one_line, str(value).split("\n"))))

@@ -1,0 +1,134 @@
+"""`tidemark discover`: a first tidemark.toml for what a subscription has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from azure.core.exceptions import AzureError
+from rich.console import Console
+from rich.markup import escape
+from typer import Option
+
+from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.errors import classify
+from tidemark.commands.access.where import Root
+from tidemark.commands.discover.found import Found
+from tidemark.commands.discover.reading import SubscriptionReader
+from tidemark.commands.discover.writing import Written, written
+from tidemark.foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.wording import count_text
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+errors = Console(stderr=True)
+
+
+@app.command("discover")
+def discover_command(
+    out: Annotated[
+        Path | None, Option(help="File to write, else the one that lint reads; one that is there is kept.")
+    ] = None,
+    subscription: Annotated[
+        str,
+        Option(
+            envvar="AZURE_SUBSCRIPTION_ID",
+            help="Id of the subscription; else that of the resources in the app settings, as on the local stack.",
+        ),
+    ] = "",
+    settings_file: Annotated[
+        Path | None,
+        Option(
+            "--settings", help="A local.settings.json to which the app settings that are missing are added."
+        ),
+    ] = None,
+    root: Root = COMMAND_ROOT,
+) -> None:
+    """Reads a subscription, or the local stack, and writes a first tidemark.toml for what it found: in dry-run, with comments."""
+    try:
+        settings = settings_of(root, about=f"/subscriptions/{subscription}" if subscription else "")
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+    told = subscriptions_of(settings.values())
+    chosen = subscription or (told.pop() if len(told) == 1 else "")
+    if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:
+        raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
+    linted = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    out = out or linted
+    if out.exists():
+        _fail(f"{out} is there already; move it away, or name another file with --out")
+    try:
+        found = asyncio.run(_read(settings, chosen))
+        for line in not_read(found.unread):
+            errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
+        made = written(found, settings)
+        _keep(out, made, settings_file)
+    except (ValueError, OSError, SettingsError) as error:
+        _fail(str(error))
+    except AzureError as error:
+        _fail(classify(error).story)
+    _tell(out, found, made, settings_file)
+    console.print(escape(_next(out, linted, root)), soft_wrap=True)
+
+
+def not_read(unread: Iterable[str]) -> Iterator[str]:
+    """Each reason once, with the places it is of: who is not signed in is told so of each list."""
+    places = defaultdict[str, list[str]](list)
+    for line in unread:
+        place, _, reason = line.partition(": ")
+        places[reason].append(place)
+    for reason, found in places.items():
+        others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        yield f"{found[0]}{others}: {reason}"
+
+
+async def _read(settings: Mapping[str, str], subscription: str) -> Found:
+    async with await asyncio.to_thread(open_resources, settings, patient=True) as client:
+        return await SubscriptionReader(client, subscription).read()
+
+
+def _keep(out: Path, made: Written, settings_file: Path | None) -> None:
+    """The file, and before it the settings that it names: a file without them would not pass."""
+    if settings_file is not None and made.settings:
+        local_settings(settings_file)  # raises for another form
+        there = json.loads(settings_file.read_text(encoding="utf-8-sig")) if settings_file.exists() else {}
+        values = {**made.settings, **there.get("Values", {})}
+        document = {"IsEncrypted": False, **there, "Values": values}
+        _write(settings_file, json.dumps(document, indent=2) + "\n")
+    _write(out, made.text)
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it, or nothing: what is cut off by a full disk is no configuration."""
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
+def _tell(out: Path, found: Found, made: Written, settings_file: Path | None) -> None:
+    targets, sources = count_text(len(made.targets), "target"), count_text(len(found.sources), "backlog")
+    console.print(
+        f"{escape(str(out))}: {targets} in dry-run, of {sources} found; every guess is marked", soft_wrap=True
+    )
+    if made.settings and settings_file is None:
+        console.print("App settings it needs:")
+        for name, value in made.settings.items():
+            console.print(f"  {escape(name)}={escape(value)}", soft_wrap=True)
+
+
+def _next(out: Path, linted: Path, root: Path) -> str:
+    """What checks the file that was written, and no other one."""
+    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
+    return f"Next: {move}tidemark lint" + ("" if root == COMMAND_ROOT else f" --root {root}")
+
+
+def _fail(message: str) -> NoReturn:
+    errors.print(f"[red]error:[/] {escape(one_line(without_secrets(message)))}", soft_wrap=True)
+    raise typer.Exit(1)

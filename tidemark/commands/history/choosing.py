@@ -1,0 +1,227 @@
+"""From options, tidemark.toml and the app's settings to what is pulled: see `chosen`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from scaling.config.policy import MetricSpec, PolicySpec
+from tidemark.commands.history.model import PullError, Wanted
+from tidemark.commands.history.sources import (
+    EVENT_HUBS,
+    SERVICE_BUS,
+    STORAGE,
+    Measured,
+    Service,
+    arrivals_of,
+    instances_of,
+    service_of,
+)
+from tidemark.foundation.azure import connections
+
+Settings = Mapping[str, str]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line says; empty is not said."""
+
+    target: str
+    metric: str = ""
+    resource_id: str = ""
+    entity: str = ""
+    plan_id: str = ""
+    instances: bool = True
+
+
+class Kind(Struct, frozen=True):
+    """What a collector reads: in which service, under which option the entity is named, what the entity is."""
+
+    service: Service
+    option: str
+    noun: str
+
+
+KINDS = {
+    "event_hub_lag": Kind(EVENT_HUBS, "event_hub", "event hub"),
+    "service_bus_queue": Kind(SERVICE_BUS, "queue", "queue"),
+    "service_bus_subscription": Kind(SERVICE_BUS, "topic", "topic"),
+    "storage_queue": Kind(STORAGE, "queue", "storage queue"),
+}
+"""Collectors of what Azure Monitor counts the arrivals of."""
+
+
+class Found(Struct, frozen=True):
+    """An entity as tidemark.toml names it."""
+
+    kind: Kind
+    connection: str
+    entity: str
+    collector: str
+
+
+def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Settings) -> Wanted:
+    """What to pull for a target. Options win over the configuration. Raises PullError naming the option to give."""
+    spec = policies.get(options.target)
+    if spec is None and not options.resource_id:
+        raise PullError(_unknown(options.target, policies))
+    found = None if spec is None else _entity(options, spec)
+    plan = _plan(options, spec)
+    resource, option = _resource(options, spec, found, settings)
+    service = service_of(resource, option)
+    if found is not None and found.kind.service is not service:
+        raise PullError(
+            f"{option}: found a resource of type {resource.type}, but the metric is read by {found.collector}; "
+            f"accepted is {found.kind.service.type}"
+        )
+    entity = options.entity or ("" if found is None else found.entity)
+    if not entity and service.dimension:
+        raise PullError(f"--entity is missing: the queue, topic or event hub of {resource.name} to pull")
+    return Wanted(
+        options.target,
+        f"{resource.name}/{entity if service.dimension else '*'}",
+        arrivals_of(resource, service, entity),
+        None if plan is None else instances_of(*plan),
+        tuple(_notes(resource, service, found)),
+    )
+
+
+def _unknown(target: str, policies: Mapping[str, PolicySpec]) -> str:
+    near = difflib.get_close_matches(target, policies, n=1)
+    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(policies) or 'none'}"
+    return (
+        f"--target: found '{target}', which is no target of tidemark.toml ({known}). For a history without one, give "
+        "--resource-id of the namespace or storage account, and --entity"
+    )
+
+
+def _entity(options: Options, spec: PolicySpec) -> Found | None:
+    """The entity of the metric asked for, or of the only one; None where --resource-id and --entity say all."""
+    if options.metric:
+        if options.metric not in spec.metrics:
+            raise PullError(
+                f"--metric: found '{options.metric}', accepted are the metrics of {spec.target}: {', '.join(spec.metrics)}"
+            )
+        found = _found(spec.metrics[options.metric])
+        if found is None:
+            raise PullError(
+                f"--metric: found '{options.metric}', read by {spec.metrics[options.metric].collector}; accepted are "
+                f"metrics read by {', '.join(KINDS)}"
+            )
+        return found
+    if options.resource_id and options.entity:
+        return None
+    entities = {
+        (each.kind.option, each.connection, each.entity): (name, each)
+        for name, metric in spec.metrics.items()
+        if (each := _found(metric)) is not None
+    }
+    if len(entities) == 1:
+        return next(iter(entities.values()))[1]
+    if not entities:
+        raise PullError(
+            f"target '{spec.target}' has no metric of a queue, topic or event hub; give --resource-id of the namespace "
+            "or storage account, and --entity"
+        )
+    names = (f"{name} ({each.kind.noun} {each.entity})" for name, each in entities.values())
+    raise PullError(
+        f"target '{spec.target}' watches {len(entities)} entities; give --metric: {', '.join(names)}"
+    )
+
+
+def _found(metric: MetricSpec) -> Found | None:
+    kind = KINDS.get(metric.collector)
+    if kind is None:
+        return None
+    return Found(kind, str(metric.options["connection"]), str(metric.options[kind.option]), metric.collector)
+
+
+def _plan(options: Options, spec: PolicySpec | None) -> tuple[Measured, str] | None:
+    if not options.instances:
+        return None
+    if options.plan_id:
+        return Measured.parse(options.plan_id, "--plan-id"), "--plan-id"
+    if spec is None or spec.scaler != "app_service_plan":
+        return None
+    setting = f"resource_id of target '{spec.target}'"
+    return Measured.parse(str(spec.scaler_options["resource_id"]), setting), setting
+
+
+def _resource(
+    options: Options, spec: PolicySpec | None, found: Found | None, settings: Settings
+) -> tuple[Measured, str]:
+    """The namespace or account, and what named it. Where nothing does, the one of the connection is looked for in the
+    resource group of what the target scales: its name is unique in all of Azure, so a wrong group finds nothing.
+    """
+    if options.resource_id:
+        return Measured.parse(options.resource_id, "--resource-id"), "--resource-id"
+    beside = _beside(spec)
+    name = "" if found is None else _resource_name(found, settings)
+    if found is None or beside is None or not name:
+        missing = "" if found is None else f" of the connection {found.connection}"
+        raise PullError(
+            f"--resource-id is missing: the resource id of the namespace or storage account{missing}; the settings do "
+            "not tell it"
+        )
+    return Measured(
+        beside.subscription, beside.group, found.kind.service.type, name
+    ), f"connection {found.connection}"
+
+
+def _beside(spec: PolicySpec | None) -> Measured | None:
+    text = None if spec is None else spec.scaler_options.get("resource_id")
+    try:
+        return None if text is None else Measured.parse(str(text), "resource_id")
+    except PullError:
+        return None
+
+
+def _resource_name(found: Found, settings: Settings) -> str:
+    """The namespace or account of a connection; empty for an emulator's. Raises PullError for settings that are missing."""
+    try:
+        return _NAMES[found.kind.service.type](settings, found.connection)
+    except connections.ConnectionSettingsError as error:
+        raise PullError(f"{error}; or give --resource-id") from error
+
+
+def _namespace(endpoint: Callable[..., connections.Endpoint]) -> Callable[[Settings, str], str]:
+    return lambda settings, prefix: _label(endpoint(settings, prefix).address)
+
+
+def _account(settings: Settings, prefix: str) -> str:
+    endpoint = connections.storage_endpoint(settings, prefix, "queue")
+    if endpoint.connection_string is None:
+        return _label(urlsplit(endpoint.address).netloc)
+    pairs: Iterable[tuple[str, str, str]] = (
+        piece.partition("=") for piece in endpoint.connection_string.split(";")
+    )
+    parts: dict[str, Any] = {name.strip().casefold(): value.strip() for name, _, value in pairs}
+    name = str(parts.get("accountname", ""))
+    return "" if name == "devstoreaccount1" else name
+
+
+def _label(host: str) -> str:
+    name, dot, _ = host.partition(":")[0].partition(".")
+    return name if dot and not name.isdigit() else ""
+
+
+_NAMES: dict[str, Callable[[Settings, str], str]] = {
+    SERVICE_BUS.type: _namespace(connections.service_bus_endpoint),
+    EVENT_HUBS.type: _namespace(connections.event_hubs_endpoint),
+    STORAGE.type: _account,
+}
+
+
+def _notes(resource: Measured, service: Service, found: Found | None) -> Iterable[str]:
+    if not service.dimension:
+        yield (
+            f"Azure Monitor counts the messages of the storage account {resource.name}, not of one queue: arrivals are "
+            "those of all its queues together"
+        )
+    if found is not None and found.collector == "service_bus_subscription":
+        yield (
+            f"arrivals are those of the topic '{found.entity}': a subscription whose rules select, gets fewer of them"
+        )
