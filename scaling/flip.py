@@ -18,8 +18,9 @@ class Condition(Struct, frozen=True, gc=False):
 
     * `<statistic> <metric>`, for every sample of the window; `next <metric>`, for the sample of the next report, where a
       rule learns from each sample; `<statistic> sum(a, b)`, `maximum(a, b)` or `minimum(a, b)` of several metrics;
-    * `samples <metric>`, `span <metric>`, `age <metric>`, `failures <metric>`: the metric is whole again, its samples
-      being like those there are; `failures` alone: no rule fails;
+    * `samples <metric>`, `span <metric>`, `age <metric>`, `failures <metric>`, `receiving <metric>`: the metric is whole
+      again (the last one: its queue or subscription is enabled again), its samples being like those there are; `failures`
+      alone: no rule fails;
     * `time`, an epoch time, every metric being read again as it is now;
     * a bound: `maximum`, `minimum`, `schedule ceiling`, `schedule floor`, `platform ceiling`, `platform floor`,
       `platform step`, `budget` (of a day, in its own unit);

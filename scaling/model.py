@@ -306,12 +306,6 @@ class TargetState(Struct, frozen=True):
     withdrawn: Withdrawn | None = None
     asked_to_wait: AskedToWait | None = None
 
-    @property
-    def unread_since(self) -> float | None:
-        """Since when metrics that are not read keep the rules from voting; a disabled entity has answered."""
-        disabled = self.last is not None and self.last.reason is Reason.ENTITY_DISABLED
-        return None if disabled else self.missing_since
-
 
 class Pause(Struct, frozen=True):
     """No change in `direction` (both when None) until `until` (for good when None)."""

@@ -19,6 +19,7 @@ from scaling.advice.world import Seen
 from scaling.config.policy import Pace, Policy
 from scaling.decision.decide import decide
 from scaling.decision.pending_action import record_effect
+from scaling.decision.seen import plateau_level
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (
@@ -103,7 +104,7 @@ class Shipped:
         policy, target = self.policy, self.policy.target
         self.windows, state = absorb(policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS)
         made = decide(policy, self.windows, state, now=now, decision_id=decision_id(target, now))
-        level = self._plateau_level()
+        level = plateau_level(policy, self.windows, now=now)
         self.state, action = advance(policy, state, made, report_at=now, level=level)
         if action is not None:
             self._carry_out(action.action_id, action.from_capacity, action.to_capacity, now)
@@ -113,11 +114,6 @@ class Shipped:
     def _carry_out(self, action: str, before: int, after: int, now: float) -> None:
         effect = Effect(action, self.policy.target, EffectOutcome.APPLIED, before, after, after, now)
         self.state = record_effect(self.state, effect)
-
-    def _plateau_level(self) -> float | None:
-        plateau = self.policy.spec.plateau
-        window = self.windows.get(plateau.metric) if plateau is not None else None
-        return window.values[-1] if window is not None and window.values else None
 
     # The shorter way
 

@@ -309,7 +309,8 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     if plateau is None:
         return None
     summary = case.view.metric(plateau.metric)
-    if summary.problem is not None or not summary.count:  # a default says nothing of what scaling out did
+    # Neither a default nor a sample from before a failed read says what scaling out did.
+    if summary.problem is not None or summary.lacking is not None or not summary.count:
         return None
     level = summary.latest
     found = pace.plateaued(case.state.effects, level, plateau, case.now)

@@ -92,6 +92,8 @@ def condition_text(condition: Condition) -> str:
         return f"not before {time_text(ceil(value))}"
     if kind == "failures":
         return f"{metric} can be read again, and is as it was"
+    if kind == "receiving":
+        return f"the queue or subscription of {metric} is enabled again, and is as it was"
     if kind == "age":
         return f"the newest sample of {metric} is at most {duration_text(value)} old, and as the one before"
     if kind == "span":

@@ -70,6 +70,8 @@ def _condition(name: str, summary: Summary, spec: WindowSpec) -> Condition:
     problem = summary.problem or summary.lacking
     if problem is Reason.STALE_METRIC:
         return Condition(f"age {name}", "<=", spec.stale_after)
+    if problem is Reason.ENTITY_DISABLED:
+        return Condition(f"receiving {name}", "==", 0.0)
     if problem not in {None, Reason.INCOMPLETE_WINDOW}:
         return Condition(f"failures {name}", "==", 0.0)
     if summary.gap and summary.count:

@@ -34,8 +34,21 @@ def view_of(
     )
 
 
-def plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
-    """The newest sample of the plateau's metric; None without a plateau or a sample."""
+def known_values(policy: Policy, windows: Mapping[str, Window], *, now: float) -> dict[str, float]:
+    """The newest sample of every metric that is read: not of one whose newest read failed, whose queue is disabled, or whose
+    newest sample is too old, for what is logged of a metric is taken for its value at that time.
+    """
+    return {
+        name: window.values[-1]
+        for name, window in windows.items()
+        if name in policy.windows
+        and window.values
+        and window.failure is None
+        and now - window.times[-1] <= policy.windows[name].stale_after
+    }
+
+
+def plateau_level(policy: Policy, windows: Mapping[str, Window], *, now: float) -> float | None:
+    """The plateau's metric as it is now; None without a plateau, or while the metric is not read."""
     plateau = policy.spec.plateau
-    window = windows.get(plateau.metric) if plateau is not None else None
-    return window.values[-1] if window is not None and window.values else None
+    return None if plateau is None else known_values(policy, windows, now=now).get(plateau.metric)

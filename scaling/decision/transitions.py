@@ -341,7 +341,7 @@ def _recommended(policy: Policy, state: TargetState, r: Recommendation) -> tuple
     if policy.memory <= 0 or (proposed is None and r.current is None):
         return before
     if proposed is None:
-        proposed = max(r.current or 0, *(count for _, count in before[-1:]))
+        proposed = max((r.current or 0, *(count for _, count in before[-1:])))
     cutoff = r.at - policy.memory
     kept = (known for known in before[-RECOMMENDATIONS_KEPT:] if known[0] > cutoff)
     return (*kept, (r.at, proposed))
@@ -351,8 +351,6 @@ def _missing_since(state: TargetState, r: Recommendation) -> float | None:
     """Since when metrics that are not read keep the rules from voting, whatever else held the decision back meanwhile."""
     if r.reason is Reason.CAPACITY_UNKNOWN:
         return state.missing_since  # the rules were not asked
-    if r.reason is Reason.ENTITY_DISABLED:
-        return r.at  # it answered until now; a failure that follows counts from here
     if not r.unread:
         return None
     return r.at if state.missing_since is None else min(state.missing_since, r.at)  # clocks may be put right

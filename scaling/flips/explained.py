@@ -21,7 +21,7 @@ from scaling.decision.decide import Case, case_of, decide
 from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
 from scaling.flips.bounds import bounded
 from scaling.flips.search import COARSE, FINE, border_of
-from scaling.flips.what_if import NEXT, AskedEnoughError, applied, is_read, metrics_in
+from scaling.flips.what_if import NEXT, WHOLE, AskedEnoughError, applied, is_read, metrics_in
 from scaling.model import NO_CONTROLS, Controls, Direction, Reason, Recommendation, TargetState, Verdict
 from scaling.rules.combine import PROBLEMS, metrics_of
 from scaling.rules.composite import CompositeRule
@@ -256,14 +256,13 @@ class _Explaining:
         case, now = self.case, self.case.now
         if any(condition in _UNTOLD for condition in conditions):
             return True
-        names = {c.quantity.partition(" ")[2] for c in conditions if c.quantity.partition(" ")[0] in _WHOLE}
+        names = {c.quantity.partition(" ")[2] for c in conditions if c.quantity.partition(" ")[0] in WHOLE}
         if any(not case.view.metric(name).count for name in names if name):
             return True
         later = any(c.quantity == "time" and c.value > now for c in conditions)
         return case.policy.learns and (later or bool(names))
 
 
-_WHOLE = ("samples", "span", "age", "failures")
 _IMPOSSIBLE = frozenset({Reason.AT_MINIMUM, Reason.AT_MAXIMUM, *PROBLEMS})
 """Holds that nothing ends where they do not say what would."""
 

@@ -27,7 +27,7 @@ NEXT = "next"
 READ = frozenset({*Statistic, NEXT})
 """First words of the quantities that are values of metrics."""
 
-WHOLE = frozenset({"samples", "span", "age", "failures"})
+WHOLE = frozenset({"samples", "span", "age", "failures", "receiving"})
 """First words of the quantities that make a metric whole again."""
 
 BEYOND = 1e-6

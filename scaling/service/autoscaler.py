@@ -31,7 +31,7 @@ from scaling.decision import explain
 from scaling.decision.orders import deciding
 from scaling.decision.pending_action import pursue, with_withdrawal
 from scaling.decision.reconsider import may_be_sent
-from scaling.decision.seen import plateau_level
+from scaling.decision.seen import known_values, plateau_level
 from scaling.decision.transitions import (
     absorb,
     advance,
@@ -257,7 +257,8 @@ class Autoscaler:
             found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
         made = decide_and_explain(rules, windows, state, now=now, controls=controls, decision_id=identity)
-        after, action = advance(rules, state, made, report_at=report.at, level=plateau_level(rules, windows))
+        level = plateau_level(rules, windows, now=now)
+        after, action = advance(rules, state, made, report_at=report.at, level=level)
         if after.pending is not None and after.pending.action_id == identity:
             ordered = msgspec.structs.replace(after.pending, line=explain.line(made)[:LINE_CHARS])
             after = msgspec.structs.replace(after, pending=ordered)
@@ -266,13 +267,9 @@ class Autoscaler:
         if known:
             shadow = await self._paper.decided(policy, windows, state, made, controls=controls)
         after = msgspec.structs.replace(after, shadow=shadow.shadow)
-        entry = decision_entry(
-            report,
-            made,
-            {name: window.values[-1] for name, window in windows.items() if window.values},
-            encode_inputs(rules, windows, state, controls, now=now, decision_id=identity),
-            shadow.said,
-        )
+        metrics = known_values(rules, windows, now=now)
+        inputs = encode_inputs(rules, windows, state, controls, now=now, decision_id=identity)
+        entry = decision_entry(report, made, metrics, inputs, shadow.said)
         found = with_withdrawal(found, made)
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)

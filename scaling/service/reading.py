@@ -174,7 +174,10 @@ def seconds_to_next(config: Config, target: str, now: float) -> float:
 def report_line(report: MetricsReport, interval: float | None = None) -> Line:
     """The one line of a tick; `interval` is the seconds to the target's next one."""
     values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
-    values += [f"{f.metric} unknown" for f in report.failures]
+    values += [
+        f"{f.metric} {'disabled' if f.reason is Reason.ENTITY_DISABLED else 'unknown'}"
+        for f in report.failures
+    ]
     capacity = report.capacity
     known = "unknown" if capacity is None else "as advised" if capacity.advised else str(capacity.current)
     values.append(f"capacity {known}")

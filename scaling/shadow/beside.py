@@ -20,7 +20,7 @@ from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.decision.orders import deciding, standing
 from scaling.decision.pending_action import record_effect
-from scaling.decision.seen import view_of
+from scaling.decision.seen import plateau_level, view_of
 from scaling.decision.transitions import advance, learned, put_right, spending, unseen
 from scaling.log_entry import ShadowSaid
 from scaling.model import (
@@ -255,7 +255,7 @@ class _OnPaper:
     def _keep(self, state: TargetState, made: Recommendation) -> None:
         """What must be remembered of the decision; its change is there at once."""
         shadow, tally = self.shadow, self.shadow.tally
-        level = _level(self.policy, self.seen)
+        level = plateau_level(self.policy, self.seen, now=self.now)
         after, action = advance(self.policy, state, made, report_at=self.now, level=level)
         if action is not None:
             to = action.to_capacity
@@ -290,9 +290,3 @@ def _without_foreign_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
     without = copy(policy)
     without.spec = structs.replace(policy.spec, plateau=None)
     return without
-
-
-def _level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
-    plateau = policy.spec.plateau
-    window = windows.get(plateau.metric) if plateau is not None else None
-    return window.values[-1] if window is not None and window.values else None

@@ -187,7 +187,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         held_by=capacity.held_by if capacity else None,
         cooldown_out_until=_cooldown(policy, state, Direction.OUT, now),
         cooldown_in_until=_cooldown(policy, state, Direction.IN, now),
-        missing_since=state.unread_since,
+        missing_since=state.missing_since,
         corrupt=snapshot.corrupt,
         service_levels=_service_levels(policy, state),
         shadow=shadow,

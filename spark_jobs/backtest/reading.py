@@ -24,8 +24,19 @@ from spark_jobs.export_text import check_ending, csv_rows, is_hidden, parquet_ro
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
-UNREAD = frozenset({Reason.COLLECT_FAILED.value, Reason.STALE_METRIC.value, Reason.INVALID_METRIC.value})
-"""Reasons of decisions whose newest value of a metric is an old one: the reading of that time is not known."""
+UNREAD = frozenset(
+    reason.value
+    for reason in (
+        Reason.COLLECT_FAILED,
+        Reason.STALE_METRIC,
+        Reason.INVALID_METRIC,
+        Reason.ENTITY_DISABLED,
+        Reason.FALLBACK,
+    )
+)
+"""Reasons of decisions for which a metric was not read, or its queue was disabled: rows of releases before 0.2 hold an old
+value there, so nothing of that time is taken. Since then a row holds the metrics that were read, whatever its reason.
+"""
 
 Readings = dict[str, list[Reading]]
 """Readings by target."""

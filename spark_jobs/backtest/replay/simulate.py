@@ -14,6 +14,7 @@ from msgspec import Struct
 from scaling.config.policy import Policy
 from scaling.decision.decide import decide
 from scaling.decision.pending_action import being_carried_out, record_effect
+from scaling.decision.seen import plateau_level
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (
@@ -288,14 +289,10 @@ class _Run:
         report = MetricsReport(policy.target, now, tuple(known), tuple(failed), capacity)
         self.windows, state = absorb(policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS)
         made = decide(policy, self.windows, state, now=now, decision_id=decision_id(policy.target, now))
-        self.state, action = advance(policy, state, made, report_at=now, level=self._plateau_level())
+        level = plateau_level(policy, self.windows, now=now)
+        self.state, action = advance(policy, state, made, report_at=now, level=level)
         if self.keep:
             self.decisions.append(made)
         if action is not None:
             self.moving = (self.fleet.order(now, action.to_capacity), action)
             self.state = being_carried_out(self.state, now=now, until=action.expires_at)
-
-    def _plateau_level(self) -> float | None:
-        plateau = self.policy.spec.plateau
-        window = self.windows.get(plateau.metric) if plateau is not None else None
-        return window.values[-1] if window is not None and window.values else None

@@ -307,4 +307,4 @@ async def test_no_vote_no_data_and_disabled_are_told_as_what_they_are(read, kind
     assert early == (["metrics_missing"] if kind == "metrics_missing" else [])
     assert [found for found, _ in happened.told()] == [kind]
     state = await happened.world.state()
-    assert (state.unread_since is not None) is (kind == "metrics_missing")
+    assert (state.missing_since is not None) is (kind == "metrics_missing")

@@ -341,7 +341,7 @@ async def test_a_queue_that_cannot_be_read_after_it_was_disabled_gets_its_fallba
         moved += [minute] * (len(world.platform.ledger) - len(moved))
         world.clock.now += MINUTE
 
-    assert (moved, world.platform.ledger) == ([14], [8])  # 300 s after the last disabled reading
+    assert (moved, world.platform.ledger) == ([15], [8])  # 300 s after the first read that failed
 
 
 def refuse(error: Exception):
