@@ -6,9 +6,9 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Budget, MetricSpec, Pace, Policy, RuleSpec
+from scaling.decision.decide import decide
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
-from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
