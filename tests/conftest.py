@@ -15,8 +15,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
 from scaling.calls.gate import forget
-from tests.postgres_support import running_server
-from tests.virtual_time import virtual_time
+from tests.support.servers.postgres import running_server
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.secrets import known
 
 # Tests that read a printed table find it as wide here as anywhere, and without colours: terminals and CI services tell
@@ -114,7 +114,7 @@ def postgres() -> Iterator[str]:
     """URL of a PostgreSQL server of this test process.
 
     Shared by all tests of the process: use names of your own, or a database of your own
-    (postgres_support.new_database).
+    (tests.support.servers.postgres.new_database).
     """
     with running_server() as url:
         yield url

@@ -20,7 +20,7 @@ from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import ConsumerProcess
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.memory import MemoryCheckpointStore
-from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 
 SINK_RECORDS = 40_000
 SINK_REQUESTS = 8  # at once, as the JavaScript cells

@@ -1,7 +1,7 @@
 """From events received to checkpoints saved: the decisions, with no clock and no I/O.
 
 `handle` is the only way to change a pipeline. It takes what happened and returns what is to be done; results of
-what was done come back as further inputs. What always holds, and tests/pipeline_checks.py checks:
+what was done come back as further inputs. What always holds, and tests/support/consumer/pipeline_checks.py checks:
 
 1. The low-water mark of a partition is below its lowest unsettled event.
 2. An event is settled only by WRITTEN, or by its stored dead letter; every received event at most once.

@@ -9,7 +9,7 @@ from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Origin, Replacement
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
-from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
+from tests.support.consumer.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
 
 
 def at(sequence_number, partition="0", *, offset=None, beyond=()):

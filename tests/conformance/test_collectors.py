@@ -18,7 +18,7 @@ from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusS
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
-from tests.fakes_azure import FakeCollector
+from tests.support.scaling.fakes_azure import FakeCollector
 
 NOW = 1_700_000_000.0
 

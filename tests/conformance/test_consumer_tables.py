@@ -6,7 +6,7 @@ import pytest
 
 from consumer.telemetry.rate_orders import RateOrder, RateOrderError, TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
-from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
+from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore
 from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.azure.tables import Table
 from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats

@@ -8,8 +8,8 @@ from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from devstack.cosmos.server import CosmosServer
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
 
 T0 = 1_795_000_000.5
 

@@ -18,7 +18,7 @@ from scaling.storage import decision_log
 from scaling.storage.decision_log import Position, TableDecisionLog, decode_position, encode_position
 from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
 from scaling.web.views import log_view
-from tests.fakes import MemoryDecisionLog
+from tests.support.scaling.fakes import MemoryDecisionLog
 from tidemark.foundation.errors import StoreUnavailableError
 
 T0 = 1_795_000_000.0

@@ -7,8 +7,8 @@ import pytest
 from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
-from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
-from tests.virtual_time import Clock
+from tests.support.consumer.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
+from tests.support.virtual_time import Clock
 
 
 def nobody(partition="0"):

@@ -15,8 +15,8 @@ from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metrics_reader import AT_ONCE, REFUSED_FOR
 from scaling.collectors.number.prometheus import PrometheusCollector
 from scaling.ports import CollectError
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.conformance.test_collectors import NOW, CollectorConformance
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 WORKSPACE = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from scaling.storage.notices import TableOutbox
-from tests.fakes import MemoryOutbox
-from tests.notice_support import notice
+from tests.support.scaling.fakes import MemoryOutbox
+from tests.support.servers.webhooks import notice
 
 T0 = 1_795_000_000.0
 

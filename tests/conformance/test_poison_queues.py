@@ -9,7 +9,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from scaling.storage.poison_queues import QueuePoisonQueues, shown
-from tests.fakes import MemoryPoisonQueues
+from tests.support.scaling.fakes import MemoryPoisonQueues
 from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.errors import StoreUnavailableError
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from devstack.servers.faults import Fault
-from tests.publisher_support import (
+from tests.support.publisher import (
     QUICK,
     FakeWorld,
     SyncFakeWorld,

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from sqlalchemy import select, update
 
-from tests.blob_support import BlobPlace
-from tests.postgres_support import new_database
-from tests.publisher_support import HUB, QUICK, FakeLinks, FakeWorld, event, events
+from tests.support.publisher import HUB, QUICK, FakeLinks, FakeWorld, event, events
+from tests.support.servers.blobs import BlobPlace
+from tests.support.servers.postgres import new_database
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase, ddl
 from tidemark.publisher.errors import (

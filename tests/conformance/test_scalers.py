@@ -11,8 +11,8 @@ from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.resource.scaler import AzureResourceScaler
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
-from tests.fakes_azure import FakePlatform, FakeScaler
+from tests.support.scaling.fakes_azure import FakePlatform, FakeScaler
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 
 NOW = 1_700_000_000.0
 

@@ -9,7 +9,7 @@ from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from devstack.cosmos import CosmosServer
-from tests.memory_sink import MemorySink
+from tests.support.consumer.memory_sink import MemorySink
 
 HUB = "flights"
 

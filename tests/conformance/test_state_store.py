@@ -36,7 +36,7 @@ from scaling.service.reading import MAX_MESSAGE
 from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
 from scaling.storage.states import TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
-from tests.fakes import MemoryStateStore
+from tests.support.scaling.fakes import MemoryStateStore
 from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.azure.storage_requests import StorageWire
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError

@@ -12,7 +12,7 @@ from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.log_entry import LogKind
 from scaling.model import Controls, Pause
 from scaling.service.messages import encode
-from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 
 PORT_CALLS = ("load", "append", "save", "apply", "current")
 

@@ -11,10 +11,10 @@ from consumer.errors import PositionError
 from consumer.model import Checkpoint
 from consumer.running.process import ConsumerProcess
 from devstack.servers.faults import Fault
-from tests.consumer_faults import Ledger, Stores, blob_port, consumer_process, soon, through
-from tests.consumer_support import HUB, consumer_world
-from tests.tcp_proxy import TcpProxy
-from tests.waiting import until
+from tests.faults.consumer_processes import Ledger, Stores, blob_port, consumer_process, soon, through
+from tests.support.consumer.stack import HUB, consumer_world
+from tests.support.servers.tcp_proxy import TcpProxy
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, consumer_process
-from tests.consumer_support import consumer_world, consuming
-from tests.waiting import until
+from tests.faults.consumer_processes import QUICK_LEASES, Ledger, Stores, consumer_process
+from tests.support.consumer.stack import consumer_world, consuming
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from devstack.servers.faults import Fault
-from tests.consumer_faults import (
+from tests.faults.consumer_processes import (
     QUICK_LEASES,
     Ledger,
     Stores,
@@ -23,9 +23,9 @@ from tests.consumer_faults import (
     is_covered,
     through,
 )
-from tests.consumer_support import consumer_world
-from tests.tcp_proxy import TcpProxy
-from tests.waiting import until
+from tests.support.consumer.stack import consumer_world
+from tests.support.servers.tcp_proxy import TcpProxy
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 

@@ -19,11 +19,11 @@ from consumer.config import read_config
 from consumer.running.process import ConsumerProcess
 from devstack.cosmos.protocol.errors import CosmosError
 from devstack.servers.faults import Fault
-from tests.consumer_faults import Ledger, Stores, blob_port, covers, soon, through
-from tests.consumer_support import HUB, consumer_world
-from tests.event_hubs_support import producing
-from tests.tcp_proxy import TcpProxy
-from tests.waiting import until
+from tests.faults.consumer_processes import Ledger, Stores, blob_port, covers, soon, through
+from tests.support.consumer.stack import HUB, consumer_world
+from tests.support.servers.event_hubs import producing
+from tests.support.servers.tcp_proxy import TcpProxy
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.wire,

@@ -5,7 +5,7 @@ import pytest
 from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.config.policy import Pace
 from scaling.log_entry import LogKind
-from tests.runner_support import MINUTE, Crash, World, metric, policy
+from tests.support.scaling.runner import MINUTE, Crash, World, metric, policy
 
 LOAD = (300.0, 300.0, 900.0, 900.0, 300.0, 300.0, 20.0, 20.0, 20.0, 300.0)
 """Backlog by the minute; the mean of two minutes scales out three times, their maximum in twice."""

@@ -1,8 +1,8 @@
 """The process dies before and after each call between a change and the webhook that is told of it, once each."""
 
 from tests.faults.test_crash_at_every_step import CrashAt, surviving, world
-from tests.notice_support import People
-from tests.runner_support import MINUTE
+from tests.support.scaling.runner import MINUTE
+from tests.support.servers.webhooks import People
 
 LOAD = (900.0, 900.0, 20.0, 20.0, 300.0)
 ON_THE_WAY = {"state.save", "scaler.apply", "outbox.put", "outbox.waiting", "outbox.save", "webhook"}

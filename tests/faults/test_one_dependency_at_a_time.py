@@ -7,9 +7,9 @@ from math import inf
 import pytest
 
 from scaling.ports import CollectError, ScalerError
-from tests.fleet_support import HANG, Chance, Fleet
-from tests.runner_support import NOW
-from tests.virtual_time import virtual_time
+from tests.faults.fleet import HANG, Chance, Fleet
+from tests.support.scaling.runner import NOW
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.errors import StoreUnavailableError
 
 SICK = "t150"

@@ -14,9 +14,9 @@ import pytest
 
 from devstack.event_hubs.storage.partition_keys import partition_of
 from devstack.servers.faults import Fault
-from tests.event_hubs_support import HUB, running_server
-from tests.publisher_support import read
-from tests.waiting import until
+from tests.support.publisher import read
+from tests.support.servers.event_hubs import HUB, running_server
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from tests.publisher_support import FakeLinks, FakeService, Producers, read
-from tests.threaded_server import running_in_thread
+from tests.support.publisher import FakeLinks, FakeService, Producers, read
+from tests.support.servers.threaded import running_in_thread
 from tidemark.__main__ import command_line
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase

@@ -12,7 +12,7 @@ import pytest
 
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 from tidemark.publisher.cli.resume_file import read_ledger
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]

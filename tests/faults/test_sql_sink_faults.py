@@ -17,8 +17,7 @@ from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import EVENTS, TABLES
-from tests.postgres_support import new_database
-from tests.sql_support import (
+from tests.support.consumer.sql import (
     FLIGHTS,
     SCOPE,
     WRITTEN,
@@ -31,7 +30,8 @@ from tests.sql_support import (
     replaced,
     soon,
 )
-from tests.waiting import until
+from tests.support.servers.postgres import new_database
+from tests.support.waiting import until
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase
 

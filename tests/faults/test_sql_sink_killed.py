@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_support import new_database
-from tests.sql_support import FLIGHTS, World, event, flight, is_retry
+from tests.support.consumer.sql import FLIGHTS, World, event, flight, is_retry
+from tests.support.servers.postgres import new_database
 
 EVENTS = 2_000
 TABLE = (

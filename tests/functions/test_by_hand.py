@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from devstack.stack.supervisor import ANY_PORTS, Stack
-from tests.consumer_support import consumer_world
 from tests.functions.worker_harness import run_worker
-from tests.threaded_server import running_in_thread
+from tests.support.consumer.stack import consumer_world
+from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.log.tail import without_tail
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from devstack.function_host.event_hubs import trigger_metadata
-from tests.consumer_support import HUB, consumer_world
 from tests.functions.worker_harness import foreign, logged, run_worker
+from tests.support.consumer.stack import HUB, consumer_world
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}

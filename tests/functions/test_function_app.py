@@ -14,8 +14,8 @@ from devstack.stack.supervisor import ANY_PORTS, Stack
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason, ScaleAction
 from scaling.service.messages import decode, encode
 from tests.functions.worker_harness import run_worker
-from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal
-from tests.threaded_server import running_in_thread
+from tests.support.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal
+from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.consumer_stats import ConsumerStats
 
 ROOT = Path(__file__).resolve().parents[2]

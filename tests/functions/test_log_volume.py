@@ -11,7 +11,7 @@ from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, S
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode
 from tests.functions.worker_harness import foreign, logged, run_worker
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.log.tail import MARK
 
 ROOT = Path(__file__).resolve().parents[2]

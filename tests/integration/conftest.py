@@ -2,16 +2,10 @@
 
 import re
 
-import pytest
 import pytest_asyncio
-from azure.servicebus import _servicebus_receiver as receivers
-from azure.servicebus import _servicebus_sender as senders
-from azure.servicebus.aio import _servicebus_receiver_async as async_receivers
-from azure.servicebus.aio import _servicebus_sender_async as async_senders
 from playwright.async_api import async_playwright
 
-from devstack.service_bus import ServiceBusServer
-from tests.browser_support import (
+from tests.support.scaling.browser import (
     FLAGS,
     FakeApi,
     SimulatedTarget,
@@ -19,18 +13,9 @@ from tests.browser_support import (
     threshold_policy,
     waves,
 )
-from tests.threaded_server import running_in_thread
-from tests.waiting import look_sooner
+from tests.support.servers import service_bus
 
-look_sooner(receivers, senders, async_receivers, async_senders)
-
-
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory):
-    """A Service Bus in a thread of its own, for the tests of a file."""
-    folder = tmp_path_factory.mktemp("certificate")
-    with running_in_thread(lambda: ServiceBusServer(ca_dir=folder)) as running:
-        yield running
+threaded = service_bus.threaded
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

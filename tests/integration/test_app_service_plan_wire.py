@@ -16,7 +16,7 @@ from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.carrying_out import TargetRefusedError
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 

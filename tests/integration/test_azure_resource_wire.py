@@ -10,8 +10,8 @@ from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome
 from scaling.ports import ScalerError
 from scaling.scalers.resource.scaler import AzureResourceScaler
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.conformance.test_scalers import NOW, action
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 

@@ -16,8 +16,8 @@ from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_id
 from spark_jobs.errors import InputError
-from tests.backfill_support import Log, documents, letters, server, settings
-from tests.waiting import until
+from tests.support.consumer.backfill import Log, documents, letters, server, settings
+from tests.support.waiting import until
 from tidemark.foundation.errors import UnavailableError
 
 

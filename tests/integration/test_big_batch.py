@@ -11,10 +11,10 @@ from azure.servicebus.aio import ServiceBusClient
 from devstack.servers.faults import Fault
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
-from tests.event_hubs_support import abandon_sockets
-from tests.service_bus_support import receiving, sdk_drops_its_socket
-from tests.threaded_server import running_in_thread
-from tests.waiting import until
+from tests.support.servers.event_hubs import abandon_sockets
+from tests.support.servers.service_bus import receiving, sdk_drops_its_socket
+from tests.support.servers.threaded import running_in_thread
+from tests.support.waiting import until
 from tidemark.publisher.errors import PublishRefusedError, PublishSettingsError
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, PartiallySentError
 from tidemark.publisher.service_bus.core.sending import SendPolicy

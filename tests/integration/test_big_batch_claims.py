@@ -8,8 +8,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from tests.service_bus_support import receiving
-from tests.threaded_server import running_in_thread
+from tests.support.servers.service_bus import receiving
+from tests.support.servers.threaded import running_in_thread
 from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
 from tidemark.publisher.service_bus.core.errors import (

@@ -13,7 +13,7 @@ from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Lease
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.leases import BlobLeaseStore
-from tests.blob_support import NAMESPACE, BlobPlace
+from tests.support.servers.blobs import NAMESPACE, BlobPlace
 from tidemark.foundation.errors import UnavailableError
 
 pytestmark = pytest.mark.wire

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from consumer.cli.status import consumer_app
 from consumer.web.api import ConsumerTables
 from scaling.config.policy import ShadowSpec
-from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
-from tests.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
-from tests.notice_support import People
-from tests.principals import OBJECT_ID
-from tests.runner_support import NOW, World, policy
-from tests.shadow_support import fixed
-from tests.threaded_server import running_in_thread
+from tests.integration.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
+from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore
+from tests.support.principals import OBJECT_ID
+from tests.support.scaling.runner import NOW, World, policy
+from tests.support.scaling.shadow import fixed
+from tests.support.servers.threaded import running_in_thread
+from tests.support.servers.webhooks import People
 from tidemark.__main__ import command_line
 from tidemark.commands.autoscaler import app
 from tidemark.foundation.checkup import Checkup, failed, ok

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.consumer_support import consumer_world
+from tests.support.consumer.stack import consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from consumer.cli.commands import mount
 from consumer.config import read_config
 from consumer.running.assembly import Parts
-from tests.consumer_support import consumer_world, flight
+from tests.support.consumer.stack import consumer_world, flight
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 

@@ -13,8 +13,8 @@ from consumer.stores.sql.tables import ddl
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, CONSUMER_GROUP, EVENT_HUB, EVENT_HUB_PARTITIONS, Stack
 from scaling.doctor.running import run
-from tests.postgres_support import running_server
-from tests.threaded_server import running_in_thread
+from tests.support.servers.postgres import running_server
+from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.checkup import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from consumer.running.process import ConsumerProcess
 from devstack.function_host import FunctionHost
 from devstack.function_host.event_hubs import CHECKPOINTS
 from devstack.servers.faults import Fault
-from tests.consumer_support import HUB, consumer_world
+from tests.support.consumer.stack import HUB, consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from devstack.processes.child import ChildProcess
 from devstack.servers.faults import Fault
-from tests.consumer_support import consumer_world
+from tests.support.consumer.stack import consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]
 

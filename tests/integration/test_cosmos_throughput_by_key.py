@@ -15,8 +15,8 @@ from scaling.ports import ScalerError
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos import planes as cosmos_planes
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
-from tests.virtual_time import Clock
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
+from tests.support.virtual_time import Clock
 
 NOW = 1_700_000_000.0
 

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import PoisonMessage
-from tests.browser_support import (
+from tests.support.scaling.browser import (
     CONTRASTS,
     KEY,
     PHONE,

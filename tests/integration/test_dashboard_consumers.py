@@ -6,7 +6,7 @@ import time
 import pytest
 
 from consumer.telemetry.rate_orders import RateOrder
-from tests.browser_support import CONTRASTS, KEY, PHONE, consumer_row, eventually
+from tests.support.scaling.browser import CONTRASTS, KEY, PHONE, consumer_row, eventually
 from tidemark.foundation.consumer_stats import PartitionStats
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from scaling.log_entry import LogKind
 from scaling.window import WindowSpec
-from tests.browser_support import CONTRASTS, PHONE, eventually, threshold_policy
+from tests.support.scaling.browser import CONTRASTS, PHONE, eventually, threshold_policy
 from tests.unit.scaling.web.test_past import TOML
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]

@@ -10,7 +10,7 @@ from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
 from devstack.servers.faults import Fault
-from tests.blob_support import BlobPlace
+from tests.support.servers.blobs import BlobPlace
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 pytestmark = pytest.mark.wire

@@ -14,7 +14,7 @@ from devstack.service_bus import ServiceBusServer
 from devstack.stack.catalogue import publish
 from scaling.scalers.arm.clients import open_resources
 from scaling.service.assembly import assemble
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.__main__ import command_line
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import written

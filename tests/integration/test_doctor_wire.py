@@ -26,7 +26,7 @@ from scaling.doctor.examination import examine
 from scaling.doctor.running import run
 from scaling.doctor.verdicts import SKEW_REFUSED, SKEW_TOLD, WAITING_TOLD
 from scaling.service.assembly import assemble
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.checkup import Verdict
 from tidemark.foundation.keys import key_of
 

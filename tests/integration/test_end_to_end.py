@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, FunctionsProcess, Stack
 from scaling.notices.payloads import Message, key_bytes, signed
-from tests.notice_support import KEY, receiving
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
+from tests.support.servers.webhooks import KEY, receiving
 from tidemark.commands.autoscaler import app as command_line
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from azure.mgmt.web import WebSiteManagementClient
 from devstack.resource_manager import ResourceManagerServer
 from devstack.servers.certificates import ensure_certificate
 from tests.bicep_language import Deployment, Placed, expand
-from tests.infra_support import (
+from tests.support.infra.templates import (
     ELSEWHERE,
     HUB,
     INFRA,
@@ -37,7 +37,7 @@ from tests.infra_support import (
     many_targets,
     parameters,
 )
-from tests.threaded_server import Threaded, running_in_thread
+from tests.support.servers.threaded import Threaded, running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -11,7 +11,7 @@ from azure.data.tables.aio import TableServiceClient
 from devstack.cosmos.server import CosmosServer
 from devstack.resource_manager import LocalAccount
 from scaling.service.assembly import assemble
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.foundation.consumer_stats import ConsumerStats, to_row
 
 START = 1_700_000_000.0

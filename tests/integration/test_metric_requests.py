@@ -1,4 +1,4 @@
-"""The wire form of Azure Monitor's data planes against Microsoft's own clients, as tests/make_metric_requests.py recorded them.
+"""The wire form of Azure Monitor's data planes against Microsoft's own clients, as tests/data/make_metric_requests.py recorded them.
 
 They are no dependency of Tidemark: each would add packages, a pipeline and a quarter of a second for one request that it
 sends in the same form.
@@ -13,8 +13,8 @@ import pytest
 from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metric_answers import Series, value_of
 from scaling.collectors.number.metrics_reader import MetricsReader
-from tests.arm_support import arm_settings, resource_manager
-from tests.make_metric_requests import BUS, NOW, QUERY, RECORDED, WORKSPACE, monitor
+from tests.data.make_metric_requests import BUS, NOW, QUERY, RECORDED, WORKSPACE, monitor
+from tests.support.servers.resource_manager import arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 SERIES = Series(

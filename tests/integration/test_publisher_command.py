@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
-from tests.event_hubs_support import HUB, running_server
-from tests.publisher_support import read
-from tests.threaded_server import running_in_thread
-from tests.waiting import until
+from tests.support.publisher import read
+from tests.support.servers.event_hubs import HUB, running_server
+from tests.support.servers.threaded import running_in_thread
+from tests.support.waiting import until
 from tidemark.publisher.cli import publishing_run
 from tidemark.publisher.cli.publish import publish as command
 from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key

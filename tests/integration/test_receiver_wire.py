@@ -18,8 +18,8 @@ from consumer.receiving import fast_path as shortcut_module
 from consumer.receiving.link import Link
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.servers.faults import Fault
-from tests.event_hubs_support import FAST, HUB, producing, running_server
-from tests.waiting import until
+from tests.support.servers.event_hubs import FAST, HUB, producing, running_server
+from tests.support.waiting import until
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
 pytestmark = pytest.mark.wire

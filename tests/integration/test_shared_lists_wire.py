@@ -12,7 +12,7 @@ from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.resource.scaler import AzureResourceScaler
-from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 

@@ -19,7 +19,7 @@ from spark_jobs.sources.cosmos import (
     pause,
     query_text,
 )
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

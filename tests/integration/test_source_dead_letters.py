@@ -12,7 +12,7 @@ from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.dead_letters import DEAD_LETTERS, DeadLetterReader, DeadLetterSource
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -9,7 +9,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.reading import batches_of
 from spark_jobs.sources.event_hubs.settings import HubSettings
-from tests.event_hubs_support import HUB, producing, running_server
+from tests.support.servers.event_hubs import HUB, producing, running_server
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
 

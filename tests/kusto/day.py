@@ -9,10 +9,10 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from tests.infra_support import INFRA
 from tests.kusto.evaluator import Workspace
 from tests.kusto.recording import moment
-from tests.runner_support import MINUTE, NOW
+from tests.support.infra.templates import INFRA
+from tests.support.scaling.runner import MINUTE, NOW
 from tidemark.foundation.log.tail import Line, told_line
 
 HOUR = 60 * MINUTE

@@ -28,11 +28,11 @@ from scaling.service.messages import decode
 from scaling.service.reading import MetricSource
 from scaling.service.shell import Outcome, Ports
 from scaling.web import functions
-from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
-from tests.fakes_azure import FakePlatform, FakeScaler
-from tests.runner_support import MINUTE, NOW, metric, policy
-from tests.shadow_support import SERVICE_LEVEL
-from tests.virtual_time import Clock, virtual_time
+from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.support.scaling.fakes_azure import FakePlatform, FakeScaler
+from tests.support.scaling.runner import MINUTE, NOW, metric, policy
+from tests.support.scaling.shadow import SERVICE_LEVEL
+from tests.support.virtual_time import Clock, virtual_time
 from tidemark.foundation.log.tail import Line
 
 MINUTES = 60

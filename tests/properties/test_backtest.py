@@ -15,7 +15,7 @@ from spark_jobs.backtest.replay.history import History
 from spark_jobs.backtest.replay.load import Load, Waiting
 from spark_jobs.backtest.replay.score import scores
 from spark_jobs.backtest.replay.simulate import simulate
-from tests.runner_support import NOW, World, metric, policy
+from tests.support.scaling.runner import NOW, World, metric, policy
 
 RATE = 2.0  # messages per second of one instance
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from scaling.config.policy import Budget
 from scaling.model import Reason, TargetState
 from scaling.spent import Spent
-from tests.budget_support import MIDNIGHT, RULE, budgeted, live, memories
+from tests.support.scaling.budget import MIDNIGHT, RULE, budgeted, live, memories
 
 MINUTES = 1440
 

@@ -32,7 +32,7 @@ from scaling.model import (
 )
 from scaling.spent import Spent
 from scaling.window import Window, summarize
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, metric, policy
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
 GUARD = RuleSpec(type="guard", name="db", options={"metric": "ru", "block_out_above": 90.0})

@@ -38,7 +38,7 @@ from scaling.model import (
 from scaling.rules.combine import metrics_of
 from scaling.spent import Spent
 from scaling.window import Window
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy, report
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy, report
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
 CAPPED = RuleSpec(

@@ -10,8 +10,8 @@ from scaling.analysis.lint import lint
 from scaling.config.policy import Pace
 from scaling.decision.decide import decide
 from scaling.rules.combine import levels_of
-from tests.runner_support import NOW, at
-from tests.steady_views import policy, steady
+from tests.support.scaling.runner import NOW, at
+from tests.support.scaling.steady_views import policy, steady
 
 TORTURE = os.environ.get("TORTURE") == "1"
 METRICS, SHARED = ("backlog", "cpu"), ("cpu",)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from consumer.core.settled.completion_map import decode, encode
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
-from tests.pipeline_checks import check_work_list
+from tests.support.consumer.pipeline_checks import check_work_list
 
 steps = st.lists(st.tuples(st.sampled_from(["receive", "next", "settle", "restart"]), st.integers(0, 60)))
 

@@ -34,7 +34,7 @@ from consumer.core.limits import high_count
 from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
-from tests.pipeline_checks import check_pipeline, works_of
+from tests.support.consumer.pipeline_checks import check_pipeline, works_of
 
 PARTITIONS = ("0", "1")
 ROUTES = (

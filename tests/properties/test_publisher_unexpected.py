@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.publisher_support import FakeLinks, FakeService, event, events, read
-from tests.virtual_time import in_virtual_time
+from tests.support.publisher import FakeLinks, FakeService, event, events, read
+from tests.support.virtual_time import in_virtual_time
 from tidemark.foundation.errors import TidemarkError
 from tidemark.publisher.errors import Outcome, ProducerDisconnectedError, PublishError
 from tidemark.publisher.event_hubs.batching import BufferLimits

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scaling.model import MetricFailure, Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.window import Window
-from tests.steady_views import NOW, rule, view
+from tests.support.scaling.steady_views import NOW, rule, view
 
 loads = st.lists(st.floats(0, 1e6), min_size=10, max_size=10)
 counts = st.integers(1, 30)

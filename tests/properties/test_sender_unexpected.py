@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.properties.test_publisher_unexpected import EXCEPTIONS, SEEDS, Chaos
-from tests.virtual_time import in_virtual_time
+from tests.support.virtual_time import in_virtual_time
 from tidemark.publisher.errors import PublishError, PublishUnavailableError
 from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from tidemark.publisher.service_bus.core.claims import ClaimSettings

@@ -12,7 +12,7 @@ from scaling.rules.service_level.learning import Objective, Observation
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.view import MetricsView
 from scaling.window import Window, WindowSpec
-from tests.service_level_support import NOW
+from tests.support.scaling.service_level import NOW
 
 INTERVALS = st.sampled_from([15.0, 60.0, 300.0])
 AMOUNTS = st.one_of(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from consumer.errors import FencedError
 from consumer.model import Outcome
 from consumer.sinks.sql.transactional import SqlTransactionalSink
-from tests.sql_support import FLIGHTS, SCOPE, World, event, flight, next_commit
+from tests.support.consumer.sql import FLIGHTS, SCOPE, World, event, flight, next_commit
 
 TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"
 EVENTS = 24

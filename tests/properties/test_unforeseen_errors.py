@@ -18,8 +18,8 @@ from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import Throughput
 from scaling.storage.poison_queues import QueuePoisonQueues
-from tests.odd_errors import chain, is_told, odd_errors
-from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tests.properties.odd_errors import chain, is_told, odd_errors
+from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 from tidemark.foundation.azure.tables import Table
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 from tidemark.foundation.keys import TooLargeError
@@ -120,7 +120,7 @@ def test_whatever_is_raised_at_any_call_the_change_is_made_once_and_the_error_is
 @MANY
 @given(odd_errors, st.sampled_from(["first", "scaler"]))
 def test_whatever_one_dependency_raises_every_other_target_has_its_report(error, which):
-    from tests.fakes_azure import FakeCollector  # noqa: PLC0415 - beside it
+    from tests.support.scaling.fakes_azure import FakeCollector  # noqa: PLC0415 - beside it
     from tests.unit.scaling.service.test_runner import Odd, collecting, reports  # noqa: PLC0415 - a test module's support
 
     async def play():

@@ -24,8 +24,8 @@ from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
-from tests.backfill_support import documents, flights, latest, letters, row, server, settings
-from tests.threaded_server import running_in_thread
+from tests.support.consumer.backfill import documents, flights, latest, letters, row, server, settings
+from tests.support.servers.threaded import running_in_thread
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)
 

@@ -28,7 +28,7 @@ from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import manifest, read
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 
 pytestmark = [
     pytest.mark.wire,

@@ -10,7 +10,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.capture import read_capture
-from tests.capture_support import SCHEMA, avro, place, record
+from tests.support.servers.capture_files import SCHEMA, avro, place, record
 
 
 def events(first, count, **options):

@@ -12,10 +12,10 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.cosmos import read_documents
 from spark_jobs.sources.event_hubs.source import read_event_hub
-from tests.event_hubs_support import running_server
 from tests.integration import test_source_cosmos as cosmos_support
 from tests.integration import test_source_event_hubs as hub_support
-from tests.threaded_server import running_in_thread
+from tests.support.servers.event_hubs import running_server
+from tests.support.servers.threaded import running_in_thread
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ from tests.spark.result_files import manifest, tables
 from tests.spark.spark_processes import connect_server, ended, spark_home
 from tests.spark.test_reconciliation_job import HUB, Place
 from tests.spark.test_reconciliation_job import tables as reconciled
-from tests.threaded_server import running_in_thread
+from tests.support.servers.threaded import running_in_thread
 
 
 @pytest.mark.torture

@@ -19,8 +19,8 @@ from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spar
 from spark_jobs.sources.records import record_files
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.records.telemetry import read_consumer_telemetry
-from tests.capture_support import START
 from tests.spark.test_source_capture import events, place
+from tests.support.servers.capture_files import START
 from tests.unit.spark_jobs.sources.test_source_capture import avro
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT
 

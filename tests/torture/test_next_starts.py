@@ -7,8 +7,8 @@ import random
 import pytest
 
 from consumer.options import OnDistrust
-from tests.next_starts import Story
-from tests.virtual_time import in_virtual_time
+from tests.support.consumer.next_starts import Story
+from tests.support.virtual_time import in_virtual_time
 
 SEEDS = int(os.environ.get("TORTURE_SEEDS", "200")) // 10
 PER_TEST = 5

@@ -43,7 +43,7 @@ from consumer.core.effects import (
 from consumer.core.pipeline import Pipeline
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
-from tests.pipeline_checks import check_pipeline
+from tests.support.consumer.pipeline_checks import check_pipeline
 
 TWO_LANES = Routes(("", "8"), ("low", "high"))
 FOUR_LANES = Routes(("", "4", "8", "c"), ("low-1", "low-2", "high-1", "high-2"))

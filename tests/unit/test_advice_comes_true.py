@@ -20,8 +20,8 @@ from scaling.shadow.comparison import promotion_warning
 from scaling.storage.rows import log_row, read_log_row, read_target, target_row
 from scaling.web import api
 from scaling.web.views import log_view
-from tests.fakes import MemoryPoisonQueues
-from tests.runner_support import World, policy
+from tests.support.scaling.fakes import MemoryPoisonQueues
+from tests.support.scaling.runner import World, policy
 from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import SqlDatabase

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kusto.day import HOUR, LATEST, QUERIES, Day, Fault, asked, faults, wrong
-from tests.runner_support import MINUTE
+from tests.support.scaling.runner import MINUTE
 from tests.unit.test_infra_portal import rules
 
 DELAYS = {

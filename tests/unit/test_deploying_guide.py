@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 
-from tests.infra_support import (
+from tests.support.infra.templates import (
     DEPLOYING,
     PARAMETERS,
     ROOT,

@@ -1,7 +1,7 @@
 """The templates in infra/: what a compiler would say of them, and whether app, templates and documents agree.
 
 There is no Bicep compiler here. The templates are read by a parser of our own and by pycep, and are deployed on paper
-(tests/bicep_language) with the parameters that azd would pass, for each of the deployments in tests/infra_support.py.
+(tests/bicep_language) with the parameters that azd would pass, for each of the deployments in tests/support/infra/templates.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.bicep_language.evaluation import BicepEvaluationError, functions_call
 from tests.bicep_language.functions import functions_in
 from tests.bicep_language.nodes import Expression
 from tests.bicep_language.scopes import Scope
-from tests.infra_support import (
+from tests.support.infra.templates import (
     DEPLOYING,
     FILES,
     INFRA,

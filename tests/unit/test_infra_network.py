@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from tests.infra_support import NAMESPACE, SUBNETS, WORLDS, deployed, only, settings
+from tests.support.infra.templates import NAMESPACE, SUBNETS, WORLDS, deployed, only, settings
 
 STORAGE, SITE = "Microsoft.Storage/storageAccounts", "Microsoft.Web/sites"
 ENDPOINT, ZONE = "Microsoft.Network/privateEndpoints", "Microsoft.Network/privateDnsZones"

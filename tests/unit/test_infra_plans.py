@@ -11,7 +11,7 @@ from devstack.resource_manager.resources.rules import REFUSED_SETTINGS, REFUSED_
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from tests.bicep_language.deployment import expand
 from tests.bicep_language.evaluation import BicepEvaluationError
-from tests.infra_support import (
+from tests.support.infra.templates import (
     INFRA,
     ROOT,
     SUBSCRIPTION,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.bicep_language import Deployment, expand
-from tests.infra_support import INFRA, ROOT, SUBSCRIPTION, deployed, only, parameters
+from tests.support.infra.templates import INFRA, ROOT, SUBSCRIPTION, deployed, only, parameters
 
 WORLD = "everything"
 QUERIES = {

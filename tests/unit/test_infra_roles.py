@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.bicep_language import Placed
-from tests.infra_support import (
+from tests.support.infra.templates import (
     CONTAINER,
     DEPLOYING,
     ELSEWHERE,

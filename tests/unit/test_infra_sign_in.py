@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from azure.mgmt.web import models
 
-from tests.infra_support import (
+from tests.support.infra.templates import (
     ANOTHER_TENANT,
     DEPLOYING,
     INFRA,
@@ -18,7 +18,7 @@ from tests.infra_support import (
     deployed,
     settings,
 )
-from tests.principals import PLATFORM
+from tests.support.principals import PLATFORM
 from tidemark.foundation.http import callers
 from tidemark.foundation.http.callers import Door, door_of
 from tidemark.foundation.http.deployed_app import CLIENT_ID

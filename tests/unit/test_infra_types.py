@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.infra_support import TEMPLATES, WORLDS, deployed, only
-from tests.infra_types import problems, table
-from tests.make_azure_types import Table, used
+from tests.data.make_azure_types import Table, used
+from tests.support.infra.azure_types import problems, table
+from tests.support.infra.templates import TEMPLATES, WORLDS, deployed, only
 
 
 @pytest.mark.parametrize("world", sorted(WORLDS))

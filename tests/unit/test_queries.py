@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.infra_support import INFRA, ROOT
 from tests.kusto.evaluator import Dynamic, Workspace
 from tests.kusto.parser import KqlError
 from tests.kusto.recording import MINUTES, TARGETS, consumer_lines, moment, scaling_lines
-from tests.runner_support import MINUTE, NOW
+from tests.support.infra.templates import INFRA, ROOT
+from tests.support.scaling.runner import MINUTE, NOW
 from tidemark.foundation.log.tail import MARK
 
 QUERIES = INFRA / "queries"

@@ -11,9 +11,9 @@ from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, Direction, Override, Pause
 from scaling.spent import Spent
-from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues
-from tests.runner_support import NOW, World, at, changed, policy
-from tests.shadow_support import fixed
+from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues
+from tests.support.scaling.runner import NOW, World, at, changed, policy
+from tests.support.scaling.shadow import fixed
 from tidemark.commands.autoscaler import app, settings_of
 from tidemark.foundation.errors import StoreUnavailableError
 

@@ -16,8 +16,8 @@ from consumer.options import BatchLimits
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.memory_sink import MemorySink
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
 from tidemark.foundation.errors import UnavailableError
 
 PARTITIONS = [str(number) for number in range(8)]

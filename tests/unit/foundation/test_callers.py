@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal, signed_in
+from tests.support.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal, signed_in
 from tidemark.foundation.http.callers import (
     NOBODY,
     OPERATOR,

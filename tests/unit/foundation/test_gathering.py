@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.virtual_time import virtual_time
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.gathering import TRUST_AGAIN, NoAnswer, Rounds
 
 HUNG = float("inf")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.principals import OBJECT_ID, encoded, principal
+from tests.support.principals import OBJECT_ID, encoded, principal
 from tidemark.foundation.http.principals import MAX_HEADER, Principal, PrincipalError, parse_principal
 
 SOAP = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"

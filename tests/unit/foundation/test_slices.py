@@ -6,7 +6,7 @@ import pytest
 
 from consumer.config import ConsumerConfig
 from consumer.running import process
-from tests.virtual_time import virtual_time
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.errors import TidemarkError
 
 

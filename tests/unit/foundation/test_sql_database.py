@@ -17,8 +17,8 @@ from consumer.errors import FencedError
 from consumer.sinks.sql.failures import rejection_of
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
 from consumer.stores.sql.tables import TABLES
-from tests.failures import exceptions
-from tests.sql_support import SCOPE, soon
+from tests.support.consumer.sql import SCOPE, soon
+from tests.support.failures import exceptions
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.sql import database as module
 from tidemark.foundation.sql.address import place_of

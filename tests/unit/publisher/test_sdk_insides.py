@@ -10,7 +10,7 @@ from azure.eventhub.aio import EventHubProducerClient
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from tests.publisher_support import FakeLinks, FakeService, events, read
+from tests.support.publisher import FakeLinks, FakeService, events, read
 from tidemark.publisher import sdk_insides
 from tidemark.publisher.errors import MessageTooLargeError, PublishSettingsError, UnsupportedPublishingError
 from tidemark.publisher.event_hubs.core.steps import FailureKind

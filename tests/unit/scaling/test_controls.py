@@ -4,7 +4,7 @@ import pytest
 
 from scaling.decision.orders import MAX_OVERRIDE, ORDERS, active_pause
 from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
-from tests.runner_support import NOW, policy
+from tests.support.scaling.runner import NOW, policy
 from tidemark.foundation.errors import OrderError
 
 

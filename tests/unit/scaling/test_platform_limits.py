@@ -25,7 +25,18 @@ from scaling.model import (
 )
 from scaling.ports import ScalerError
 from scaling.service.messages import encode
-from tests.runner_support import MINUTE, NOW, THRESHOLD, Crash, World, at, full, metric, policy, report
+from tests.support.scaling.runner import (
+    MINUTE,
+    NOW,
+    THRESHOLD,
+    Crash,
+    World,
+    at,
+    full,
+    metric,
+    policy,
+    report,
+)
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}
 UNITS = RuleSpec(type="composite", name="sizing", options={"desired": "backlog"})

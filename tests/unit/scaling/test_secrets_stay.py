@@ -11,7 +11,7 @@ from scaling.ports import CollectError, ScalerError
 from scaling.rules.combine import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
 from scaling.storage.poison_queues import shown
-from tests.runner_support import World
+from tests.support.scaling.runner import World
 from tidemark.foundation.http.answers import error_response
 from tidemark.foundation.log.process import hide_secrets, keep_secrets_from_logs
 from tidemark.foundation.sanitize import HiddenError, raising_no_secrets

@@ -21,8 +21,8 @@ from scaling.model import (
     Reason,
 )
 from scaling.window import EMPTY, observe
-from tests.fakes_azure import FakePlatform
-from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report
+from tests.support.scaling.fakes_azure import FakePlatform
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report
 from tidemark.foundation.errors import ConflictError
 
 COOL = {"out": Pace(cooldown=600.0), "inward": Pace(cooldown=600.0)}

@@ -24,8 +24,8 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.stores.memory import MemoryCheckpointStore
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.memory_sink import MemorySink
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
 from tidemark.__main__ import command_line
 from tidemark.foundation.errors import SettingsError, UnavailableError
 

@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 
 from consumer.cli.status import consumer_app
 from consumer.web import api
-from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
-from tests.fakes import MemoryDecisionLog
+from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore
+from tests.support.scaling.fakes import MemoryDecisionLog
 from tidemark.foundation.consumer_stats import ConsumerStats
 
 NOW = 1_800_000_000.0

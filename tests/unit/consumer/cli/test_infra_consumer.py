@@ -10,7 +10,7 @@ from consumer.cli.consume import GRACE
 from consumer.config import Hosting, read_config, read_hosting
 from consumer.running.process import LAST_WORDS
 from tests.bicep_language import expand
-from tests.infra_support import (
+from tests.support.infra.templates import (
     INFRA,
     ROOT,
     SUBSCRIPTION,

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from consumer.cli.consume import SAME_ORDER, StopOrders
-from tests.virtual_time import Clock
+from tests.support.virtual_time import Clock
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
-from tests.pipeline_checks import check_work_list
+from tests.support.consumer.pipeline_checks import check_work_list
 
 
 def received(numbers, checkpoint=None):

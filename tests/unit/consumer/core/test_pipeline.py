@@ -41,7 +41,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import BacklogLimits, BatchLimits
-from tests.pipeline_checks import check_pipeline
+from tests.support.consumer.pipeline_checks import check_pipeline
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)

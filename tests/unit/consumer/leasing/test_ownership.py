@@ -9,7 +9,7 @@ from consumer.errors import PositionError
 from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
-from tests.virtual_time import all_in_virtual_time
+from tests.support.virtual_time import all_in_virtual_time
 from tidemark.foundation.errors import UnavailableError
 
 PARTITIONS = [str(number) for number in range(8)]

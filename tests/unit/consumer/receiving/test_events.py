@@ -7,7 +7,7 @@ from azure.eventhub.amqp import AmqpMessageBodyType
 from hypothesis import example, given
 
 from consumer.receiving.events import to_event
-from tests.failures import exceptions
+from tests.support.failures import exceptions
 
 ANNOTATIONS = {b"x-opt-sequence-number": 7, b"x-opt-offset": b"o7", b"x-opt-enqueued-time": 1500}
 

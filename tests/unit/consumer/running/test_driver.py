@@ -12,10 +12,10 @@ from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, Wri
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.stores.memory import MemoryCheckpointStore
-from tests.failures import exceptions
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
+from tests.support.failures import exceptions
+from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 from tidemark.foundation.pacing.retry_delay import LEAST_DELAY
 

@@ -17,10 +17,10 @@ from consumer.model import Event, Outcome, PartitionState, WriteResult
 from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.stores.memory import MemoryCheckpointStore
-from tests.failures import exceptions
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
+from tests.support.failures import exceptions
+from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 BUDGET = 45.0

@@ -8,8 +8,8 @@ from msgspec import structs
 from consumer.cli.checkpoints import Wanted, _of_hub, _targets
 from consumer.errors import PositionError
 from consumer.options import OnDistrust, OnGap
-from tests.next_starts import Receiver, Story, Trigger
-from tests.virtual_time import all_in_virtual_time
+from tests.support.consumer.next_starts import Receiver, Story, Trigger
+from tests.support.virtual_time import all_in_virtual_time
 from tidemark.foundation.errors import UnavailableError
 
 ENDS = (

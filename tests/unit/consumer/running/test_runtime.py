@@ -17,10 +17,10 @@ from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
-from tests.failures import exceptions
-from tests.memory_dead_letters import MemoryDeadLetterStore
-from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, in_virtual_time
+from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
+from tests.support.consumer.memory_sink import MemorySink
+from tests.support.failures import exceptions
+from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
 

@@ -14,8 +14,8 @@ from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from consumer.stores.sql.tables import TABLES
-from tests.next_starts import Hub, Receiver
-from tests.sql_support import SCOPE, flight, soon
+from tests.support.consumer.next_starts import Hub, Receiver
+from tests.support.consumer.sql import SCOPE, flight, soon
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import SqlDatabase
 

@@ -4,7 +4,7 @@ import pytest
 
 from consumer.model import DeadLetter, Outcome, Rejection
 from consumer.running.replaying import ReplayingSink
-from tests.sql_support import FLIGHTS, T0, World, flight, soon
+from tests.support.consumer.sql import FLIGHTS, T0, World, flight, soon
 
 TABLE = "CREATE TABLE flights (carrier TEXT NOT NULL, number INTEGER, seq INTEGER)"
 

@@ -18,8 +18,8 @@ from consumer.sinks.cosmos.client import (
     CosmosContainer,
     KeyRange,
 )
-from tests.failures import exceptions
-from tests.virtual_time import all_in_virtual_time, virtual_time
+from tests.support.failures import exceptions
+from tests.support.virtual_time import all_in_virtual_time, virtual_time
 from tidemark.foundation.errors import UnavailableError
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT

@@ -19,9 +19,9 @@ from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
 from consumer.stores.sql import dead_letters, positions
 from consumer.stores.sql.tables import EVENTS, LEASES, ddl
-from tests.failures import exceptions
-from tests.postgres_support import new_database
-from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon
+from tests.support.consumer.sql import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon
+from tests.support.failures import exceptions
+from tests.support.servers.postgres import new_database
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import SqlDatabase
 

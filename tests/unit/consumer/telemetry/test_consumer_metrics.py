@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.metrics import INSTRUMENTS, ConsumerMetrics, azure_monitor_metrics
-from tests.consumer_telemetry_support import IDENTITY, partition, statistics
+from tests.support.consumer.telemetry import IDENTITY, partition, statistics
 from tidemark.foundation.errors import SettingsError
 
 INTERVAL = Interval(seconds=5.0, received=10, written=9, dead_letters=1, attempts=12, retried=3, throttled=2)

@@ -14,14 +14,14 @@ from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderErr
 from consumer.telemetry.records import IntervalRecord, line_fields
 from consumer.telemetry.reporter import Reporter
 from consumer.web.views import ConsumerView, InstanceView
-from tests.consumer_telemetry_support import (
+from tests.support.consumer.telemetry import (
     IDENTITY,
     MemoryRateStore,
     MemoryStatsStore,
     partition,
     statistics,
 )
-from tests.virtual_time import all_in_virtual_time, virtual_time
+from tests.support.virtual_time import all_in_virtual_time, virtual_time
 from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.log.tail import MARK

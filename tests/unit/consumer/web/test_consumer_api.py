@@ -14,8 +14,8 @@ from consumer.running.assembly import reporter as make_reporter
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.web import api
 from consumer.web.views import consumers_view
-from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
-from tests.fakes import MemoryDecisionLog
+from tests.support.consumer.telemetry import MemoryRateStore, MemoryStatsStore, partition, statistics
+from tests.support.scaling.fakes import MemoryDecisionLog
 from tidemark.foundation.consumer_stats import ConsumerStats, PartitionStats
 from tidemark.foundation.http.callers import Caller
 

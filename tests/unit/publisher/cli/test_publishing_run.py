@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tests.publisher_support import FakeLinks, FakeService, read
+from tests.support.publisher import FakeLinks, FakeService, read
 from tidemark.publisher.cli import publishing_run
 from tidemark.publisher.cli.publish import _check_place
 from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from tests.publisher_support import FakeWorld, event, events
-from tests.virtual_time import in_virtual_time
+from tests.support.publisher import FakeWorld, event, events
+from tests.support.virtual_time import in_virtual_time
 from tidemark.publisher.errors import (
     FlushTimeoutError,
     InvalidProducerStateError,

@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tests.publisher_support import methods
+from tests.support.publisher import methods
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from tidemark.publisher.service_bus.core.packing import Limits

@@ -2,7 +2,7 @@
 
 from scaling.analysis.lint import lint
 from scaling.config.policy import Budget, RuleSpec
-from tests.budget_support import budgeted
+from tests.support.scaling.budget import budgeted
 
 WORKDAYS = RuleSpec(
     type="schedule",

@@ -13,9 +13,9 @@ from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec, RateLimit, R
 from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine
 from scaling.window import WindowSpec
-from tests.runner_support import metric
-from tests.runner_support import policy as policy_of
-from tests.steady_views import policy
+from tests.support.scaling.runner import metric
+from tests.support.scaling.runner import policy as policy_of
+from tests.support.scaling.steady_views import policy
 
 TEN = {"out": Pace(cooldown=600), "inward": Pace(cooldown=600)}
 HPA = {"out": HPA_OUT, "inward": HPA_IN}

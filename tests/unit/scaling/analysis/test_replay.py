@@ -19,8 +19,8 @@ from scaling.analysis.replay import (
 from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import NO_CONTROLS, Reason
 from scaling.rules.combine import PROBLEMS
-from tests.decision_fixtures import read
-from tests.runner_support import NOW, World, at, full, metric, policy
+from tests.support.scaling.decision_fixtures import read
+from tests.support.scaling.runner import NOW, World, at, full, metric, policy
 
 
 def kept(value: float = 900.0, *, now: float = NOW, made=None):

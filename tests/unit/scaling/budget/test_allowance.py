@@ -8,8 +8,8 @@ from scaling.budget.expected import HEADROOM, need_of
 from scaling.config.policy import Budget
 from scaling.model import Capacity, TargetState
 from scaling.spent import Spent
-from tests.budget_support import DAY, HOUR, MIDNIGHT, RULE, budgeted, memories
-from tests.runner_support import metric
+from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, RULE, budgeted, memories
+from tests.support.scaling.runner import metric
 
 HOURLY = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)
 

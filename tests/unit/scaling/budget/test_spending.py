@@ -8,7 +8,7 @@ from scaling.budget.spending import spent_by
 from scaling.config.policy import Budget
 from scaling.model import Capacity, EffectRecord, Reason, ScaleAction, TargetState
 from scaling.spent import Spent
-from tests.budget_support import DAY, HOUR, MIDNIGHT
+from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT
 
 BUDGET = Budget(amount=48.0)
 HOURLY = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)

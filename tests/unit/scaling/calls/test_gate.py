@@ -7,7 +7,7 @@ import pytest
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.gate import CallRefusedError, Gate, urgent
 from scaling.calls.ledger import Ledger
-from tests.virtual_time import Clock
+from tests.support.virtual_time import Clock
 
 ORDERS, OTHERS = "https://orders.servicebus.windows.net/queue", "https://others.servicebus.windows.net/queue"
 

@@ -6,7 +6,7 @@ from multidict import CIMultiDict
 from scaling.calls.budgets import call_of
 from scaling.calls.gate import Gate
 from scaling.calls.ledger import Ledger
-from tests.virtual_time import Clock
+from tests.support.virtual_time import Clock
 
 HOST = "https://management.azure.com"
 SUBSCRIPTION = f"{HOST}/subscriptions/1111"

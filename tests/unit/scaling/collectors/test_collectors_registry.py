@@ -44,12 +44,12 @@ def test_each_registered_scaler_can_be_looked_up(kind):
             "it lacks collect, aclose, entity()",
         ),
         (
-            "from tests.fakes_azure import FakeCollector\nclass Mine(FakeCollector): COUNTS = ()",
+            "from tests.support.scaling.fakes_azure import FakeCollector\nclass Mine(FakeCollector): COUNTS = ()",
             "mine:Mine",
             "COUNTS must be a tuple",
         ),
         (
-            "from tests.fakes_azure import FakeCollector\nclass Mine(FakeCollector): DEFAULT_COUNT = 'x'",
+            "from tests.support.scaling.fakes_azure import FakeCollector\nclass Mine(FakeCollector): DEFAULT_COUNT = 'x'",
             "mine:Mine",
             "DEFAULT_COUNT must be one of active, dead_letter, total",
         ),
@@ -68,7 +68,7 @@ def test_what_is_wrong_with_a_plug_in_is_said(tmp_path, monkeypatch, source, kin
 
 def test_a_collector_is_not_taken_for_a_scaler():
     with pytest.raises(ValueError, match=r"it lacks current, apply\(\)"):
-        registry.scaler_class("tests.fakes_azure:FakeCollector")
+        registry.scaler_class("tests.support.scaling.fakes_azure:FakeCollector")
 
 
 def test_looking_a_class_up_imports_no_service_sdk():

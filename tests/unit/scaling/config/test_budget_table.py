@@ -13,7 +13,7 @@ THROUGHPUT = (
     f'scaler = "cosmos_throughput"\nresource_id = "{ACCOUNT}/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d'
     '/containers/c"\nminimum = 1000\nmaximum = 60000'
 )
-OWN = 'scaler = "tests.fakes_azure:FakeScaler"\nmaximum = 9'
+OWN = 'scaler = "tests.support.scaling.fakes_azure:FakeScaler"\nmaximum = 9'
 
 
 def text(budget, target=PLAN):

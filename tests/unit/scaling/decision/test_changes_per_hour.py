@@ -24,7 +24,7 @@ from scaling.model import (
 from scaling.scalers.app_service.scaler import CHANGES_PER_HOUR, AppServicePlanScaler
 from scaling.storage.rows import read_target, target_row
 from scaling.target_facts import TargetFacts
-from tests.runner_support import MINUTE, NOW, at, full, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, at, full, metric, policy
 
 UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 10.0})
 SPEC = {

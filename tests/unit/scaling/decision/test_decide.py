@@ -28,7 +28,7 @@ from scaling.model import (
 from scaling.spent import Spent
 from scaling.target_facts import TargetFacts
 from scaling.window import Window
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
 HIGH, CALM, LOW = 900.0, 300.0, 20.0
 GUARD = RuleSpec(type="guard", name="db", options={"metric": "ru", "block_out_above": 90.0})

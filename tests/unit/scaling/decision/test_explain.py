@@ -19,7 +19,7 @@ from scaling.model import (
     Recommendation,
 )
 from scaling.window import Window
-from tests.runner_support import NOW, THRESHOLD, at, full, metric, policy
+from tests.support.scaling.runner import NOW, THRESHOLD, at, full, metric, policy
 from tidemark.foundation.wording import duration_text, number_text
 
 ID = "plan-orders@20261121T045000.000Z"

@@ -17,8 +17,8 @@ from scaling.model import (
     TargetState,
     effect_of,
 )
-from tests.runner_support import MINUTE, NOW, metric, policy
-from tests.shadow_support import Target, shadowed
+from tests.support.scaling.runner import MINUTE, NOW, metric, policy
+from tests.support.scaling.shadow import Target, shadowed
 
 UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
 STEP = RuleSpec(

@@ -24,7 +24,7 @@ from scaling.model import (
     effect_of,
 )
 from scaling.window import EMPTY, Window, WindowSpec, or_default, summarize
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
 FAILED = Reason.COLLECT_FAILED
 

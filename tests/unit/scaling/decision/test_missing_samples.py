@@ -24,7 +24,7 @@ from scaling.model import (
 from scaling.schedules.timetable import Timetable
 from scaling.service import registry
 from scaling.window import Window, WindowSpec, assuming, summarize
-from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 from tidemark.foundation.settings_reader import ConfigError
 
 SCHEDULES = {  # with a window of each

@@ -30,8 +30,8 @@ from scaling.model import (
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.spent import Spent
 from scaling.window import Window
-from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted, live, memories
-from tests.runner_support import at, full
+from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, budgeted, live, memories
+from tests.support.scaling.runner import at, full
 
 NINE = MIDNIGHT + 9 * HOUR
 FLOOR_OF_5 = RuleSpec(type="schedule", name="floor", options={"periods": [{"floor": 5}]})

@@ -30,7 +30,7 @@ from scaling.model import (
 )
 from scaling.target_facts import TargetFacts
 from scaling.window import Window
-from tests.runner_support import MINUTE, NOW, World, at, full, metric, policy, report
+from tests.support.scaling.runner import MINUTE, NOW, World, at, full, metric, policy, report
 
 ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
 

@@ -17,7 +17,7 @@ from scaling.doctor.trouble import story_of, trouble_of
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.web import functions
-from tests.virtual_time import virtual_time
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.checkup import Check, Needs, Trouble, Verdict, ok
 from tidemark.foundation.errors import StoreUnavailableError

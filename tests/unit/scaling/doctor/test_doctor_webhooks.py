@@ -9,7 +9,7 @@ from scaling.config.notify_table import Notify
 from scaling.doctor import webhooks
 from scaling.doctor.checks import Case, checks_of
 from scaling.notices.handshake import Leave
-from tests.notice_support import KEY, OPS, receiving
+from tests.support.servers.webhooks import KEY, OPS, receiving
 from tests.unit.scaling.config.test_budget_table import text
 from tidemark.foundation.checkup import Verdict
 

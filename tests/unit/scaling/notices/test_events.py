@@ -16,8 +16,8 @@ from scaling.ports import CollectError, PoisonMessage
 from scaling.service import shell
 from scaling.service.shell import Outcome
 from scaling.spent import Spent
-from tests.notice_support import People, notice
-from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
+from tests.support.servers.webhooks import People, notice
 from tidemark.foundation.errors import StoreUnavailableError
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tests.notice_support import OPS, SETTINGS, People, notice
+from tests.support.servers.webhooks import OPS, SETTINGS, People, notice
 
 NOW = 1_800_000_000.0
 SITE = {**SETTINGS, "WEBSITE_HOSTNAME": "func.azurewebsites.net"}

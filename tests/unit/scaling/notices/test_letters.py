@@ -7,7 +7,7 @@ import msgspec
 from scaling.config.notify_table import Webhook
 from scaling.notice import Letter, NoticeKind
 from scaling.notices.letters import MAX_TRIES, folded, one_for_all
-from tests.notice_support import OPS, People, notice
+from tests.support.servers.webhooks import OPS, People, notice
 
 NOW = 1_800_000_000.0
 OTHER = Webhook("other", "OTHER_URL")

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from tests.notice_support import KEY, receiving
+from tests.support.servers.webhooks import KEY, receiving
 from tests.unit.scaling.config.test_budget_table import text
 from tidemark.__main__ import command_line
 

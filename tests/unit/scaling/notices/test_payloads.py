@@ -12,7 +12,7 @@ from scaling.config.notify_table import Webhook
 from scaling.notice import Notice, NoticeKind
 from scaling.notices import events
 from scaling.notices.payloads import Message, Sender, key_bytes, message_of, signed
-from tests.notice_support import KEY, OPS
+from tests.support.servers.webhooks import KEY, OPS
 
 PLAN = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.Web/serverfarms/plan-a"
 SENDER = Sender("func-tidemark", {"orders": PLAN})

@@ -8,7 +8,7 @@ from scaling.config.rule_registry import RuleError
 from scaling.flip import Flip
 from scaling.model import Evidence, Reason
 from scaling.rules.view import LevelLine
-from tests.steady_views import policy, rule, view, window
+from tests.support.scaling.steady_views import policy, rule, view, window
 
 
 def activation(**options):

@@ -11,7 +11,7 @@ from scaling.config.rule_registry import RuleError
 from scaling.flip import Flip
 from scaling.model import Evidence, MetricFailure, Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, direction_reason, safe_evaluate
-from tests.steady_views import NOW, rule, steady, view, window
+from tests.support.scaling.steady_views import NOW, rule, steady, view, window
 
 A = {"type": "threshold", "metric": "a", "scale_out_above": 100, "scale_in_below": 50}
 B = {"type": "target_per_unit", "metric": "b", "target": 10}

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.config.rule_registry import RuleError
 from scaling.model import Reason
-from tests.steady_views import rule, view
+from tests.support.scaling.steady_views import rule, view
 
 
 def bounds(periods, moment, zone="UTC"):

@@ -7,7 +7,7 @@ import pytest
 from scaling.config.rule_registry import RuleError
 from scaling.flip import Flip
 from scaling.model import Reason
-from tests.steady_views import rule, view, window
+from tests.support.scaling.steady_views import rule, view, window
 
 NUMBERS = {"rate": 1000, "ru_per_record": 6, "headroom": 1}
 

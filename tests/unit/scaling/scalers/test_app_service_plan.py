@@ -17,7 +17,7 @@ from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.arm.errors import Kind, classify
 from scaling.service.reading import LONGEST_ROUND
-from tests.virtual_time import virtual_time
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.settings_reader import parse_params
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

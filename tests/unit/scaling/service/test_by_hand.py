@@ -8,7 +8,7 @@ from scaling.config.policy_file import Config
 from scaling.service.by_hand import target_named
 from scaling.service.messages import MessageError
 from scaling.web import api
-from tests.runner_support import MINUTE, World, policy
+from tests.support.scaling.runner import MINUTE, World, policy
 from tidemark.foundation.log.tail import MARK, told_line
 
 CONFIG = Config({"plan": policy(), "other": policy(target="other")}, MINUTE, 86_400.0)

@@ -7,9 +7,9 @@ import msgspec
 from scaling.model import MetricFailure, Reason
 from scaling.service.reading import report_line
 from scaling.web.views import log_view
-from tests.fakes import MemoryPoisonQueues
-from tests.runner_support import MINUTE, NOW, World, changed, policy, report
-from tests.shadow_support import SERVICE_LEVEL, fixed, shadowed
+from tests.support.scaling.fakes import MemoryPoisonQueues
+from tests.support.scaling.runner import MINUTE, NOW, World, changed, policy, report
+from tests.support.scaling.shadow import SERVICE_LEVEL, fixed, shadowed
 from tidemark.foundation.log.tail import MARK, told_line
 
 

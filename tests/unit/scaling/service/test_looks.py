@@ -6,7 +6,7 @@ from scaling.schedules.timetable import is_due
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import LOOK_AGAIN
 from scaling.window import CLOCK_TOLERANCE
-from tests.runner_support import MINUTE, NOW, World, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 from tidemark.foundation.errors import StoreUnavailableError
 
 HOUR = 3600.0

@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from consumer.telemetry import metrics as consumer
 from scaling.service.metrics import INSTRUMENTS, AutoscalerMetrics, document, metrics_of
-from tests.runner_support import World
+from tests.support.scaling.runner import World
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.tail import Line
 

@@ -14,7 +14,7 @@ from scaling.config.policy import Budget, RuleSpec
 from scaling.log_entry import LogKind
 from scaling.model import MOVED, Controls, EffectOutcome, Override, Pause, Reason
 from scaling.ports import CollectError, ScalerError
-from tests.runner_support import MINUTE, NOW, THRESHOLD, World, changed, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, World, changed, metric, policy
 
 ARCHITECTURE = Path(__file__).parents[4] / "docs/architecture.md"
 PER_UNIT = RuleSpec(type="target_per_unit", name="per", options={"metric": "backlog", "target": 100.0})

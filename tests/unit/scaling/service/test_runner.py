@@ -29,11 +29,11 @@ from scaling.service.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
 from scaling.service.messages import MessageError, decode, encode
 from scaling.service.reading import MetricSource
 from scaling.window import CLOCK_TOLERANCE
-from tests.fakes import controls_row
-from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
-from tests.runner_support import MINUTE, NOW, Crash, World, metric, policy, report
+from tests.support.scaling.fakes import controls_row
+from tests.support.scaling.fakes_azure import FakeCollector, FakePlatform, FakeScaler
+from tests.support.scaling.runner import MINUTE, NOW, Crash, World, metric, policy, report
+from tests.support.virtual_time import Clock
 from tests.unit.scaling.analysis.test_lint import Unfinished
-from tests.virtual_time import Clock
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}

@@ -9,7 +9,7 @@ from scaling.config.policy import Pace, RuleSpec
 from scaling.model import Controls, EffectOutcome, Override, Pause, Reason
 from scaling.scalers.advice import AdviceScaler
 from scaling.web import api
-from tests.runner_support import MINUTE, World, policy
+from tests.support.scaling.runner import MINUTE, World, policy
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="backlog", options={"metric": "backlog", "target": 100.0})
 

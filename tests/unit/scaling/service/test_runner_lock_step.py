@@ -11,10 +11,10 @@ from scaling.service import messages as codec
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Ports
 from scaling.window import Window
-from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
-from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy
-from tests.runner_support import changed
+from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.support.scaling.fakes_azure import FakePlatform, FakeScaler
+from tests.support.scaling.runner import changed
 
 
 class World:

@@ -13,8 +13,8 @@ from scaling.model import Capacity, Effect, EffectOutcome, Evidence, Flip, Reaso
 from scaling.rules.answers import MOST
 from scaling.rules.combine import safe_evaluate
 from scaling.storage.rows import size_of, target_row
-from tests.runner_support import NOW, THRESHOLD, World, at, full, metric, policy
-from tests.shadow_support import Target, shadowed
+from tests.support.scaling.runner import NOW, THRESHOLD, World, at, full, metric, policy
+from tests.support.scaling.shadow import Target, shadowed
 
 BIG = "x" * 400_000
 ODD = "line\nbreak \ud800 \x1b[2J"

@@ -13,8 +13,8 @@ from scaling.model import Controls, Reason, Verdict
 from scaling.shadow.memory import decode
 from scaling.storage.rows import controls_row, read_controls, target_row
 from scaling.web import api
-from tests.runner_support import World, changed, policy
-from tests.shadow_support import fixed
+from tests.support.scaling.runner import World, changed, policy
+from tests.support.scaling.shadow import fixed
 from tidemark.foundation.keys import TooLargeError
 
 TRIED = ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)
@@ -177,7 +177,7 @@ async def test_where_the_row_has_no_room_the_shadow_is_what_goes(world, monkeypa
             raise TooLargeError("the row is full")
         return target_row(target, state, windows)
 
-    monkeypatch.setattr("tests.fakes.target_row", full)
+    monkeypatch.setattr("tests.support.scaling.fakes.target_row", full)
     await world.tick()
     outcome = await world.decide()
 

@@ -31,9 +31,19 @@ from scaling.shadow.beside import decided_beside
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
 from scaling.shadow.queue import APART, called_ready_of, on_paper, start_up_of, watcher
 from scaling.window import Window
-from tests.runner_support import NOW, THRESHOLD, changed
-from tests.service_level_support import learned as learned_of
-from tests.shadow_support import HELD, QUEUE, SERVICE, SERVICE_LEVEL, START_UP, STEP, Target, fixed, shadowed
+from tests.support.scaling.runner import NOW, THRESHOLD, changed
+from tests.support.scaling.service_level import learned as learned_of
+from tests.support.scaling.shadow import (
+    HELD,
+    QUEUE,
+    SERVICE,
+    SERVICE_LEVEL,
+    START_UP,
+    STEP,
+    Target,
+    fixed,
+    shadowed,
+)
 from tidemark.foundation.errors import OrderError
 
 HOUR, DAY = 240, 5_760  # steps

@@ -13,9 +13,9 @@ from scaling.shadow.comparison import promotion_warning, shadow_view
 from scaling.shadow.memory import Shadow, Tally, encode
 from scaling.shadow.report import show, those_with_shadows
 from scaling.target_facts import TargetFacts
-from tests.runner_support import NOW, THRESHOLD, changed
-from tests.service_level_support import ONE_PER_CENT, learned
-from tests.shadow_support import QUEUE, SERVICE_LEVEL, fixed, shadowed
+from tests.support.scaling.runner import NOW, THRESHOLD, changed
+from tests.support.scaling.service_level import ONE_PER_CENT, learned
+from tests.support.scaling.shadow import QUEUE, SERVICE_LEVEL, fixed, shadowed
 
 DAY = 86_400.0
 MADE = shadowed(SERVICE_LEVEL)

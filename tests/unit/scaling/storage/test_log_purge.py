@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from scaling.storage.decision_log import PAGE_MAX, PURGE_SECONDS, TableDecisionLog
-from tests.virtual_time import virtual_time
+from tests.support.virtual_time import virtual_time
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 
 STORAGE = {"Storage": "UseDevelopmentStorage=true"}

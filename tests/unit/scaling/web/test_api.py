@@ -17,9 +17,9 @@ from scaling.service.autoscaler import Autoscaler
 from scaling.service.messages import encode
 from scaling.service.shell import ATTEMPTS, Ports
 from scaling.web import api
-from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
-from tests.runner_support import metric
-from tests.runner_support import policy as policy_of
+from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.support.scaling.runner import metric
+from tests.support.scaling.runner import policy as policy_of
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 from tidemark.foundation.http.answers import json_response
 from tidemark.foundation.http.callers import Caller, RefusedError

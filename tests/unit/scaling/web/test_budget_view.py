@@ -6,7 +6,7 @@ from scaling.config.policy import Budget
 from scaling.model import Capacity, TargetState
 from scaling.spent import Spent
 from scaling.web.budget_view import BudgetView, budget_view
-from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted
+from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, budgeted
 
 NOON = MIDNIGHT + 12 * HOUR
 

@@ -10,8 +10,8 @@ from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry, LogKind
 from scaling.service import assembly
 from scaling.web import past
-from tests.browser_support import SimulatedTarget, threshold_policy, waves
-from tests.fakes import MemoryDecisionLog
+from tests.support.scaling.browser import SimulatedTarget, threshold_policy, waves
+from tests.support.scaling.fakes import MemoryDecisionLog
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -26,8 +26,8 @@ from scaling.model import (
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
 from scaling.window import Window
-from tests.runner_support import metric
-from tests.runner_support import policy as policy_of
+from tests.support.scaling.runner import metric
+from tests.support.scaling.runner import policy as policy_of
 
 NOW = 1_760_000_000.0
 THRESHOLD = RuleSpec(

@@ -13,7 +13,7 @@ from spark_jobs.backfill.budget.board import Counts
 from spark_jobs.backfill.budget.coordinator import Answer, UnreachableError
 from spark_jobs.backfill.budget.shares import LEASE, SupersededError
 from spark_jobs.backfill.task import events_of, replay_partition
-from tests.virtual_time import in_virtual_time
+from tests.support.virtual_time import in_virtual_time
 
 
 def rows(*numbers, partition="3", **values):

@@ -46,7 +46,7 @@ from spark_jobs.backtest.work import Settings, prepare
 from spark_jobs.cli import run_command
 from spark_jobs.cost.files import read_exports
 from spark_jobs.errors import InputError
-from tests.runner_support import NOW, THRESHOLD, metric, policy
+from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
 from tests.unit.spark_jobs.cost.test_costs import written
 from tidemark.foundation.settings_reader import ConfigError
 

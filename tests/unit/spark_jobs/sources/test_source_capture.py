@@ -27,7 +27,7 @@ from spark_jobs.sources.columns.avro_container import (
     read_long,
 )
 from spark_jobs.sources.columns.event_columns import Origin, instant
-from tests.capture_support import SCHEMA, START, avro, record
+from tests.support.servers.capture_files import SCHEMA, START, avro, record
 
 SOURCE = Origin("orders", "3", "a/b.avro")
 

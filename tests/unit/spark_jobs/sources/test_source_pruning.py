@@ -20,7 +20,7 @@ from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.records.app_insights import AppInsightsSource
 from spark_jobs.sources.records.record_files import RecordFiles
 from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource
-from tests.capture_support import avro, record
+from tests.support.servers.capture_files import avro, record
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.rules.service_level import clock, instances, learning, memory, paper
 from scaling.rules.service_level.learning import Objective
-from tests.service_level_support import NOW, ONE_PER_CENT, STEP, learned, observation
+from tests.support.scaling.service_level import NOW, ONE_PER_CENT, STEP, learned, observation
 
 HOUR, DAY = 240, 5760  # observations
 HOLDS_16 = Objective(wait=60.0, late=0.01, held=16.0)

@@ -30,9 +30,9 @@ from scaling.rules.service_level import memory
 from scaling.rules.view import MetricsView
 from scaling.storage.rows import read_target, target_row
 from scaling.window import WindowSpec
-from tests.runner_support import THRESHOLD, metric, policy
-from tests.service_level_support import NOW, STEP, learned
-from tests.steady_views import window
+from tests.support.scaling.runner import THRESHOLD, metric, policy
+from tests.support.scaling.service_level import NOW, STEP, learned
+from tests.support.scaling.steady_views import window
 
 COUNTS = ("backlog", "incoming", "outgoing")
 SPEC = {"span": 60.0, "interval": STEP, "min_samples": 1}

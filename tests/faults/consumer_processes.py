@@ -1,0 +1,206 @@
+"""What the fault tests of the consumer share: a ledger of what was sent, a checker, and consumers as processes."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from consumer.config import read_config
+from consumer.model import Checkpoint
+from consumer.running.assembly import Parts
+from tests.support.consumer.stack import HUB
+
+ROOT = Path(__file__).parents[2]
+
+QUICK_LEASES = {"CONSUMER_LEASE_INTERVAL": "2s", "CONSUMER_LEASE_EXPIRY": "8s"}
+
+
+def through(proxy, connection_string):
+    """A storage connection whose blobs are reached by a proxy."""
+    return re.sub(r"(BlobEndpoint=http://127\.0\.0\.1:)\d+", rf"\g<1>{proxy.port}", connection_string)
+
+
+def blob_port(connection_string):
+    return int(re.search(r"BlobEndpoint=http://127\.0\.0\.1:(\d+)", connection_string)[1])
+
+
+class Ledger:
+    """Everything sent, and the checker: what is lost, what a checkpoint covers without its being stored.
+
+    An event is durable when its document is there in its version or a later one, or its dead letter is.
+    """
+
+    def __init__(self, world):
+        self.world = world
+        self.sent = {}  # (partition, sequence number) -> (id, version), or None for poison
+        self.remembered = {}  # versions of documents that a test is about to remove
+        self._versions = 0
+
+    def send(self, partition, ids, *, origin=None):
+        """Events with these ids, each a later version of its document."""
+        sent, bodies = [], []
+        for id_ in ids:
+            self._versions += 1
+            document = {
+                "id": id_,
+                "origin": origin or f"O{zlib.crc32(id_.encode()) % 97}",
+                "version": self._versions,
+            }
+            bodies.append(msgspec.json.encode(document))
+            sent.append((id_, self._versions))
+        first = self.world.event_hubs.append(HUB, partition, bodies)
+        for number, event in enumerate(sent, first):
+            self.sent[partition, number] = event
+
+    def send_poison(self, partition, bodies):
+        first = self.world.event_hubs.append(HUB, partition, bodies)
+        for number in range(first, first + len(bodies)):
+            self.sent[partition, number] = None
+
+    def versions(self):
+        stored = {each["id"]: each["version"] for each in self.world.cosmos.documents("db", "flights")}
+        return {id_: max(stored.get(id_, 0), self.remembered.get(id_, 0)) for id_ in stored | self.remembered}
+
+    def remember(self):
+        self.remembered = self.versions()
+
+    def missing(self, letters=frozenset()):
+        """What is neither a document nor a dead letter, as (partition, sequence number)."""
+        versions = self.versions()
+        return {
+            position
+            for position, event in self.sent.items()
+            if position not in letters and (event is None or versions.get(event[0], 0) < event[1])
+        }
+
+    def written(self):
+        """Whether every document is there in its last version."""
+        versions = self.versions()
+        return all(versions.get(event[0], 0) >= event[1] for event in self.sent.values() if event)
+
+
+def covers(checkpoint, number):
+    return number <= checkpoint.sequence_number or any(
+        first <= number <= last for first, last in checkpoint.beyond
+    )
+
+
+def is_covered(checkpoints, position):
+    """Whether the checkpoints, by partition, say that the event at (partition, sequence number) is settled."""
+    partition, number = position
+    return partition in checkpoints and covers(checkpoints[partition], number)
+
+
+def soon():
+    return asyncio.get_running_loop().time() + 10.0
+
+
+class Stores:
+    """The checkpoints, leases and dead letters of a world, looked at from outside."""
+
+    def __init__(self, settings):
+        parts = Parts(read_config(settings), settings)
+        self.store, self.leases, self._letters = parts.checkpoints(), parts.leases(), parts.letters()
+        self._is_open = False
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        for part in (self.store, self.leases, self._letters):
+            await part.aclose()
+
+    async def checkpoints(self):
+        found = await self.store.load_all(deadline=soon())
+        return {name: each for name, each in found.items() if isinstance(each, Checkpoint)}
+
+    async def marks(self):
+        return {name: each.sequence_number for name, each in (await self.checkpoints()).items()}
+
+    async def letters(self):
+        if not self._is_open:
+            await self._letters.open()
+            self._is_open = True
+        return [letter async for letter in self._letters.list()]
+
+    async def letter_positions(self):
+        return {(each.event.partition, each.event.sequence_number) for each in await self.letters()}
+
+    async def free_leases(self):
+        """What the operator of a killed consumer may do instead of waiting for its leases to expire."""
+        leases, _ = await self.leases.list(deadline=soon())
+        for lease in leases:
+            if lease.owner:
+                await self.leases.release(lease, deadline=soon())
+
+    async def owners(self):
+        """Partition -> owner, without presences and free leases."""
+        leases, _ = await self.leases.list(deadline=soon())
+        return {each.partition: each.owner for each in leases if each.owner and each.partition[0] != "~"}
+
+
+class ConsumerInProcess:
+    """`python -m consumer`, with what it said on standard error."""
+
+    def __init__(self, process, log):
+        self.process = process
+        self._log = log
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def running(self):
+        return self.process.returncode is None
+
+    def said(self):
+        return self._log.read_text()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    async def ended(self, within=30.0):
+        """The exit status."""
+        async with asyncio.timeout(within):
+            return await self.process.wait()
+
+    async def kill(self):
+        self.process.kill()
+        await self.process.wait()
+
+    async def stop(self, within=30.0):
+        self.signal(signal.SIGTERM)
+        return await self.ended(within)
+
+
+@contextlib.asynccontextmanager
+async def consumer_process(settings, folder, *arguments):
+    """A consumer in a process of its own; killed at the end if it still runs."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CONSUMER_", "COV_"))
+    }
+    folder.mkdir(exist_ok=True)
+    log = folder / f"consumer-{len(list(folder.glob('consumer-*')))}.log"
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "consumer", "--root", str(folder), *arguments),
+            cwd=ROOT,
+            env={**environment, **settings},
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    running = ConsumerInProcess(process, log)
+    try:
+        yield running
+    finally:
+        if running.running:
+            running.signal(signal.SIGCONT)
+            await running.kill()
