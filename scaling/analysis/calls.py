@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
 from scaling.calls.budgets import LIST_FROM, Budget, call_of
-from scaling.calls.ledger import RESERVED
+from scaling.calls.call_budgets import RESERVED
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import MetricSpec, PolicySpec
 from scaling.config.policy_file import Config

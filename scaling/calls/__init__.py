@@ -1,1 +1,1 @@
-"""How often each service may be called, and who goes when: budgets that all targets of a process share."""
+"""Call budgets: how often each service may be called, and in which order; shared by all targets of a process."""

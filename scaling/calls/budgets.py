@@ -1,4 +1,4 @@
-"""What each service allows, which calls count for what, and how much of it one process takes. Pure.
+"""The call budget of each service, what each request counts for, and the share of one process. Pure.
 
 The published limits, and where they stand (learn.microsoft.com, read in November 2026; marked † where they are from memory):
 
@@ -18,8 +18,8 @@ service_bus
 cosmos_reads, cosmos_updates
     Cosmos DB: 500 reads and 25 changes of throughput in 5 minutes and account ("Azure Cosmos DB service quotas").
 
-A budget is a fifth below what is published: the service counts when a request arrives, and others call as the same
-identity. Not so cosmos_updates, for they are few.
+A budget is a fifth below the published limit, because the service counts requests when they arrive, and other programs
+call as the same identity. cosmos_updates has the whole limit: 25 are few, and nothing else changes throughput.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BUDGETS = "TIDEMARK_CALL_BUDGETS"
 WORKERS = "FUNCTIONS_WORKER_PROCESS_COUNT"
 
 OTHER = "other"
-"""What is called without a budget: it is counted, and an answer that asks to wait is heeded."""
+"""Hosts without a budget: their calls are counted, and an answer that asks to wait is obeyed."""
 
 
 class Budget(Struct, frozen=True):
@@ -64,10 +64,10 @@ PUBLISHED: Mapping[str, Budget] = {
     "metric_reads": Budget(9600, 3600.0),
     "service_bus": Budget(50, 5.0),
 }
-"""By API; short spans spread the calls of a moment, so that a bucket is never emptied."""
+"""By API. Ranges of 5 s spread calls, so that a token bucket never runs empty."""
 
 LIST_FROM = 3
-"""Readers of one place from which on a list is read instead of each of them."""
+"""From this number of readers with one parent on, a list replaces their reads: a list may take two pages."""
 
 _ENTRY = re.compile(
     r"\s*(?P<api>[a-z_]+)\s*=\s*(?P<calls>\d{1,6})\s*/\s*(?P<seconds>\d{1,5}(\.\d+)?)\s*s?\s*"
@@ -77,7 +77,7 @@ _ENTRY = re.compile(
 def budgets_of(settings: Mapping[str, str]) -> dict[str, Budget]:
     """The budgets of one process. Raises SettingsError naming the setting that is wrong, and what is accepted."""
     share = _share(settings)
-    found = dict(PUBLISHED)
+    budgets = dict(PUBLISHED)
     for entry in filter(str.strip, settings.get(BUDGETS, "").split(",")):
         match = _ENTRY.fullmatch(entry)
         if (
@@ -90,12 +90,12 @@ def budgets_of(settings: Mapping[str, str]) -> dict[str, Budget]:
                 f"{BUDGETS}: found '{shorten(entry.strip(), 60)}'; accepted is API=CALLS/SECONDS, comma-separated, such as "
                 f"management_reads=50/5, of {', '.join(PUBLISHED)}"
             )
-        found[match["api"]] = Budget(int(match["calls"]), float(match["seconds"]))
-    return {api: Budget(max(int(each.calls * share), 1), each.seconds) for api, each in found.items()}
+        budgets[match["api"]] = Budget(int(match["calls"]), float(match["seconds"]))
+    return {api: Budget(max(int(budget.calls * share), 1), budget.seconds) for api, budget in budgets.items()}
 
 
 def _share(settings: Mapping[str, str]) -> float:
-    """What one process takes of each budget."""
+    """The share of each budget that one process takes."""
     text = settings.get(SHARE, "").strip()
     workers = settings.get(WORKERS, "").strip()
     if not text:
@@ -112,8 +112,8 @@ def _share(settings: Mapping[str, str]) -> float:
 
 
 class Call(Struct, frozen=True):
-    """One call: whom it asks (`scopes`, each of which may ask its callers to wait, from one resource to everything behind the
-    host), what it counts for, and which call it is (`who`).
+    """One call: its `scopes`, from one resource to everything behind the host, each of which may ask callers to wait; its
+    `charges`, the budgets it counts for as (API, scope); and `who` makes it: method and path.
     """
 
     scopes: tuple[str, ...]
@@ -130,8 +130,8 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def call_of(method: str, url: str, api: str = "") -> Call:
-    """What a request counts for: for `api` where its sender says so, else by its path, for hosts have other names behind
-    private links. Resource Manager throttles reads and writes of each subscription by themselves, and its providers do, too.
+    """The scopes and charges of a request: those of `api` where the sender names it, else by the path, because hosts have
+    other names behind private links. Resource Manager and each provider throttle reads and writes separately.
     """
     parts = urlsplit(url)
     host, path = parts.netloc.rpartition("@")[2].casefold(), parts.path.casefold()
@@ -145,23 +145,23 @@ def call_of(method: str, url: str, api: str = "") -> Call:
     if charges[0][0] in {"management_reads", "management_writes"}:
         scopes = _management_scopes(method.upper(), host, path, place)
     else:
-        scopes = (f"{host}?{path}", place)  # of a path nothing is shown: it may hold a secret
+        scopes = (f"{host}?{path}", place)  # only the part before '?' is shown: a path may hold a secret
         if charges == ((OTHER, host),):
-            # A gateway has many services behind one name, and a service may refuse one query alone.
+            # A gateway has many services behind one name, and a service may throttle one query alone.
             scopes = (f"{host}?{path}?{parts.query}", f"{host}?{path}")
     return Call(scopes, charges, f"{method.upper()} {host}{path}")
 
 
 def _management_scopes(method: str, host: str, path: str, place: str) -> tuple[str, ...]:
-    """As `throttling.Scope` counts them. What has no provider is Microsoft.Resources' own."""
+    """The scopes in the order of `throttling.Scope`. A path without a provider is Microsoft.Resources'."""
     _, _, own = path.rpartition("/providers/")
     provider, *names = own.strip("/").split("/") if "/providers/" in path else ["microsoft.resources"]
     types = "/".join([provider, *names[::2]])
     # Cosmos DB counts the calls of each account: see `cosmos_reads`.
     counted = "/".join([provider, *names[:2], *names[2::2]]) if provider == "microsoft.documentdb" else types
     kind = "" if method in _READS else " (writes)"
-    each = " (lists)" if len(names) % 2 else " (single)"
-    narrow = (f"{host}{path}", f"{place}/{counted}{each}", f"{place}/{types}", f"{place}/{provider}")
+    form = " (lists)" if len(names) % 2 else " (single)"
+    narrow = (f"{host}{path}", f"{place}/{counted}{form}", f"{place}/{types}", f"{place}/{provider}")
     return tuple(f"{scope}{kind}" for scope in (*narrow, place, host))
 
 
@@ -174,9 +174,9 @@ def _charges(method: str, host: str, path: str, place: str, of_subscription: boo
         return [("metric_batches", place)]
     if method not in _READS:
         return [("management_writes", place)]
-    found = [("management_reads", place)]
+    charges = [("management_reads", place)]
     if path.endswith("/providers/microsoft.insights/metrics"):
-        found.append(("metric_reads", place))
+        charges.append(("metric_reads", place))
     if (account := _ACCOUNT.search(path)) is not None:
-        found.append(("cosmos_reads", account[1]))
-    return found
+        charges.append(("cosmos_reads", account[1]))
+    return charges

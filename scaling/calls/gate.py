@@ -1,8 +1,7 @@
-"""The gate that every call goes through: it asks the ledger of the process, waits a moment if need be, and tells the ledger
-of answers that ask everybody to wait. What is called is in `scaling.calls.budgets`, who goes when in `scaling.calls.ledger`.
+"""The gate that every call goes through: it takes the call from the budgets of the process, waits if it must, and notes
+answers that ask all callers to wait. `scaling.calls.budgets` has the budgets, `scaling.calls.call_budgets` the order of callers.
 
-A process has one ledger. Several worker processes and instances share no memory, so each takes its share of the budgets: see
-TIDEMARK_CALL_SHARE in docs/settings.md.
+Processes share no memory, so each takes its share of the budgets: see TIDEMARK_CALL_SHARE in docs/settings.md.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from contextvars import ContextVar
 from threading import Lock
 
 from scaling.calls.budgets import BUDGETS, SHARE, WORKERS, Call, budgets_of, call_of
-from scaling.calls.ledger import Ledger, Usage
+from scaling.calls.call_budgets import CallBudgets, Usage
 from scaling.calls.throttling import asked
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import UnavailableError
 
 PATIENCE = 10.0
-"""Seconds a call waits for its turn; one that would have to wait longer is refused at once. Below the length of a round of
-reads, of which it lets most be used.
+"""Seconds that a call waits for its turn. A call that would have to wait longer is refused at once. Chosen: below the 15 s
+that a round of reads may take.
 """
 
 _urgent: ContextVar[bool] = ContextVar("urgent", default=False)
 
 
 class CallRefusedError(UnavailableError):
-    """A call was not made, and left no trace: its budget is used up, or its service has asked to wait."""
+    """The call was not made: its budget is used up, or its service has asked to wait."""
 
     retry_after: float
 
@@ -40,7 +39,7 @@ class CallRefusedError(UnavailableError):
 
 @contextmanager
 def urgent() -> Iterator[None]:
-    """Calls made within, and by tasks begun within, go first: those of a change that is being carried out."""
+    """Marks the calls made within, and by tasks begun within, as urgent: those that carry out a change."""
     before = _urgent.set(True)
     try:
         yield
@@ -49,21 +48,21 @@ def urgent() -> Iterator[None]:
 
 
 def is_urgent() -> bool:
-    """Whether this is part of a change that is being carried out."""
+    """Whether the current task carries out a change."""
     return _urgent.get()
 
 
 class Gate:
-    """One for all calls of a process, from whatever thread or loop."""
+    """One gate for all calls of a process, from any thread or event loop."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        budgets: CallBudgets,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        self._budgets = budgets
         self._clock = clock
         self._sleep = sleep
         self._lock = Lock()  # the doctor asks from threads of its own
@@ -75,7 +74,7 @@ class Gate:
         while True:
             now = self._clock()
             with self._lock:
-                refusal = self._ledger.ask(call, now, urgent=is_urgent())
+                refusal = self._budgets.ask(call, now, urgent=is_urgent())
             if refusal is None:
                 return call
             if now + refusal.seconds > until:
@@ -84,38 +83,38 @@ class Gate:
                 await self._sleep(refusal.seconds)
             except asyncio.CancelledError:
                 with self._lock:
-                    self._ledger.left(call)
+                    self._budgets.forget_caller(call)
                 raise
 
-    def heard(self, call: Call, status: int, headers: Mapping[str, str], text: str) -> None:
-        """What the answer was; others wait where it asks them to."""
-        if (what := asked(call, status, headers, text, retry_after(headers))) is not None:
+    def note_answer(self, call: Call, status: int, headers: Mapping[str, str], text: str) -> None:
+        """Notes an answer; other callers wait where it asks them to."""
+        if (wait := asked(call, status, headers, text, retry_after(headers))) is not None:
             with self._lock:
-                self._ledger.told(call, what, self._clock())
+                self._budgets.note_throttling(call, wait, self._clock())
 
     def take(self, api: str, scope: str, now: float) -> tuple[float, str]:
-        """Takes one call that is urgent and returns 0, or takes none and returns the seconds to wait, and why."""
+        """Takes one urgent call and returns 0, or takes none and returns the seconds to wait and the reason."""
         with self._lock:
-            refusal = self._ledger.ask(Call((), ((api, scope),), scope), now, urgent=True)
+            refusal = self._budgets.ask(Call((), ((api, scope),), scope), now, urgent=True)
         return (0.0, "") if refusal is None else (refusal.seconds, refusal.why)
 
     def usage(self) -> list[Usage]:
-        """What was called within the last hour."""
+        """The calls of the last hour."""
         with self._lock:
-            return list(self._ledger.usage(self._clock()))
+            return list(self._budgets.usage(self._clock()))
 
 
 _gates: dict[tuple[str, ...], Gate] = {}
 
 
 def gate_of(settings: Mapping[str, str]) -> Gate:
-    """The process's. Raises SettingsError naming the setting that is wrong."""
+    """The gate of this process. Raises SettingsError naming the setting that is wrong."""
     key = tuple(settings.get(name, "") for name in (SHARE, BUDGETS, WORKERS))
     if key not in _gates:
-        _gates.setdefault(key, Gate(Ledger(budgets_of(settings))))
+        _gates.setdefault(key, Gate(CallBudgets(budgets_of(settings))))
     return _gates[key]
 
 
 def forget() -> None:
-    """Begins anew, as a new process does; for tests."""
+    """Forgets all gates, as a new process has none; for tests."""
     _gates.clear()

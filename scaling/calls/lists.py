@@ -1,7 +1,7 @@
-"""Lists in place of single reads: what many targets of one moment read of the same place is asked once, for all of them.
+"""Lists in place of single reads: where many targets read resources of the same parent, one list answers all of them.
 
-What cannot be listed is read one by one, for a right to the single one may not suffice for the list; so is what a list lacks.
-Where too much was asked, the gate knows whether single reads are too much as well, and refuses them.
+Where a list fails, each reader reads its own resource, since a right to the resource may not include the list; so does a
+reader whose resource the list lacks. After throttling the gate decides whether single reads must wait as well.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tidemark.foundation.gathering import AskedOnce
 from tidemark.foundation.sanitize import told
 
 FRESH = 10.0
-"""Seconds for which a list is the answer: all readers of one collection come within them."""
+"""Seconds for which a list answers: all readers of one collection come within them."""
 
 LIST_DEADLINE = 8.0
-"""Seconds a list may take: there must be time left to read one by one."""
+"""Seconds that a list may take; of the 15 s of a collection the rest is left for single reads."""
 
 NOT_AGAIN = 600.0
-"""Seconds until a list that could not be read is tried again."""
+"""Seconds until a failed list is tried again. Chosen: a role assignment takes up to ten minutes to act."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,30 +36,30 @@ class Lists(Generic[_T]):
     """Belongs to one event loop."""
 
     def __init__(self, throttled: Collection[int] = (429,)) -> None:
-        """`throttled` are the answers that say that too much was asked."""
+        """`throttled` are the statuses by which the service refuses too many calls."""
         self._throttled = throttled
         self._readers: set[object] = set()
         self._counts: Counter[Hashable] = Counter()
         self._warned: set[str] = set()
         self.once: AskedOnce[_T] = AskedOnce(self._failed_for)
 
-    def join(self, reader: object, *places: Hashable) -> None:
-        """`reader` reads something that may be listed with others of a place."""
+    def join(self, reader: object, *parents: Hashable) -> None:
+        """Counts a reader of something that a list of each of these parents holds."""
         if reader not in self._readers:
             self._readers.add(reader)
-            self._counts.update(places)
+            self._counts.update(parents)
 
     def leave(self, reader: object) -> bool:
-        """Whether it was the last one."""
+        """Removes a reader; returns whether it was the last one."""
         self._readers.discard(reader)
         return not self._readers
 
-    def readers(self, place: Hashable) -> int:
-        return self._counts[place]
+    def readers(self, parent: Hashable) -> int:
+        return self._counts[parent]
 
     async def of(
         self,
-        place: Hashable,
+        parent: Hashable,
         ask: Callable[[], Awaitable[_T]],
         *,
         now: float,
@@ -68,23 +68,25 @@ class Lists(Generic[_T]):
         fresh: float = FRESH,
         version: str = "",
     ) -> _T | None:
-        """What `ask` lists, asked once for all; None where each is to be read by itself. `what` names it in the log."""
-        if self._counts[place] < least:
+        """The list that `ask` reads, once for all readers; None where each reader reads by itself. `what` names it in the log."""
+        if self._counts[parent] < least:
             return None
         try:
-            return await self.once.get((place, version), partial(self._asked, ask, what), now=now, age=fresh)
-        except Exception:  # noqa: BLE001 - `_asked` has logged it; each is read by itself
+            return await self.once.get((parent, version), partial(self._asked, ask, what), now=now, age=fresh)
+        except Exception:  # noqa: BLE001 - `_asked` has logged it; each reader reads by itself
             return None
 
     async def _asked(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:
         try:
-            with urgent():  # or single reads, which it spares, would keep it from being read
+            with urgent():  # else the single reads that it replaces would use up its budget
                 async with asyncio.timeout(LIST_DEADLINE):
                     return await ask()
         except Exception as error:
             if not self._is_throttled(error):
                 text = "%s cannot be listed, so each is read by itself; tried again every %g min: %s"
-                level = logging.DEBUG if what in self._warned else logging.WARNING  # it may stay so for good
+                level = (
+                    logging.DEBUG if what in self._warned else logging.WARNING
+                )  # a missing role may never be given
                 logger.log(level, text, what, NOT_AGAIN / 60, told(error))
                 self._warned.add(what)
             raise
@@ -94,5 +96,5 @@ class Lists(Generic[_T]):
         return isinstance(error, CallRefusedError) or status in self._throttled
 
     def _failed_for(self, error: BaseException) -> float:
-        lasting = isinstance(error, Exception) and not self._is_throttled(error)
-        return NOT_AGAIN if lasting else FRESH
+        is_permanent = isinstance(error, Exception) and not self._is_throttled(error)
+        return NOT_AGAIN if is_permanent else FRESH

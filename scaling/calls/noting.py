@@ -1,4 +1,4 @@
-"""Once a minute a process notes what it has called, where others can read it: a row of its own in a table."""
+"""Each process writes the numbers of its calls into a row of its own once a minute, so that others can read them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tidemark.foundation.log.tail import Line
 from tidemark.foundation.sanitize import told
 
 EVERY = 55.0
-"""Seconds between two notes: the timers are a minute apart, and come early sometimes."""
+"""Seconds between two notes: the timers fire once a minute, sometimes a few seconds early."""
 
 LOGGED_EVERY = 595.0
 """Seconds between two log lines, while no call is refused."""
 
 DEADLINE = 5.0
-"""Seconds a note may take: what the function found waits for it."""
+"""Seconds that a note may take, since the function ends after it."""
 
-LASTING = 590.0
-"""Seconds for which calls have to be refused again and again before people are told: a burst gets its turn by itself."""
+NOTIFY_AFTER = 590.0
+"""Seconds for which every note has refusals before webhooks are notified: a burst ends by itself."""
 
 KEPT = 86_400.0
-"""Seconds the rows of processes that are gone are kept."""
+"""Seconds for which rows of ended processes are kept."""
 
 
 class CallCounts(Protocol):
@@ -38,14 +38,14 @@ class CallCounts(Protocol):
     async def read(self) -> Sequence[ProcessCalls]: ...
 
     async def forget(self, *, before: float) -> int:
-        """Deletes rows of processes that told nothing since then: a bounded number, which is returned."""
+        """Deletes rows not written since then, a bounded number at a time; returns how many."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Noted(Struct, frozen=True):
-    """What there is to tell; `short` are the budgets that have not sufficed for a while."""
+    """What a note reports; `short` are the budgets that were too small for NOTIFY_AFTER seconds."""
 
     lines: tuple[Line, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Noted(Struct, frozen=True):
 
 
 class Noting:
-    """Belongs to one process, which has this name."""
+    """The notes of one process, under its name."""
 
     def __init__(self, gate: Gate, counts: CallCounts, process: str) -> None:
         self.counts = counts
@@ -64,16 +64,14 @@ class Noting:
         self._refused_since: dict[tuple[str, str], float] = {}
 
     async def note(self, now: float) -> Noted:
-        """Notes what was called, if anything was and the last note is a minute old."""
+        """Writes the numbers, if there were calls and the last note is a minute old."""
         if now < self._noted + EVERY:
             return Noted()
         counts = process_calls(self._process, self._gate.usage(), now)
         if not counts.calls:
             return Noted()
-        self._noted, self._logged = (
-            now,
-            min(self._logged, now),
-        )  # the first ten minutes begin with the first call
+        self._noted = now
+        self._logged = min(self._logged, now)  # the first ten minutes begin with the first call
         short = self._short(counts)
         lines: tuple[Line, ...] = ()
         if is_tight(counts) or now >= self._logged + LOGGED_EVERY:
@@ -84,15 +82,17 @@ class Noting:
                 if now >= self._forgot + KEPT:
                     self._forgot = now
                     await self.counts.forget(before=now - KEPT)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the counts are for people to look at, and end nothing
+        except Exception as error:  # noqa: BLE001 - the numbers are for people; no error here may end a function
             return Noted(lines, (f"calls: not noted: {told(error) or 'no answer'}",), short)
         return Noted(lines, (), short)
 
     def _short(self, counts: ProcessCalls) -> tuple[CallsView, ...]:
-        """Those refused in every note of a while."""
-        refused = {(each.api, each.scope): each for each in counts.calls if each.refused_minute}
+        """The budgets with refusals in every note for NOTIFY_AFTER seconds."""
+        refused = {(view.api, view.scope): view for view in counts.calls if view.refused_minute}
         self._refused_since = {key: self._refused_since.get(key, counts.at) for key in refused}
-        return tuple(each for key, each in refused.items() if counts.at >= self._refused_since[key] + LASTING)
+        return tuple(
+            view for key, view in refused.items() if counts.at >= self._refused_since[key] + NOTIFY_AFTER
+        )
 
     async def aclose(self) -> None:
         await self.counts.aclose()

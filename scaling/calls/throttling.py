@@ -1,8 +1,8 @@
-"""What an answer that asks to wait is about: one resource, one operation, a provider, or everything. Pure.
+"""The scope of an answer that asks to wait: one resource, one operation, a provider, or everything. Pure.
 
 The code in the answer decides first, then its headers, then the path that was called ("Understand how Azure Resource Manager
-throttles requests", "Troubleshooting API throttling errors" of Compute, and answers in public issues, November 2026). What
-nobody knows is about as little as it can be: whoever asked meets the same answer again, and everybody else goes on.
+throttles requests", "Troubleshooting API throttling errors" of Compute, and answers in public issues, November 2026). An
+unknown answer gets the smallest scope: its caller meets it again, and all other calls go on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import Struct
 from scaling.calls.budgets import Call
 
 ASKS_TO_WAIT = frozenset({429, 503})
-"""Statuses whose Retry-After may hold for others, too."""
+"""Statuses whose Retry-After may hold for other calls, too."""
 
-UNTOLD = 10.0
+DEFAULT_WAIT = 10.0
 """Seconds to wait after a 429 that does not say how long: less than the shortest interval of reads, 15 s."""
 
 
 class Scope(IntEnum):
-    """Whom an answer asks to wait, from one resource to everybody: the index of the call's `scopes`."""
+    """Which calls an answer asks to wait, from one resource to all: the index of the call's `scopes`."""
 
     RESOURCE = 0
     OPERATION = 1
@@ -36,8 +36,8 @@ class Scope(IntEnum):
 
 
 class Asked(Struct, frozen=True):
-    """What an answer asks: to wait so many seconds, and whom. Where it does not say so itself (`certain`), a second answer
-    from elsewhere in the next wider scope widens it.
+    """An answer asks the calls of a scope to wait for some seconds. Unless the answer itself names the scope (`certain`), a
+    second such answer below the next wider scope widens it.
     """
 
     seconds: float
@@ -78,13 +78,13 @@ _BY_CODE = (
 
 _UNSURE = frozenset({Scope.RESOURCE, Scope.OPERATION})
 
-_TOLD_SECONDS = re.compile(r"after '?(\d{1,6})'? seconds", re.IGNORECASE)
+_SECONDS_IN_TEXT = re.compile(r"after '?(\d{1,6})'? seconds", re.IGNORECASE)
 
 
 def asked(
     call: Call, status: int, headers: Mapping[str, str], text: str, retry_after: float | None
 ) -> Asked | None:
-    """What the answer to `call` asks of others; None where it asks nothing of them. `headers` are looked up in any case;
+    """What the answer to `call` asks of other calls, or None where it asks nothing. `headers` are looked up in any case;
     `retry_after` are the seconds that they ask for.
     """
     if status not in ASKS_TO_WAIT:
@@ -99,32 +99,32 @@ def asked(
     if _OF_RESOURCE.search(text):
         return None
     writes = api == "management_writes"
-    told = next((scope for pattern, scope in _BY_CODE if pattern.search(text)), None)
-    if told is None and status == 429:
-        told = _by_headers(headers, writes=writes)
-    if told is not None:
-        return Asked(seconds, told, certain=told not in _UNSURE)
+    named = next((scope for pattern, scope in _BY_CODE if pattern.search(text)), None)
+    if named is None and status == 429:
+        named = _by_headers(headers, writes=writes)
+    if named is not None:
+        return Asked(seconds, named, certain=named not in _UNSURE)
     # Providers answer changes with 429 for much that is of the one resource, and a 503 may be one stamp's.
     scope = Scope.OPERATION if status == 429 and not writes else Scope.RESOURCE
     return Asked(seconds, scope, certain=writes)
 
 
 def _is_of_namespace(call: Call, text: str) -> bool:
-    """What lists a namespace's entities is the namespace's own."""
+    """Whether the answer is about the whole namespace: a list of its entities is."""
     lists = "/$resources/" in call.scopes[0] and _BUSY.search(text)
     return bool(lists or _OF_NAMESPACE.search(text))
 
 
 def _seconds(status: int, header: float | None, text: str) -> float | None:
-    """The longer one of header and text: they differ in answers that were seen."""
-    told = [float(each) for each in _TOLD_SECONDS.findall(text)]
-    if header is None and not told:
-        return UNTOLD if status == 429 else None
-    return max([header or 0.0, *told])
+    """The longer wait of header and text, which differ in some answers."""
+    named = [float(seconds) for seconds in _SECONDS_IN_TEXT.findall(text)]
+    if header is None and not named:
+        return DEFAULT_WAIT if status == 429 else None
+    return max([header or 0.0, *named])
 
 
 def _by_headers(headers: Mapping[str, str], *, writes: bool) -> Scope | None:
-    """Whose tokens are used up, as the counters beside the answer say."""
+    """The scope whose tokens are used up by the headers of the answer."""
     if re.search(r";\s*0\b", _all_of(headers, "x-ms-ratelimit-remaining-resource")):
         return Scope.OPERATION
     kind = "writes" if writes else "reads"
@@ -139,6 +139,6 @@ def _by_headers(headers: Mapping[str, str], *, writes: bool) -> Scope | None:
 
 
 def _all_of(headers: Mapping[str, str], name: str) -> str:
-    """The values of a header that may come several times, of which `get` returns the first in some transports."""
+    """All values of a header; `get` returns the first one only in some transports."""
     values = headers.getall(name, []) if hasattr(headers, "getall") else [headers.get(name)]
-    return ", ".join(str(each) for each in values if each)
+    return ", ".join(str(value) for value in values if value)

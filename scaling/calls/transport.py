@@ -1,6 +1,6 @@
-"""How clients of azure-core send their requests: through the gate, each try of each request.
+"""The transport of azure-core's clients: every try of every request goes through the gate.
 
-At the transport, because not every SDK lets its callers add a policy (that of Service Bus does not), and all take a transport.
+A transport and not a policy, because all SDKs take a transport, and that of Service Bus takes no policy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         patience: float = PATIENCE,
         origin: str = "",
     ) -> None:
-        """With an `origin` no other host is asked: the pagers and pollers of the SDKs follow whatever link an answer names, and
-        the token goes along. Raises SettingsError and ValueError naming a setting at fault.
+        """With an `origin` no other host is called: the SDKs' pagers and pollers follow any link in an answer, and send the
+        token along. Raises SettingsError and ValueError naming a setting at fault.
         """
         super().__init__(**transport_options(settings))
         self._patience = patience
@@ -46,8 +46,10 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         response = await super().send(request, **options)
         if response.status_code in ASKS_TO_WAIT:
             text = ""
-            with suppress(Exception):  # a body that does not come has no text; whoever asked meets that, too
+            with suppress(
+                Exception
+            ):  # a body that cannot be read has no text; the caller meets the same error
                 await (response.read() if hasattr(response, "read") else response.load_body())
                 text = str(response.text())
-            self._gate.heard(call, response.status_code, response.headers, text)
+            self._gate.note_answer(call, response.status_code, response.headers, text)
         return response

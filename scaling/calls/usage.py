@@ -1,4 +1,4 @@
-"""What a process has called, as it is stored, shown and logged. Pure."""
+"""The numbers of a process's calls, as they are stored, shown and logged. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from scaling.calls.ledger import Usage
+from scaling.calls.call_budgets import Usage
 from tidemark.foundation.log.tail import Line
 from tidemark.foundation.wording import count_text
 
 SHOWN = 40
-"""APIs and scopes of one process that are kept, those called most: a row and a log line have no room for thousands."""
+"""How many APIs and scopes of one process are stored, those called most first: 40 fit into one property of a row (64 KiB)
+and into one log line."""
 
 STALE = 150.0
-"""Seconds after which what a process called within its last minute is past."""
+"""Seconds after which the numbers of a process's last minute are shown as 0: two notes and a half."""
 
 
 class CallsView(Struct, frozen=True):
-    """One API in one scope. `budget` calls within `seconds` are this process's; null where there is none. `throttled_hour` are
-    answers that asked everybody to wait, `waits_until` the end of such a wait (seconds since the epoch).
+    """The calls of one API in one scope. This process may make `budget` calls in `seconds`; both are null without a budget.
+    `throttled_hour` counts answers that asked all callers to wait; `waits_until` is the end of such a wait (seconds since
+    the epoch).
     """
 
     api: str
@@ -40,7 +42,7 @@ class CallsView(Struct, frozen=True):
 
 
 class ProcessCalls(Struct, frozen=True):
-    """What one process had called by the time `at`."""
+    """The calls of one process, as of `at` (seconds since the epoch)."""
 
     process: str
     at: float
@@ -48,16 +50,16 @@ class ProcessCalls(Struct, frozen=True):
 
 
 class CallsSeen(Struct, frozen=True):
-    """All processes that called anything within the last hour, as of `now`."""
+    """All processes that made calls within the last hour, as of `now`."""
 
     now: float
     processes: tuple[ProcessCalls, ...]
 
 
 def process_calls(process: str, used: Iterable[Usage], now: float) -> ProcessCalls:
-    """Those called most, and those that are in trouble before them."""
-    busiest = sorted(used, key=lambda each: (-each.refused_hour - each.throttled_hour, -each.last_hour))
-    return ProcessCalls(process, now, tuple(_view(each, now) for each in busiest[:SHOWN]))
+    """The busiest APIs; those with refusals or throttling come first."""
+    busiest = sorted(used, key=lambda usage: (-usage.refused_hour - usage.throttled_hour, -usage.last_hour))
+    return ProcessCalls(process, now, tuple(_view(usage, now) for usage in busiest[:SHOWN]))
 
 
 def _view(used: Usage, now: float) -> CallsView:
@@ -77,32 +79,36 @@ def _view(used: Usage, now: float) -> CallsView:
 
 
 def seen(stored: Iterable[ProcessCalls], now: float) -> CallsSeen:
-    """Newest first. A process that has told nothing for a while has no last minute, and after an hour nothing to tell."""
-    found = [each for each in stored if each.at > now - 3600.0]
-    return CallsSeen(now, tuple(_past(each, now) for each in sorted(found, key=lambda each: -each.at)))
-
-
-def _past(told: ProcessCalls, now: float) -> ProcessCalls:
-    if told.at > now - STALE:
-        return told
-    replace = msgspec.structs.replace
-    calls = (replace(each, last_minute=0, refused_minute=0) for each in told.calls)
-    return replace(told, calls=tuple(calls))
-
-
-def is_tight(told: ProcessCalls) -> bool:
-    """Whether something was refused within the last minute, or has asked to wait."""
-    return any(each.refused_minute or each.waits_until is not None for each in told.calls)
-
-
-def calls_line(told: ProcessCalls) -> Line:
-    made, refused = (
-        sum(getattr(each, name) for each in told.calls) for name in ("last_minute", "refused_minute")
+    """The processes, newest row first. Rows older than STALE count no last minute; rows older than an hour are left out."""
+    recent = [process for process in stored if process.at > now - 3600.0]
+    return CallsSeen(
+        now, tuple(_without_old_minute(process, now) for process in sorted(recent, key=lambda p: -p.at))
     )
-    waited_for = [each.scope for each in told.calls if each.waits_until is not None]
+
+
+def _without_old_minute(process: ProcessCalls, now: float) -> ProcessCalls:
+    if process.at > now - STALE:
+        return process
+    replace = msgspec.structs.replace
+    calls = (replace(view, last_minute=0, refused_minute=0) for view in process.calls)
+    return replace(process, calls=tuple(calls))
+
+
+def is_tight(process: ProcessCalls) -> bool:
+    """Whether a call was refused within the last minute, or a service has asked to wait."""
+    return any(view.refused_minute or view.waits_until is not None for view in process.calls)
+
+
+def calls_line(process: ProcessCalls) -> Line:
+    """The log line of a process's calls."""
+    made = sum(view.last_minute for view in process.calls)
+    refused = sum(view.refused_minute for view in process.calls)
+    waited_for = [view.scope for view in process.calls if view.waits_until is not None]
     asked = f"; {', '.join(sorted(set(waited_for)))[:300]} asked to wait" if waited_for else ""
-    short = [f"{each.api} of {each.scope} ({each.budget_text})" for each in told.calls if each.refused_minute]
+    short = [
+        f"{view.api} of {view.scope} ({view.budget_text})" for view in process.calls if view.refused_minute
+    ]
     used_up = f"; used up: {', '.join(short)[:300]}" if short else ""
     text = f"calls: {count_text(made, 'call')} in the last minute, {refused} refused for want of budget{used_up}{asked}"
-    fields = {"at": told.at, "process": told.process, "calls": msgspec.to_builtins(told.calls)}
+    fields = {"at": process.at, "process": process.process, "calls": msgspec.to_builtins(process.calls)}
     return Line(text, "calls", fields)

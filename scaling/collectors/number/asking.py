@@ -116,7 +116,9 @@ class Asking:
                 answer = await self._outward.ask(
                     method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
                 )
-                self._gate.heard(call, answer.status, answer.headers, answer.body.decode(errors="replace"))
+                self._gate.note_answer(
+                    call, answer.status, answer.headers, answer.body.decode(errors="replace")
+                )
                 break
             except UnavailableError:
                 if attempt == attempts:

@@ -1,12 +1,12 @@
-"""The ledger and its gate: waiting, being refused, and services that ask everybody to wait. In time that is made up."""
+"""The budgets and its gate: waiting, being refused, and services that ask everybody to wait. In time that is made up."""
 
 import asyncio
 
 import pytest
 
 from scaling.calls.budgets import Budget, call_of
+from scaling.calls.call_budgets import CallBudgets
 from scaling.calls.gate import CallRefusedError, Gate, urgent
-from scaling.calls.ledger import Ledger
 from tests.support.virtual_time import Clock
 
 ORDERS, OTHERS = "https://orders.servicebus.windows.net/queue", "https://others.servicebus.windows.net/queue"
@@ -15,8 +15,8 @@ ORDERS, OTHERS = "https://orders.servicebus.windows.net/queue", "https://others.
 class World:
     def __init__(self, calls: int = 10, seconds: float = 5.0) -> None:
         self.clock = Clock(1000.0)
-        self.ledger = Ledger({"service_bus": Budget(calls, seconds)})
-        self.gate = Gate(self.ledger, clock=self.clock, sleep=self.sleep)
+        self.budgets = CallBudgets({"service_bus": Budget(calls, seconds)})
+        self.gate = Gate(self.budgets, clock=self.clock, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         self.clock.now += seconds
@@ -26,7 +26,7 @@ class World:
 
     def heard(self, call, status: int, retry_after: float | None, text: str = "") -> None:
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        self.gate.heard(call, status, headers, text)
+        self.gate.note_answer(call, status, headers, text)
 
     def used(self, scope: str = "orders.servicebus.windows.net"):
         return {each.scope: each for each in self.gate.usage()}[scope]
@@ -137,19 +137,19 @@ async def test_nobody_can_be_asked_to_wait_for_ever():
 
 
 async def test_a_call_that_counts_for_two_budgets_takes_of_both_or_of_neither():
-    ledger = Ledger({"management_reads": Budget(5, 60.0), "metric_reads": Budget(1, 60.0)})
+    budgets = CallBudgets({"management_reads": Budget(5, 60.0), "metric_reads": Budget(1, 60.0)})
     metrics = (
         "https://m/subscriptions/s/resourceGroups/g/providers/a/b/c/providers/microsoft.insights/metrics"
     )
 
-    assert ledger.ask(call_of("GET", metrics), 0.0) is None
-    refusal = ledger.ask(call_of("GET", metrics), 1.0)
+    assert budgets.ask(call_of("GET", metrics), 0.0) is None
+    refusal = budgets.ask(call_of("GET", metrics), 1.0)
     assert refusal is not None
     assert (refusal.seconds, refusal.why) == (
         59.0,
         "the budget of metric_reads for m/s (1 call in 60 s) is used up",
     )
-    assert {each.api: (each.last_minute, each.refused_minute) for each in ledger.usage(1.0)} == {
+    assert {each.api: (each.last_minute, each.refused_minute) for each in budgets.usage(1.0)} == {
         "management_reads": (1, 0),
         "metric_reads": (1, 1),
     }
@@ -192,7 +192,7 @@ async def test_hosts_that_are_called_no_more_take_no_memory():
     world.clock.now += 3700.0
 
     assert world.gate.usage() == []
-    assert world.ledger._accounts == {}
+    assert world.budgets._accounts == {}
 
 
 async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_for_the_others():
@@ -204,7 +204,7 @@ async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_f
 
 
 def test_one_call_can_be_taken_by_the_clock_of_whoever_takes_it():
-    gate = Gate(Ledger({"cosmos_updates": Budget(25, 300.0)}), clock=lambda: 0.0)
+    gate = Gate(CallBudgets({"cosmos_updates": Budget(25, 300.0)}), clock=lambda: 0.0)
 
     assert [gate.take("cosmos_updates", "acc", float(second))[0] for second in range(25)] == [0.0] * 25
     assert gate.take("cosmos_updates", "acc", 100.0)[0] == 200.0

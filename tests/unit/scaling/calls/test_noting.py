@@ -5,8 +5,8 @@ import json
 from rich.console import Console
 
 from scaling.calls.budgets import Budget, call_of
-from scaling.calls.ledger import Ledger
-from scaling.calls.noting import LASTING, Noted, Noting
+from scaling.calls.call_budgets import CallBudgets
+from scaling.calls.noting import NOTIFY_AFTER, Noted, Noting
 from scaling.calls.throttling import Asked, Scope
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
 from scaling.notices.events import calls_notice
@@ -43,17 +43,17 @@ class Counts:
 
 
 class Calls:
-    """A gate whose ledger is asked directly."""
+    """A gate whose budgets is asked directly."""
 
     def __init__(self) -> None:
-        self.ledger, self.now = Ledger({"management_reads": Budget(5, 60.0)}), 0.0
+        self.budgets, self.now = CallBudgets({"management_reads": Budget(5, 60.0)}), 0.0
 
     def usage(self):
-        return list(self.ledger.usage(self.now))
+        return list(self.budgets.usage(self.now))
 
     def make(self, count: int) -> None:
         for _ in range(count):
-            self.ledger.ask(call_of("GET", PLAN), self.now)
+            self.budgets.ask(call_of("GET", PLAN), self.now)
 
 
 async def test_a_process_notes_what_it_called_once_a_minute_and_nothing_before_its_first_call():
@@ -122,7 +122,7 @@ async def test_people_are_told_of_a_budget_that_did_not_suffice_for_ten_minutes_
         told += [(minute, each) for each in (await noting.note(NOW + calls.now)).short]
 
     assert [minute for minute, _ in told] == [14, 15]
-    assert LASTING < 600
+    assert NOTIFY_AFTER < 600
     first, again, tomorrow = (calls_notice(told[0][1], at) for at in (NOW, NOW + 600.0, NOW + 86_400.0))
     assert first.id == again.id == "calls:management_reads:management.azure.com/s@20270115"
     assert tomorrow.id == "calls:management_reads:management.azure.com/s@20270116"
@@ -145,16 +145,16 @@ async def test_a_table_that_does_not_answer_is_a_warning_and_ends_nothing():
 
 
 def test_what_is_in_trouble_is_kept_before_what_is_called_most():
-    ledger = Ledger({"service_bus": Budget(1, 60.0)})
+    budgets = CallBudgets({"service_bus": Budget(1, 60.0)})
     for number in range(SHOWN + 5):
         for _ in range(3 if number else 2):
-            ledger.ask(call_of("GET", f"https://host{number}.example/"), 0.0)
+            budgets.ask(call_of("GET", f"https://host{number}.example/"), 0.0)
     refused = call_of("GET", "https://refused.servicebus.windows.net/q", "service_bus")
-    ledger.ask(refused, 0.0)
-    ledger.ask(refused, 0.0)
-    ledger.told(refused, Asked(90.0, Scope.TENANT, certain=True), 0.0)
+    budgets.ask(refused, 0.0)
+    budgets.ask(refused, 0.0)
+    budgets.note_throttling(refused, Asked(90.0, Scope.TENANT, certain=True), 0.0)
 
-    kept = process_calls("p", ledger.usage(0.0), NOW)
+    kept = process_calls("p", budgets.usage(0.0), NOW)
 
     assert len(kept.calls) == SHOWN
     assert (kept.calls[0].scope, kept.calls[0].waits_until) == ("refused.servicebus.windows.net", NOW + 90.0)

@@ -4,8 +4,8 @@ import pytest
 from multidict import CIMultiDict
 
 from scaling.calls.budgets import call_of
+from scaling.calls.call_budgets import CallBudgets
 from scaling.calls.gate import Gate
-from scaling.calls.ledger import Ledger
 from tests.support.virtual_time import Clock
 
 HOST = "https://management.azure.com"
@@ -66,19 +66,19 @@ def code(name: str, message: str = "Too many requests.") -> str:
 
 class World:
     def __init__(self) -> None:
-        self.ledger, self.clock = Ledger({}), Clock(1000.0)
-        self.gate = Gate(self.ledger, clock=self.clock)
+        self.budgets, self.clock = CallBudgets({}), Clock(1000.0)
+        self.gate = Gate(self.budgets, clock=self.clock)
 
     def answered(self, name: str, status: int, text: str, headers=()) -> None:
         told = CIMultiDict(headers)
         told.setdefault("retry-after", "600")
-        self.gate.heard(call_of(*CALLS[name]), status, told, text)
+        self.gate.note_answer(call_of(*CALLS[name]), status, told, text)
 
     def quiet(self) -> set[str]:
         return {
             name
             for name, each in CALLS.items()
-            if self.ledger.ask(call_of(*each), self.clock.now) is not None
+            if self.budgets.ask(call_of(*each), self.clock.now) is not None
         }
 
 

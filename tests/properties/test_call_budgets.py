@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.calls.budgets import Budget, Call
-from scaling.calls.ledger import Ledger
+from scaling.calls.call_budgets import CallBudgets
 from scaling.calls.throttling import Asked, Scope
 
 MINUTE = 60.0
@@ -31,17 +31,17 @@ def most_in_a_window(times: list[float], seconds: float) -> int:
     ),
 )
 def test_no_window_holds_more_calls_than_its_budget_and_nobody_calls_who_was_asked_to_wait(budget, asked):
-    ledger, now, made, quiet_until = Ledger({"api": budget}), 0.0, [], -1.0
+    budgets, now, made, quiet_until = CallBudgets({"api": budget}), 0.0, [], -1.0
     for seconds, target, urgent, retry_after in asked:
         now += seconds
-        refusal = ledger.ask(call_of(target), now, urgent=urgent)
+        refusal = budgets.ask(call_of(target), now, urgent=urgent)
         if refusal is None:
             assert now >= quiet_until
             made.append(now)
         else:
             assert refusal.seconds > 0
         if retry_after is not None:
-            ledger.told(call_of(target), Asked(retry_after, Scope.TENANT, certain=True), now)
+            budgets.note_throttling(call_of(target), Asked(retry_after, Scope.TENANT, certain=True), now)
             quiet_until = max(quiet_until, now + retry_after)
 
     assert most_in_a_window(made, budget.seconds) <= budget.calls
@@ -53,7 +53,7 @@ def test_a_thousand_targets_each_get_their_turn_whatever_the_order_they_ask_in(o
     tenth round only, and those that change ask urgently.
     """
     chance, budget = random.Random(7), Budget(100, 15.0)
-    ledger, made = Ledger({"api": budget}), []
+    budgets, made = CallBudgets({"api": budget}), []
     waited = dict.fromkeys(range(1000), 0)
     longest = 0
     for number in range(28):
@@ -65,13 +65,13 @@ def test_a_thousand_targets_each_get_their_turn_whatever_the_order_they_ask_in(o
             asking.reverse()
         for at, target in zip(sorted(chance.uniform(0, 15) for _ in asking), asking, strict=True):
             now = begin + at
-            if ledger.ask(call_of(target), now) is None:
+            if budgets.ask(call_of(target), now) is None:
                 made.append(now)
                 waited[target] = 0
             else:
                 waited[target] += 1
                 longest = max(longest, waited[target])
-            if chance.random() < 0.005 and ledger.ask(call_of(-target), now, urgent=True) is None:
+            if chance.random() < 0.005 and budgets.ask(call_of(-target), now, urgent=True) is None:
                 made.append(now)
 
     assert most_in_a_window(made, budget.seconds) <= budget.calls

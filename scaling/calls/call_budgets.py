@@ -1,15 +1,14 @@
-"""The ledger of calls: who may call now, who has to wait and how long, and what was called. Pure; `now` is an argument, in
-seconds of a clock that never runs back.
+"""Call budgets: which caller may call a service now, how long the others wait, and what was called. Pure; `now` is an
+argument, in seconds of a monotonic clock.
 
 The rules:
 
-1. In no window of a budget's seconds are there more calls than it has.
-2. What asked to wait (Retry-After) is called by nobody until then, and nobody else waits for it. Whether that is one
-   resource, one operation, a provider or a subscription is in `scaling.calls.throttling`.
-3. Who is refused keeps its place: it goes before all who were refused after it, and before all who were not. So under any
-   demand each gets its turn, whatever the order they ask in. A place of somebody who has not asked for a while is kept, but
-   holds up nobody.
-4. Urgent calls, those of a change that is being carried out, go first: a fifth of each budget is for them alone.
+1. No time range of a budget's length holds more calls than the budget has.
+2. A service that asked to wait (Retry-After) gets no call until then, and calls to other services go on.
+   `scaling.calls.throttling` decides whether the answer means one resource, one operation, a provider or a subscription.
+3. Callers whose call was refused form a queue. The first of the queue goes before all others, so each caller gets its turn
+   at any demand. A caller that has not asked again for a while keeps its place, but nobody waits for it.
+4. Urgent calls, those that carry out a change, go first: a fifth of each budget is reserved for them.
 """
 
 from __future__ import annotations
@@ -24,34 +23,36 @@ from scaling.calls.budgets import Budget, Call
 from scaling.calls.throttling import Asked, Scope
 
 RESERVED = 0.2
-"""Share of a budget that is for urgent calls alone."""
+"""Share of a budget that is reserved for urgent calls. Chosen: a change takes three calls, so a fifth of the smallest budget
+(40 in 5 s) carries out two changes at once."""
 
 ASKS_AGAIN = 90.0
-"""Seconds within which somebody who was refused is expected to ask again: collections are a minute apart."""
+"""Seconds within which a refused caller is expected to ask again: collections are a minute apart, and half a minute late
+at most."""
 
 LOOKS_AHEAD = 3
-"""Budgets' worth of calls in line that are counted to tell how long to wait; behind a longer line it is longer."""
+"""The wait is computed from at most this many budgets of queued calls, so that a long queue costs no time to count."""
 
 REMEMBERED = 3600.0
-"""Seconds a place is kept, and calls are counted."""
+"""Seconds for which a caller keeps its place and calls are counted: `tidemark status --calls` shows an hour."""
 
 SLOT = 10.0
-"""Seconds of one count."""
+"""Seconds of one count: 360 counts an hour, and the last minute is exact within a sixth."""
 
 LONGEST_QUIET = 3600.0
-"""Seconds a service can ask everybody to wait; what asks for more is asked again then."""
+"""Longest wait in seconds that an answer can impose. After it the service is tried again, whatever it asked for."""
 
 
 class Refusal(Struct, frozen=True):
-    """Why a call has to wait, in words, and how many seconds."""
+    """How many seconds a call has to wait, and the reason in words."""
 
     seconds: float
     why: str
 
 
 class Usage(Struct, frozen=True):
-    """What was called of one API in one scope. `budget` is None where there is none; `waits` are the seconds for which the
-    service, or an endpoint there, has asked everybody to wait. `throttled` are answers that asked for it.
+    """The calls of one API in one scope. `budget` is None for a host without one; `waits` are the seconds for which the
+    service, or one of its endpoints, still asks all callers to wait; `throttled_hour` counts the answers that asked.
     """
 
     api: str
@@ -66,7 +67,7 @@ class Usage(Struct, frozen=True):
 
 
 class _Counts:
-    """Events of the last hour, counted by slots."""
+    """Events of the last hour, counted in slots of SLOT seconds."""
 
     def __init__(self) -> None:
         self._slots: dict[int, int] = {}
@@ -74,12 +75,12 @@ class _Counts:
     def add(self, now: float) -> None:
         slot = int(now // SLOT)
         if slot not in self._slots:
-            for old in [each for each in self._slots if each < slot - REMEMBERED / SLOT]:
+            for old in [known for known in self._slots if known < slot - REMEMBERED / SLOT]:
                 del self._slots[old]
         self._slots[slot] = self._slots.get(slot, 0) + 1
 
     def within(self, seconds: float, now: float) -> int:
-        """Of the last `seconds`, and of the slot they began in."""
+        """The events of the last `seconds`, without the slot in which these began."""
         first = int((now - seconds) // SLOT)
         return sum(count for slot, count in self._slots.items() if slot > first)
 
@@ -92,7 +93,7 @@ class _Window:
         self.times: deque[float] = deque()
 
     def wait(self, now: float, ahead: int) -> float:
-        """Seconds until there is one left after those who are `ahead`; 0 is now."""
+        """Seconds until the budget has a call left after the `ahead` callers in front; 0 means now."""
         times = self.times
         while times and times[0] <= now - self._seconds:
             times.popleft()
@@ -105,7 +106,7 @@ class _Window:
 
 
 class _Account:
-    """One API in one scope: its windows, and the line of those who wait. What is reserved for urgent calls is taken by them
+    """One API in one scope: its windows, and the queue of refused callers. Urgent calls take what is reserved for them
     first.
     """
 
@@ -117,12 +118,11 @@ class _Account:
             reserved = min(ceil(budget.calls * RESERVED), budget.calls - 1)
             self._all = _Window(budget.calls, budget.seconds)
             self._ordinary = _Window(budget.calls - reserved, budget.seconds)
-        self._line: dict[
-            str, float
-        ] = {}  # who, and when it asked last; in the order in which they were refused first
+        # Each refused caller with the time of its last call, in the order of their first refusals.
+        self._queue: dict[str, float] = {}
 
     def wait(self, who: str, now: float, *, urgent: bool) -> float:
-        """Seconds until `who` may call; 0 is now."""
+        """Seconds until the caller `who` may call; 0 means now."""
         if self.budget is None:
             return 0.0
         if urgent:
@@ -131,45 +131,44 @@ class _Account:
         return max(self._ordinary.wait(now, ahead), self._all.wait(now, ahead))
 
     def _ahead(self, who: str, now: float, most: int) -> int:
-        """How many go before it, counted up to `most`."""
+        """How many callers are before it in the queue, counted up to `most`."""
         ahead = 0
-        for each, asked in self._line.items():
-            if each == who or ahead == most:
+        for caller, asked_at in self._queue.items():
+            if caller == who or ahead == most:
                 break
-            ahead += asked > now - ASKS_AGAIN
+            ahead += asked_at > now - ASKS_AGAIN
         return ahead
 
     def take(self, who: str, now: float, *, urgent: bool) -> None:
         self.made.add(now)
-        self._line.pop(who, None)
+        self._queue.pop(who, None)
         if self.budget is not None:
             self._all.times.append(now)
             if not urgent:
                 self._ordinary.times.append(now)
 
     def leave(self, who: str) -> None:
-        self._line.pop(who, None)
+        self._queue.pop(who, None)
 
     def refuse(self, who: str, now: float) -> None:
-        """Puts it in line, or leaves it at its place there."""
+        """Puts the caller at the end of the queue, or leaves it at its place."""
         self.refused.add(now)
         if self.budget is None:
             return
-        self._line[who] = now
-        while (first := next(iter(self._line.items())))[1] < now - REMEMBERED:
-            del self._line[first[0]]
+        self._queue[who] = now
+        while (first := next(iter(self._queue.items())))[1] < now - REMEMBERED:
+            del self._queue[first[0]]
 
 
-class Ledger:
-    """The calls of one process. `ask` takes a call and returns None, or takes none and returns why."""
+class CallBudgets:
+    """The budgets of one process. `ask` takes a call from them and returns None, or takes none and returns a refusal."""
 
     def __init__(self, budgets: Mapping[str, Budget]) -> None:
         self._budgets = budgets
         self._accounts: dict[tuple[str, str], _Account] = {}
         self._quiet: dict[str, float] = {}
-        self._unsure: dict[
-            str, dict[str, float]
-        ] = {}  # by the next wider scope: those below it, and until when
+        # By the next wider scope: the throttled scopes below it, each with the end of its wait.
+        self._unsure: dict[str, dict[str, float]] = {}
 
     def ask(self, call: Call, now: float, *, urgent: bool = False) -> Refusal | None:
         accounts = [self._account(api, scope) for api, scope in call.charges]
@@ -188,13 +187,13 @@ class Ledger:
                 account.refuse(call.who, now)
         return refusal
 
-    def left(self, call: Call) -> None:
-        """Whoever waited in line has given up, and is not expected back soon: nobody else is held up by its place."""
+    def forget_caller(self, call: Call) -> None:
+        """Removes a caller that gave up from the queues, so that nobody waits for it."""
         for api, scope in call.charges:
             self._account(api, scope).leave(call.who)
 
-    def told(self, call: Call, asked: Asked, now: float) -> None:
-        """The answer to a call asked to wait. A shorter wait does not end a longer one."""
+    def note_throttling(self, call: Call, asked: Asked, now: float) -> None:
+        """Notes that the answer to a call asked to wait. A shorter wait does not end a longer one."""
         until = now + min(max(asked.seconds, 0.0), LONGEST_QUIET)
         self._quiet = {scope: end for scope, end in self._quiet.items() if end > now}
         scope = self._widened(call, asked, until, now)
@@ -205,13 +204,13 @@ class Ledger:
             account.quiet_until = max(account.quiet_until, until)
 
     def _widened(self, call: Call, asked: Asked, until: float, now: float) -> str:
-        """The scope that is to be quiet: the one that was asked, or a wider one where that is not certain and another one
-        below the same was asked as well. Never wider than a provider: what a subscription throttles it says itself.
+        """The scope that gets no calls: that of the answer, or the next wider one when the answer was not certain and
+        another scope below the same one was throttled as well. A provider at most: a subscription that throttles says so.
         """
         at = min(asked.scope, len(call.scopes) - 1)
         while not asked.certain and at < min(Scope.PROVIDER, len(call.scopes) - 1):
             own, parent = call.scopes[at], call.scopes[at + 1]
-            below = {each: end for each, end in self._unsure.get(parent, {}).items() if end > now}
+            below = {scope: end for scope, end in self._unsure.get(parent, {}).items() if end > now}
             self._unsure[parent] = {**below, own: max(until, below.get(own, until))}
             if len(self._unsure[parent]) == 1:
                 break
@@ -221,7 +220,7 @@ class Ledger:
 
     def _quieted(self, call: Call, now: float) -> Refusal | None:
         left, scope = max(
-            ((self._quiet.get(each, now) - now, each) for each in call.scopes), default=(0.0, "")
+            ((self._quiet.get(name, now) - now, name) for name in call.scopes), default=(0.0, "")
         )
         return Refusal(left, f"{scope.partition('?')[0]} asked to wait") if left > 0 else None
 
@@ -232,8 +231,8 @@ class Ledger:
         return known
 
     def usage(self, now: float) -> Iterator[Usage]:
-        """What was called within the last hour, by API and scope; of hosts without a budget the others are forgotten."""
-        for (api, scope), account in sorted(self._accounts.items(), key=lambda each: each[0]):
+        """The calls of the last hour by API and scope. Forgets hosts without a budget that were not called for an hour."""
+        for (api, scope), account in sorted(self._accounts.items(), key=lambda item: item[0]):
             used = Usage(
                 api,
                 scope,
