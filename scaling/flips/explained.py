@@ -34,7 +34,7 @@ MOST = 6
 """Flips that are told at most: somebody reads them."""
 
 _OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
-_DEFAULT_WAIT = (Condition("failures", "==", 0.0), Condition("capacity", "==", 0.0))
+_UNREADABLE = (Condition("failures", "==", 0.0), Condition("capacity", "==", 0.0))
 
 
 def decide_and_explain(
@@ -254,7 +254,7 @@ class _Explaining:
     def _unknown(self, conditions: Conditions) -> bool:
         """True where nobody knows what the rules would say then."""
         case, now = self.case, self.case.now
-        if any(condition in _DEFAULT_WAIT for condition in conditions):
+        if any(condition in _UNREADABLE for condition in conditions):
             return True
         names = {c.quantity.partition(" ")[2] for c in conditions if c.quantity.partition(" ")[0] in WHOLE}
         if any(not case.view.metric(name).count for name in names if name):
