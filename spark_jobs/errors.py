@@ -1,34 +1,5 @@
-"""What stops a job, by who must act. One line of text says it all: the command prints it and ends with status 1."""
+"""What stops a job, by who must act: the errors of the commands without Spark. Pure."""
 
-from __future__ import annotations
+from tidemark.analysis.errors import GATE_CLOSED, GateClosedError, InputError, JobError, job_errors
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from tidemark.foundation.errors import SettingsError, ShownError, TidemarkError
-
-GATE_CLOSED = 3
-"""Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""
-
-
-class JobError(ShownError):
-    """A job cannot go on. The text is the whole message for people."""
-
-
-class InputError(JobError):
-    """An input or a setting is not usable. The text names it, what was found and what is accepted."""
-
-
-class GateClosedError(JobError):
-    """The job ran, and its answer is no: exit status 3."""
-
-
-@contextmanager
-def job_errors() -> Iterator[None]:
-    """Around calls of the consumer: its SettingsError comes out as InputError, its other errors as JobError."""
-    try:
-        yield
-    except SettingsError as error:
-        raise InputError(str(error)) from error
-    except TidemarkError as error:
-        raise JobError(str(error)) from error
+__all__ = ["GATE_CLOSED", "GateClosedError", "InputError", "JobError", "job_errors"]

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-from spark_jobs import arrow_columns
+from tidemark.analysis import arrow_columns
 
 
 def row_schema(text: str, **others: T.DataType) -> T.StructType:

@@ -18,6 +18,7 @@ PARTS = {
     "autoscaler": "tidemark.commands.autoscaler",
     "consumer": "consumer.cli.commands",
     "publisher": "tidemark.publisher.cli.commands",
+    "analysis": "tidemark.analysis.cli",
     "spark": "spark_jobs.cli",
 }
 """The extra of each part, and the module whose `mount` adds its commands."""
@@ -54,13 +55,15 @@ def main() -> None:
     """The entry point of the installed command."""
     if sys.argv[1:2] == ["consume"]:
         leave_when_told()
-    from spark_jobs.cli import COMMANDS  # noqa: PLC0415 - the same
+    import spark_jobs.cli  # noqa: PLC0415 - the same
+    import tidemark.analysis.cli  # noqa: PLC0415 - the same
     from tidemark.foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
 
     # These compute, and start in half the time without the SDKs of the other parts.
-    alone = sys.argv[1:2] and sys.argv[1] in COMMANDS
+    commands = {"analysis": tidemark.analysis.cli.COMMANDS, "spark": spark_jobs.cli.COMMANDS}
+    alone = {part: PARTS[part] for part, own in commands.items() if sys.argv[1:2] and sys.argv[1] in own}
     with telling_no_secrets():
-        command_line({"spark": PARTS["spark"]} if alone else PARTS)()
+        command_line(alone or PARTS)()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from matplotlib import pyplot as plt
 
-from spark_jobs.reports.plots import BLUE, INK, ORANGE, STYLE
+from tidemark.analysis.plots import BLUE, INK, ORANGE, STYLE
 
 LEAST = 0.02
 """Per cent of late messages that is drawn for none: the axis is logarithmic."""

@@ -109,11 +109,11 @@ def naive(folder: Path) -> Callable[[], object]:
 
 def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
     from scaling.config.policy import Policy
-    from spark_jobs.backtest.analysis import plan_job
-    from spark_jobs.backtest.local import read_settings
-    from spark_jobs.backtest.reading import read_arrivals
-    from spark_jobs.backtest.replay.simulate import simulate, starting_instances
-    from spark_jobs.backtest.work import Replayer, prepare
+    from tidemark.analysis.backtest.analysis import plan_job
+    from tidemark.analysis.backtest.local import read_settings
+    from tidemark.analysis.backtest.reading import read_arrivals
+    from tidemark.analysis.backtest.replay.simulate import simulate, starting_instances
+    from tidemark.analysis.backtest.work import Replayer, prepare
 
     readings = read_arrivals(folder / "arrivals")
     plan, targets = read_settings(folder / "grid.toml", folder / "tidemark.toml", {})
@@ -136,12 +136,12 @@ def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
 
 
 def spark(folder: Path, cores: int) -> Callable[[], object]:
-    from spark_jobs.backtest.analysis import plan_job
     from spark_jobs.backtest.job import Settings, extract, score
-    from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.transforms import histories, targets_of
     from spark_jobs.platform.rows import RowAccount
     from spark_jobs.sources.registration import spark_session
+    from tidemark.analysis.backtest.analysis import plan_job
+    from tidemark.analysis.backtest.local import read_settings
 
     session = spark_session("backtest", cores=cores, memory="1g")
     session.range(1).count()

@@ -20,6 +20,7 @@ DRAWN = Path(__file__).with_name("architecture.svg")
 FLOORS = (
     ("tidemark",),
     ("spark_jobs", "tidemark.commands"),
+    ("tidemark.analysis",),
     ("scaling", "consumer", "tidemark.publisher"),
     ("tidemark.foundation",),
 )

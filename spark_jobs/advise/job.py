@@ -15,26 +15,27 @@ from pyspark.sql import DataFrame, SparkSession
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.advise import local, page
-from spark_jobs.advise.answered import GATES, Answer, answer, counts, flat
-from spark_jobs.advise.question import Options
 from spark_jobs.advise.schemas import ADVICE, TAKEN
 from spark_jobs.advise.tasks import Done, Task, done_of, encoded, outcomes
-from spark_jobs.backtest.analysis import refused
-from spark_jobs.backtest.candidates.grid import Targets
 from spark_jobs.backtest.job import extract, small_batches, workers_of
 from spark_jobs.backtest.schemas import PLANS
 from spark_jobs.backtest.transforms import histories, replayed, targets_of
-from spark_jobs.option_values import moment
-from spark_jobs.platform.gates import Limits, check, closed_by, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, cached, collected
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.advise import local, page
+from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat
+from tidemark.analysis.advise.question import Options
+from tidemark.analysis.backtest.analysis import refused
+from tidemark.analysis.backtest.candidates.grid import Targets
+from tidemark.analysis.gates import Limits, check, closed_by, read_limits
+from tidemark.analysis.option_values import moment
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
 
 NAME = "advise"
 
@@ -188,8 +189,8 @@ def command(
     log: Annotated[
         str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     service_rate: local.ServiceRate = None,
     concurrency: local.Concurrency = None,
     start_up: local.StartUp = None,
@@ -201,11 +202,11 @@ def command(
     price: local.Price = None,
     currency: local.Currency = "",
     config: local.Config = local.CONFIG,
-    root: cli.Root = cli.ROOT_FOLDER,
+    root: Root = ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -230,7 +231,7 @@ def command(
     bounds = moment("--from", since), moment("--to", until)
     limits = read_limits(allow or (), GATES)
     settings = Settings(
-        config, options, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
+        config, options, arrivals, log, folder, fmt, quarantine, *bounds, app_settings(root), limits
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

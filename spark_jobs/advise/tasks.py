@@ -13,9 +13,9 @@ from scaling.advice.answer import Row, play
 from scaling.advice.field import field
 from scaling.advice.waits import NO_SERIES
 from scaling.config.policy import PolicySpec
-from spark_jobs.advise.question import Options, Question, prepare
-from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.tasks import OUTCOMES, Days, readings_of, works
+from tidemark.analysis.advise.question import Options, Question, prepare
+from tidemark.analysis.backtest.replay.history import HistoryError
 
 
 class Task(Struct, frozen=True):

@@ -17,16 +17,17 @@ from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import moment, seconds
-from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.results import Results
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.gates import Limits, check, exceeded, read_limits
+from tidemark.analysis.option_values import moment, seconds
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
 
 NAME = "backfill"
 GATES = ("dead-letters", "absent", "quarantined")
@@ -51,22 +52,22 @@ def command(
         str,
         Option(help="create leaves documents that exist as they are; upsert replaces them, newer ones too."),
     ] = "create",
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
     partitions: Annotated[str, Option(help="Only these partitions of the hub, such as 0,1,5.")] = "",
     only_missing: Annotated[
         str | None,
         Option(help="Only the events that a table of the job reconciliation lists: <its output>/unsettled."),
     ] = None,
-    root: cli.Root = cli.ROOT_FOLDER,
+    root: Root = ROOT_FOLDER,
     again: Annotated[  # noqa: FBT002 - an option
         bool, Option("--again", help="Write once more what earlier runs of the same events have settled.")
     ] = False,
     coordinator_port: Annotated[
         int, Option(min=0, max=65535, help="Port on the driver for the tasks; 0: any.")
     ] = 0,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     quarantine: cli.Quarantine = None,
     output: cli.Output = None,
     fmt: cli.Format = "parquet",
@@ -81,7 +82,7 @@ def command(
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
     lag = seconds("--capture-lag", capture_lag)
     selection = Selection(moment("--from", since), moment("--to", until), names, only_missing, lag)
-    environment = cli.app_settings(root)
+    environment = app_settings(root)
     settings.shares()
     limits = read_limits(allow or (), GATES)
     read_target(environment)

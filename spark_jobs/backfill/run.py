@@ -35,7 +35,6 @@ from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
 from spark_jobs.platform.failures import reason_of
-from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.manifest import PLACES
 from spark_jobs.platform.output import read_parquet_or_delta
 from spark_jobs.platform.progress import watch
@@ -43,6 +42,7 @@ from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, read_newer_hubs
+from tidemark.analysis.gates import check_sum
 from tidemark.foundation.errors import TidemarkError
 
 LEDGER_WITHIN = 30.0

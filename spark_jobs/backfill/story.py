@@ -11,8 +11,8 @@ from msgspec import Struct
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs.backfill.budget.board import Counts, Told
 from spark_jobs.backfill.replay import Unit
-from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report
 
 
 class PartitionPlan(Struct, frozen=True):

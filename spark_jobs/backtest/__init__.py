@@ -1,1 +1,1 @@
-"""Recorded load replayed against a grid of rules, with the product's own decide(): what to set, and what it saves."""
+"""The backtest over many targets: candidates scored by tasks, and ranked where they are."""

@@ -18,24 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Argument, Option
 
 from spark_jobs import cli
-from spark_jobs.backtest.analysis import (
-    EVERYWHERE,
-    GATES,
-    Analysis,
-    Job,
-    advice,
-    analyse,
-    counts,
-    plan_job,
-    plotted,
-    refused,
-)
-from spark_jobs.backtest.candidates.grid import BASELINE
-from spark_jobs.backtest.candidates.recommend import Choice, choose
-from spark_jobs.backtest.local import read_settings
-from spark_jobs.backtest.page import report_of
-from spark_jobs.backtest.reading import ENDINGS, OTHER_COLUMNS, TIME_COLUMNS, check_columns
-from spark_jobs.backtest.replay.score import Row, row_of
 from spark_jobs.backtest.schemas import PLANS, READINGS, RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.tasks import (
     SCORED,
@@ -58,10 +40,7 @@ from spark_jobs.backtest.transforms import (
     targets_of,
     totals,
 )
-from spark_jobs.backtest.work import Comparing
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import check_span, moment
-from spark_jobs.platform import gates
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
@@ -72,6 +51,28 @@ from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import read_with_spark, set_aside
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis import gates
+from tidemark.analysis.backtest.analysis import (
+    EVERYWHERE,
+    GATES,
+    Analysis,
+    Job,
+    advice,
+    analyse,
+    counts,
+    plan_job,
+    plotted,
+    refused,
+)
+from tidemark.analysis.backtest.candidates.grid import BASELINE
+from tidemark.analysis.backtest.candidates.recommend import Choice, choose
+from tidemark.analysis.backtest.local import read_settings
+from tidemark.analysis.backtest.page import report_of
+from tidemark.analysis.backtest.reading import ENDINGS, OTHER_COLUMNS, TIME_COLUMNS, check_columns
+from tidemark.analysis.backtest.replay.score import Row, row_of
+from tidemark.analysis.backtest.work import Comparing
+from tidemark.analysis.option_values import check_span, moment
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
 
 NAME = "backtest"
 
@@ -319,16 +320,16 @@ def command(
     log: Annotated[
         str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
-    root: cli.Root = cli.ROOT_FOLDER,
+    root: Root = ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -341,7 +342,7 @@ def command(
     bounds = moment("--from", since), moment("--to", until)
     limits = gates.read_limits(allow or (), GATES)
     settings = Settings(
-        grid, config, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
+        grid, config, arrivals, log, folder, fmt, quarantine, *bounds, app_settings(root), limits
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

@@ -13,16 +13,24 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from scaling.config.policy import PolicySpec
-from spark_jobs.backtest.candidates.grid import Candidates, Plan, Targets
-from spark_jobs.backtest.candidates.recommend import choose, total
-from spark_jobs.backtest.candidates.variation import GridError
-from spark_jobs.backtest.reading import arrivals_in, of_metrics, rows_as_arrivals
-from spark_jobs.backtest.replay.history import HistoryError, Reading
-from spark_jobs.backtest.replay.score import Row, flat, row_of
 from spark_jobs.backtest.schemas import CHOSEN, READINGS, SCORES
-from spark_jobs.backtest.work import Comparing, Comparison, Prepared, Replayer, Settings, compare, prepare
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import arrow_schema
+from tidemark.analysis.backtest.candidates.grid import Candidates, Plan, Targets
+from tidemark.analysis.backtest.candidates.recommend import choose, total
+from tidemark.analysis.backtest.candidates.variation import GridError
+from tidemark.analysis.backtest.reading import arrivals_in, of_metrics, rows_as_arrivals
+from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.backtest.replay.score import Row, flat, row_of
+from tidemark.analysis.backtest.work import (
+    Comparing,
+    Comparison,
+    Prepared,
+    Replayer,
+    Settings,
+    compare,
+    prepare,
+)
 from tidemark.foundation.settings_reader import ConfigError
 
 

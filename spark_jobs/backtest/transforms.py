@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.backtest.reading import UNREAD
 from spark_jobs.backtest.schemas import CHOSEN, HISTORIES, PLANS, READINGS, SCORES, TASKS
 from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, totals_of
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.rows import RowAccount, collected
+from tidemark.analysis.backtest.reading import UNREAD
 
 DAY = 86_400
 LATEST = 1e15  # seconds; a time beyond is none

@@ -1,1 +1,1 @@
-"""What Azure billed, joined with the scaling log: by target and change, against a static peak, the shadow, and autoscale of RU/s."""
+"""The costs of many targets: exports and the scaling log joined by target and day."""

@@ -20,29 +20,30 @@ from pyspark.sql.types import ArrayType
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.advise.local import CONFIG, read_targets
 from spark_jobs.backtest.job import small_batches
-from spark_jobs.cost import local, page, tables
-from spark_jobs.cost.account import Account, Billed, totals
-from spark_jobs.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
-from spark_jobs.cost.files import ENDINGS
-from spark_jobs.cost.local import GATES, one_currency
-from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, SOURCED, account_of, accounts_in, charges_in
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import check_span, moment
-from spark_jobs.platform import gates
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.files.spark_files import any_case, set_aside
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis import gates
+from tidemark.analysis.advise.local import CONFIG, read_targets
+from tidemark.analysis.cost import local, page, tables
+from tidemark.analysis.cost.account import Account, Billed, totals
+from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
+from tidemark.analysis.cost.files import ENDINGS
+from tidemark.analysis.cost.local import GATES, one_currency
+from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
+from tidemark.analysis.option_values import check_span, moment
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
 
 NAME = "cost"
 
@@ -226,8 +227,8 @@ def command(
         Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
     ],
     log: Annotated[str, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")],
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     config: local.Config = CONFIG,
     resource: local.Resource = None,
     price: local.Prices = None,
@@ -235,11 +236,11 @@ def command(
     used: local.Used = None,
     amount: local.Amount = None,
     hold: local.Hold = local.HOLD,
-    root: cli.Root = cli.ROOT_FOLDER,
+    root: Root = ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -255,7 +256,7 @@ def command(
     bounds = moment("--from", since), moment("--to", until)
     limits = gates.read_limits(allow or (), GATES)
     settings = Settings(
-        costs, log, options, config, folder, fmt, quarantine, *bounds, cli.app_settings(root), limits
+        costs, log, options, config, folder, fmt, quarantine, *bounds, app_settings(root), limits
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

@@ -11,13 +11,13 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import structs
 
-from spark_jobs.arrow_columns import arrow_columns
-from spark_jobs.cost import tables
-from spark_jobs.cost.account import Account, Billed, account
-from spark_jobs.cost.charges import Charge
-from spark_jobs.cost.files import read_export
-from spark_jobs.cost.spans import Seen
-from spark_jobs.cost.targets import Options, unnamed
+from tidemark.analysis.arrow_columns import arrow_columns
+from tidemark.analysis.cost import tables
+from tidemark.analysis.cost.account import Account, Billed, account
+from tidemark.analysis.cost.charges import Charge
+from tidemark.analysis.cost.files import read_export
+from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.targets import Options, unnamed
 
 CHARGES = """
     resource text, day long, amount double, quantity double, currency text, usage flag, request_units flag, autoscale flag,

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 
-_RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^\s*tidemark\.analysis\.errors\.InputError: (.+)$", re.MULTILINE)
 _UNREAD = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[.\w]*\] (.+)")
 """Of a damaged file, or one that is of another kind, which the line names."""
 _ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$")

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from spark_jobs.platform.classic import one_task_each
-from spark_jobs.platform.gates import check_sum
+from tidemark.analysis.gates import check_sum
 
 _Item = TypeVar("_Item")
 _Done = TypeVar("_Done")

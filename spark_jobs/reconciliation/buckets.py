@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.arrow_columns import arrow_columns
+from tidemark.analysis.arrow_columns import arrow_columns
 
 CHUNKS = "partition text, bucket long, events long, rows bytes"
 """Some rows of a bucket, of which there may be more; `events` of them."""

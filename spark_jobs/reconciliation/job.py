@@ -19,8 +19,6 @@ from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
-from spark_jobs.option_values import check_span, moment, seconds
-from spark_jobs.platform.gates import Limits, check, check_sum, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -39,13 +37,16 @@ from spark_jobs.reconciliation.transforms import (
     in_columns,
     judged,
 )
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.gates import Limits, check, check_sum, exceeded, read_limits
+from tidemark.analysis.option_values import check_span, moment, seconds
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
 from tidemark.foundation.azure.connections import connection_string
 
 JOB = "reconciliation"
@@ -283,9 +284,9 @@ def command(
     consumer_group: Annotated[
         str, Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
-    root: cli.Root = cli.ROOT_FOLDER,
-    since: cli.Since = None,
-    until: cli.Until = None,
+    root: Root = ROOT_FOLDER,
+    since: Since = None,
+    until: Until = None,
     capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
     grace: Annotated[
         str | None,
@@ -299,7 +300,7 @@ def command(
         ),
     ] = True,
     on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers close the gate.")] = OnGap.FAIL,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     ru: Annotated[float | None, Option(help="Request units per second that reading may use.")] = None,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
@@ -314,7 +315,7 @@ def command(
     """
     found, path = run(
         Settings(
-            consumer=cli.app_settings(root),
+            consumer=app_settings(root),
             capture=capture,
             consumer_group=consumer_group,
             since=moment("--from", since),

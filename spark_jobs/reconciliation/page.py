@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
-from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report, number
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report, number
 from tidemark.foundation.wording import duration_text
 
 ROWS_SHOWN = 200

@@ -1,1 +1,1 @@
-"""Reports as pages with plots."""
+"""Where the page of a run is put, and what its runs report."""

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.output import is_pythons, local_folder, qualified
 from spark_jobs.platform.progress import console
-from spark_jobs.reports.report import Report, page_or_reason
 from spark_jobs.sources.files.input_files import Folder
+from tidemark.analysis.report import Report, page_or_reason
 
 
 def write_report(spark: SparkSession, make: Callable[[], Report], folder: str) -> str:

@@ -15,13 +15,10 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import check_span, moment, seconds
-from spark_jobs.platform.gates import Limits, check, check_sum, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, cached, collected
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import BreakSettings
@@ -33,6 +30,10 @@ from spark_jobs.schemas import row_schema
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.gates import Limits, check, check_sum, exceeded, read_limits
+from tidemark.analysis.option_values import check_span, moment, seconds
+from tidemark.analysis.options import Allow, Since, Until
+from tidemark.analysis.report import Report
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)
@@ -285,13 +286,13 @@ def command(
         str | None, Option(show_default="events are counted only", help="Custom measurement to sum up, too.")
     ] = None,
     bin_: Annotated[str, Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     ignore: Annotated[
         list[str] | None, Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated.")
     ] = None,
     minimum_days: Annotated[int, Option(help="A change of fewer days is an incident, not a break.")] = 4,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     least_change: Annotated[float, Option(help="Smallest change of a level that counts, as a share.")] = 0.2,
     output: cli.Output = None,
     format_: cli.Format = "parquet",

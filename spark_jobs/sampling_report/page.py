@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from msgspec import Struct
 from pyspark.sql import Row
 
-from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report, number
 from spark_jobs.sampling_report.breaks import Fit
 from spark_jobs.sampling_report.changes import Change, Share
 from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Kind
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report, number
 
 ROWS_SHOWN = 62
 """Bins in the page's table: two months of days. All are in the table `bins`."""

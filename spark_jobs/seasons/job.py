@@ -15,27 +15,28 @@ from pyspark.sql import DataFrame, SparkSession
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.advise import local as advise
-from spark_jobs.advise.question import Options
-from spark_jobs.backtest.analysis import refused
-from spark_jobs.backtest.candidates.grid import Targets
 from spark_jobs.backtest.job import extract, small_batches, workers_of
 from spark_jobs.backtest.schemas import PLANS
 from spark_jobs.backtest.transforms import histories, replayed, targets_of
-from spark_jobs.option_values import moment
-from spark_jobs.platform import gates
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
-from spark_jobs.seasons import local, page, tables
-from spark_jobs.seasons.profile import Profile
-from spark_jobs.seasons.tables import GATES, totals
 from spark_jobs.seasons.tasks import Task, encoded, outcomes, profile_of
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis import gates
+from tidemark.analysis.advise import local as advise
+from tidemark.analysis.advise.question import Options
+from tidemark.analysis.backtest.analysis import refused
+from tidemark.analysis.backtest.candidates.grid import Targets
+from tidemark.analysis.option_values import moment
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.seasons import local, page, tables
+from tidemark.analysis.seasons.profile import Profile
+from tidemark.analysis.seasons.tables import GATES, totals
 
 NAME = "seasons"
 
@@ -134,8 +135,8 @@ def command(
     log: Annotated[
         str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     service_rate: advise.ServiceRate = None,
     concurrency: advise.Concurrency = None,
     start_up: advise.StartUp = None,
@@ -145,11 +146,11 @@ def command(
     time_zone: local.Zone = "UTC",
     share: local.Share = local.SHARE,
     config: advise.Config = advise.CONFIG,
-    root: cli.Root = cli.ROOT_FOLDER,
+    root: Root = ROOT_FOLDER,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
-    allow: cli.Allow = None,
+    allow: Allow = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",
 ) -> None:
@@ -166,7 +167,7 @@ def command(
     folder, fmt = output or cli.default_output(NAME), check_format(format_)
     bounds = moment("--from", since), moment("--to", until)
     limits = gates.read_limits(allow or (), GATES)
-    known = cli.app_settings(root)
+    known = app_settings(root)
     settings = Settings(
         config, options, zone, wanted, arrivals, log, folder, fmt, quarantine, *bounds, known, limits
     )

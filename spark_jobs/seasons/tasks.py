@@ -10,10 +10,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from scaling.config.policy import PolicySpec
-from spark_jobs.advise.question import Options, prepare
-from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.tasks import OUTCOMES, Days, readings_of, works
-from spark_jobs.seasons.profile import Profile, profile
+from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.backtest.replay.history import HistoryError
+from tidemark.analysis.seasons.profile import Profile, profile
 
 
 class Task(Struct, frozen=True):

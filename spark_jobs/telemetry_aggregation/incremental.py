@@ -26,7 +26,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import JobError
-from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
@@ -34,6 +33,7 @@ from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE
 from spark_jobs.telemetry_aggregation.minutes.windows import day_of, micros
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
 from spark_jobs.telemetry_aggregation.transforms import distinct
+from tidemark.analysis.gates import check_sum
 
 BEGINNING = -(1 << 62)  # before every record, in microseconds
 

@@ -19,16 +19,13 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.option_values import moment, price_of, seconds
 from spark_jobs.platform.failures import reason_of
-from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.manifest import nothing_new
 from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, cached, collected
 from spark_jobs.platform.session import prepared_session
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
@@ -43,6 +40,10 @@ from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.sample_files import SESSION, read_samples
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
+from tidemark.analysis.gates import Limits, check, exceeded, read_limits
+from tidemark.analysis.option_values import moment, price_of, seconds
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
 
 NAME = "telemetry-aggregation"
 GATES = ("late", "ahead", "invalid", "duplicates", "quarantined")
@@ -352,10 +353,10 @@ def command(
     ] = None,
     currency: Annotated[str, Option(help="The currency of the prices, for the report.")] = "",
     merge_into: Annotated[list[str] | None, Option(help="TABLE=PLACE: merge its rows there, too.")] = None,
-    allow: cli.Allow = None,
-    since: cli.Since = None,
-    until: cli.Until = None,
-    root: cli.Root = cli.ROOT_FOLDER,
+    allow: Allow = None,
+    since: Since = None,
+    until: Until = None,
+    root: Root = ROOT_FOLDER,
     quarantine: cli.Quarantine = None,
     files_per_batch: Annotated[
         int | None, Option(min=1, help="With --checkpoint: files of a micro-batch at most.")
@@ -368,7 +369,7 @@ def command(
     Windows of a minute, an hour and a day. Writes the tables gauges, flows, scaling and quality, and a report.
     """
     settings = Settings(
-        inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch, cli.app_settings(root)),
+        inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch, app_settings(root)),
         output=output or cli.default_output(NAME),
         fmt=check_format(format_),
         since=moment("--from", since),

@@ -21,15 +21,16 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import moment, seconds
-from spark_jobs.platform.gates import check, check_sum, exceeded, read_limits
-from spark_jobs.reports.report import Report
 from spark_jobs.telemetry_aggregation.minutes import tables
 from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_unread, count_within
+from tidemark.analysis.gates import check, check_sum, exceeded, read_limits
+from tidemark.analysis.option_values import moment, seconds
+from tidemark.analysis.options import Allow, Since, Until
+from tidemark.analysis.report import Report
 
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
@@ -178,15 +179,15 @@ def command(
         Path, Option(help="Samples as Parquet: target, metric, at, value; a folder or a file.")
     ],
     output: Annotated[Path, Option("--output", help="Folder of the tables.")] = Path("telemetry-output"),
-    since: cli.Since = None,
-    until: cli.Until = None,
+    since: Since = None,
+    until: Until = None,
     clock_skew: Annotated[
         str, Option(help="How far ahead of this machine's clock a sample's time may be; others are left out.")
     ] = "5m",
     windows: Annotated[str, Option(help="Which windows, with commas between them.")] = ",".join(WINDOWS),
     cores: Annotated[int | None, Option(min=1, show_default="all", help="Threads.")] = None,
     page: Annotated[bool, Option("--page/--no-page", help="Whether a page with plots is written.")] = True,  # noqa: FBT002 - an option
-    allow: cli.Allow = None,
+    allow: Allow = None,
 ) -> None:
     """Backlog percentiles, means and time to drain by minute, hour and day: the table gauges, as Parquet, quality, and a page.
 
@@ -211,7 +212,7 @@ def command(
     if page:
         from rich.console import Console  # noqa: PLC0415 - what is loaded before the samples are read costs a start
 
-        from spark_jobs.reports.report import page_or_reason  # noqa: PLC0415
+        from tidemark.analysis.report import page_or_reason  # noqa: PLC0415
 
         make = partial(_page, output / "gauges.parquet", list(wanted), counts, metrics)
         written = page_or_reason(

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import cores_of
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.gates import check_sum
 from spark_jobs.platform.output import local_folder
 from spark_jobs.platform.rows import between, cached, collected, done_by_tasks
 from spark_jobs.platform.session import WORK_IN_PYTHON
@@ -37,6 +36,7 @@ from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup
 from spark_jobs.telemetry_aggregation.stretches.task import left, summed_up
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
+from tidemark.analysis.gates import check_sum
 
 STATES_AT_ONCE = 50_000
 """States that one task makes hours and days of; about 100 MB. More go through Spark, series by series."""

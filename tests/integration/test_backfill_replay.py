@@ -15,9 +15,9 @@ from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_id
-from spark_jobs.errors import InputError
 from tests.support.consumer.backfill import Log, documents, letters, server, settings
 from tests.support.waiting import until
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.errors import UnavailableError
 
 

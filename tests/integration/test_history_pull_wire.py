@@ -18,9 +18,9 @@ from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
 from scaling.calls.gate import gate_of
 from scaling.scalers.arm.clients import open_monitor
-from spark_jobs.backtest.reading import read_arrivals
 from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tests.support.waiting import until
+from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.commands.history import files
 from tidemark.commands.history.azure_monitor import MetricsReader, _points, _series
 from tidemark.commands.history.choosing import Options, chosen

@@ -10,7 +10,6 @@ from msgspec import UNSET
 
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
-from spark_jobs.errors import InputError
 from spark_jobs.sources.cosmos import (
     CosmosDataSource,
     CosmosReader,
@@ -20,6 +19,7 @@ from spark_jobs.sources.cosmos import (
     query_text,
 )
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.errors import InputError
 
 pytestmark = pytest.mark.wire
 

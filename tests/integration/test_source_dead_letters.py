@@ -10,9 +10,9 @@ from consumer.config import read_config
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.dead_letters import DEAD_LETTERS, DeadLetterReader, DeadLetterSource
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.errors import InputError, JobError
 
 pytestmark = pytest.mark.wire
 

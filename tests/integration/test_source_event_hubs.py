@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from azure.eventhub import EventData
 
-from spark_jobs.errors import InputError
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.reading import batches_of
 from spark_jobs.sources.event_hubs.settings import HubSettings
 from tests.support.servers.event_hubs import HUB, producing, running_server
+from tidemark.analysis.errors import InputError
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
 

@@ -10,12 +10,12 @@ from msgspec import structs
 
 from scaling.config.policy import HPA_IN, HPA_OUT, Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.model import Effect, EffectOutcome
-from spark_jobs.backtest.replay.fleet import Model
-from spark_jobs.backtest.replay.history import History
-from spark_jobs.backtest.replay.load import Load, Waiting
-from spark_jobs.backtest.replay.score import scores
-from spark_jobs.backtest.replay.simulate import simulate
 from tests.support.scaling.runner import NOW, World, metric, policy
+from tidemark.analysis.backtest.replay.fleet import Model
+from tidemark.analysis.backtest.replay.history import History
+from tidemark.analysis.backtest.replay.load import Load, Waiting
+from tidemark.analysis.backtest.replay.score import scores
+from tidemark.analysis.backtest.replay.simulate import simulate
 
 RATE = 2.0  # messages per second of one instance
 

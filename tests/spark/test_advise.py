@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.advise import local, page
-from spark_jobs.advise.answered import flat
 from spark_jobs.advise.job import Settings, run
-from spark_jobs.advise.question import Options, prepare
 from spark_jobs.errors import GateClosedError, InputError
-from spark_jobs.platform.gates import Limit
 from tests.spark.result_files import read
-from tests.unit.spark_jobs.advise.test_advise_question import CONFIG, MONDAY
+from tests.unit.analysis.advise.test_advise_question import CONFIG, MONDAY
+from tidemark.analysis.advise import local, page
+from tidemark.analysis.advise.answered import flat
+from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.gates import Limit
 
 OPTIONS = Options(price=0.2, wait=30.0)
 

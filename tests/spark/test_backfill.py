@@ -20,12 +20,12 @@ from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.errors import GateClosedError, InputError
-from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
 from tests.support.consumer.backfill import documents, flights, latest, letters, row, server, settings
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.gates import Limit
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)
 

@@ -10,21 +10,21 @@ from pyspark.sql.types import StructType
 
 from scaling.service import registry
 from spark_jobs.backtest import job as job_module
-from spark_jobs.backtest import local
-from spark_jobs.backtest.analysis import advice
-from spark_jobs.backtest.candidates.grid import Targets, read_grid
 from spark_jobs.backtest.job import Settings, run
-from spark_jobs.backtest.page import report_of
-from spark_jobs.backtest.reading import merged, read_arrivals, read_log
-from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
-from tests.unit.spark_jobs.backtest.test_backtest import LAYOUT
-from tests.unit.spark_jobs.cost.test_costs import written
+from tests.unit.analysis.backtest.test_backtest import LAYOUT
+from tests.unit.analysis.cost.test_costs import written
+from tidemark.analysis.backtest import local
+from tidemark.analysis.backtest.analysis import advice
+from tidemark.analysis.backtest.candidates.grid import Targets, read_grid
+from tidemark.analysis.backtest.page import report_of
+from tidemark.analysis.backtest.reading import merged, read_arrivals, read_log
+from tidemark.analysis.backtest.replay.score import flat
+from tidemark.analysis.gates import Limit
 from tidemark.commands.history import files
 from tidemark.commands.history.model import Minute
 

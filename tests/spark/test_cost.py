@@ -8,15 +8,10 @@ import msgspec
 import pytest
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
-from spark_jobs.cost import tables
-from spark_jobs.cost.files import export_files, read_export
 from spark_jobs.cost.job import Settings, read_charges, run
-from spark_jobs.cost.local import accounts_of, read_seen
-from spark_jobs.cost.targets import Options, billed_targets, resources_of
 from spark_jobs.errors import GateClosedError, InputError
-from spark_jobs.platform.gates import Limit
 from tests.spark.result_files import read
-from tests.unit.spark_jobs.cost.test_costs import (
+from tests.unit.analysis.cost.test_costs import (
     CLASSIC,
     FOCUS,
     HALVES,
@@ -26,6 +21,11 @@ from tests.unit.spark_jobs.cost.test_costs import (
     manifest,
     written,
 )
+from tidemark.analysis.cost import tables
+from tidemark.analysis.cost.files import export_files, read_export
+from tidemark.analysis.cost.local import accounts_of, read_seen
+from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
+from tidemark.analysis.gates import Limit
 
 OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)
 """The database's charges are nobody's: which resource it is, is not said."""

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
-from spark_jobs.reports.report import Report
 from spark_jobs.schemas import DECISIONS, METRICS
 from spark_jobs.telemetry_aggregation import incremental as module
 from spark_jobs.telemetry_aggregation import job
@@ -22,6 +21,7 @@ from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mar
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
+from tidemark.analysis.report import Report
 
 pytestmark = pytest.mark.timeout(600)  # dozens of micro-batches, on loaded machines too
 

@@ -28,8 +28,8 @@ from spark_jobs.errors import GATE_CLOSED
 from tests.spark.result_files import manifest, read
 from tests.support.consumer.backfill import server, settings
 from tests.support.servers.threaded import running_in_thread
-from tests.unit.spark_jobs.advise.test_advise_question import CONFIG
-from tests.unit.spark_jobs.cost.test_costs import CLASSIC, FOCUS, PLAN
+from tests.unit.analysis.advise.test_advise_question import CONFIG
+from tests.unit.analysis.cost.test_costs import CLASSIC, FOCUS, PLAN
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, INTERVAL
 from tidemark.__main__ import command_line
 

@@ -11,7 +11,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.advise import job as advise
 from spark_jobs.backtest import job as backtest
 from spark_jobs.cost import job as cost
-from spark_jobs.cost.targets import Options
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import results as module
 from spark_jobs.platform.results import Results, manifest_of, result_table
@@ -20,8 +19,9 @@ from spark_jobs.seasons import job as seasons
 from spark_jobs.telemetry_aggregation import job as telemetry
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from tests.spark.test_backtest import CONFIG, GRID
-from tests.unit.spark_jobs.cost.test_costs import FOCUS, PLAN
-from tests.unit.spark_jobs.seasons.test_seasons import OPTIONS
+from tests.unit.analysis.cost.test_costs import FOCUS, PLAN
+from tests.unit.analysis.seasons.test_seasons import OPTIONS
+from tidemark.analysis.cost.targets import Options
 
 TABLES = ("one", "two")
 

@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from spark_jobs.advise.question import prepare
-from spark_jobs.backtest.reading import read_arrivals
 from spark_jobs.errors import InputError
-from spark_jobs.seasons import tables
 from spark_jobs.seasons.job import Settings, run
-from spark_jobs.seasons.profile import profile
 from tests.spark.result_files import read
-from tests.unit.spark_jobs.seasons.test_seasons import MONDAY, OPTIONS, office
+from tests.unit.analysis.seasons.test_seasons import MONDAY, OPTIONS, office
+from tidemark.analysis.advise.question import prepare
+from tidemark.analysis.backtest.reading import read_arrivals
+from tidemark.analysis.seasons import tables
+from tidemark.analysis.seasons.profile import profile
 
 
 def test_spark_tells_the_figures_of_one_machine_and_refuses_what_is_too_short(spark, tmp_path):

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from spark_jobs.cli import _told
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
-from spark_jobs.platform.gates import Limit
 from spark_jobs.platform.output import read_parquet_or_delta, write_table
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
@@ -46,6 +45,7 @@ from spark_jobs.telemetry_aggregation.sample_files import (
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from tests.unit.spark_jobs.telemetry_aggregation.test_telemetry_local import ACCEPTED, REFUSED, laid
+from tidemark.analysis.gates import Limit
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900

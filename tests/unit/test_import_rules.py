@@ -10,23 +10,25 @@ from pathlib import Path
 from runpy import run_path
 
 ROOT = Path(__file__).parents[2]
-FOUNDATION, PUBLISHER = "tidemark.foundation", "tidemark.publisher"
+FOUNDATION, PUBLISHER, ANALYSIS = "tidemark.foundation", "tidemark.publisher", "tidemark.analysis"
 PARTS = {
     FOUNDATION: set(),
     PUBLISHER: {FOUNDATION},
     "scaling": {FOUNDATION},
     "consumer": {FOUNDATION},
-    "spark_jobs": {FOUNDATION, "scaling", "consumer"},
+    ANALYSIS: {FOUNDATION, "scaling"},
+    "spark_jobs": {FOUNDATION, ANALYSIS, "scaling", "consumer"},
     "tidemark.commands": {FOUNDATION, "scaling"},
     "tidemark": {
         FOUNDATION,
         PUBLISHER,
+        ANALYSIS,
         "scaling",
         "consumer",
         "spark_jobs",
         "tidemark.commands",
     },  # the command line
-    "devstack": {FOUNDATION, PUBLISHER, "scaling", "consumer", "spark_jobs", "tidemark"},
+    "devstack": {FOUNDATION, PUBLISHER, ANALYSIS, "scaling", "consumer", "spark_jobs", "tidemark"},
 }
 """Each part, and the parts below it."""
 OPEN = {
@@ -77,7 +79,7 @@ PURE_MODULES = {
     ),
     *("consumer.leasing.balance", "consumer.leasing.start_position", "consumer.receiving.amqp_event"),
     *("consumer.sinks.cosmos.answers", "consumer.stores.blob.layout", "consumer.telemetry.interval"),
-    *("tidemark.publisher.errors", "spark_jobs.errors"),
+    *("tidemark.publisher.errors", "tidemark.analysis.errors"),
 }
 """Besides those of the pure folders, and all whose docstring says so."""
 PURE_LIBRARIES = {
@@ -287,6 +289,13 @@ def test_only_the_web_folders_import_the_functions_library():
     importers = {name for name, path in MODULES.items() if "azure.functions" in imports(path)}
 
     assert {room(name) for name in importers} <= {"scaling.web", "consumer.web", "devstack.function_host"}
+
+
+def test_the_analysis_knows_no_spark():
+    own = [name for name in MODULES if part_of(name) == ANALYSIS]
+
+    assert own
+    assert [name for name in own if "pyspark" in foreign(MODULES[name])] == []
 
 
 def test_the_autoscaler_knows_no_sdk():

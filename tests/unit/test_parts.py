@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from spark_jobs import cli as spark_jobs
 from tidemark.__main__ import PARTS, command_line
+from tidemark.analysis.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -77,7 +78,8 @@ def texts_of(command):
 
 def test_nothing_that_a_help_says_is_taken_for_markup_and_swallowed():
     whole = [typer.main.get_command(command_line())]
-    here = {f"{name}, here": spark_jobs.local_module(name) for name in spark_jobs.HERE}
+    here = {f"{name}, here": f"tidemark.analysis.{name}.local" for name in COMMANDS}
+    here["aggregation, here"] = "spark_jobs.telemetry_aggregation.local"
     for name, module in {**spark_jobs.JOBS, **here}.items():
         job = typer.Typer()
         job.command(name)(importlib.import_module(module).command)

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.arrow_columns import EVENTS, arrow_columns
 from spark_jobs.sources.columns.avro_container import CorruptFileError
+from tidemark.analysis.arrow_columns import EVENTS, arrow_columns
 
 _SCHEMA = arrow_columns(EVENTS)
 EVENT_COLUMNS = tuple(_SCHEMA.names)

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from spark_jobs.export_text import without_marks
 from spark_jobs.sources.columns.event_columns import us_moment
 from spark_jobs.sources.records.records import GZIP_MAGIC, Record, RejectedError, records
+from tidemark.analysis.export_text import without_marks
 
 CLASSIC, WORKSPACE = "customEvents", "AppEvents"
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.telemetry_aggregation.minutes.buckets import Doubles, Longs
+from tidemark.analysis.arrow_columns import arrow_columns
 
 MICROS = 1_000_000
 MINUTE = 60 * MICROS

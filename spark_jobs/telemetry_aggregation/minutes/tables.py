@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, Doubles
 from spark_jobs.telemetry_aggregation.minutes.cells import (
     Counts,
@@ -24,6 +23,7 @@ from spark_jobs.telemetry_aggregation.minutes.samples import (
     Samples,
     Series,
 )
+from tidemark.analysis.arrow_columns import arrow_columns
 
 STATES = arrow_columns("""
     subject text, part text, metric text, minute long, samples long, total double, min double, max double,

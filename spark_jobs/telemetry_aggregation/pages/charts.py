@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 
-from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report
 
 POINTS = 400  # windows per plot: more cannot be told apart on the page
 SHOWN = 4  # series per figure; the tables have all

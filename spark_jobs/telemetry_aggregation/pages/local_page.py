@@ -13,7 +13,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import dataset
 
-from spark_jobs.reports.report import Report, number
 from spark_jobs.telemetry_aggregation.pages.charts import (
     GAUGE_COLUMNS,
     NOT_BACKLOGS,
@@ -24,6 +23,7 @@ from spark_jobs.telemetry_aggregation.pages.charts import (
     gauge_table,
     quality_table,
 )
+from tidemark.analysis.report import Report, number
 
 _WORDS = {"1m": "minute", "1h": "hour", "1d": "day"}
 

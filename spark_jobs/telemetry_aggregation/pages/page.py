@@ -12,8 +12,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.reports import plots
-from spark_jobs.reports.report import Report, number
 from spark_jobs.telemetry_aggregation.pages.charts import (
     NOT_BACKLOGS,
     POINTS,
@@ -25,6 +23,8 @@ from spark_jobs.telemetry_aggregation.pages.charts import (
     gauge_table,
     quality_table,
 )
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report, number
 
 ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
 MINUTE = timedelta(minutes=1)

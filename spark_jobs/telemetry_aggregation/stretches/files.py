@@ -11,9 +11,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
-from spark_jobs.export_text import is_hidden
 from spark_jobs.telemetry_aggregation.stretches import stretch
 from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span
+from tidemark.analysis.export_text import is_hidden
 
 NAMES = ("target", "metric")
 """What may stand in the names of folders, as Spark writes partitions: target=plan/."""

@@ -24,11 +24,11 @@ from devstack.processes.child import ProcessError
 from devstack.setup import environment
 from devstack.stack.supervisor import ROOT
 from spark_jobs import cli
-from spark_jobs.backtest.local import read_settings
-from spark_jobs.backtest.reading import read_arrivals
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.java import home as java
 from spark_jobs.sources.records.telemetry_rows import telemetry_row
+from tidemark.analysis.backtest.local import read_settings
+from tidemark.analysis.backtest.reading import read_arrivals
 
 
 def test_captured_flights_are_three_updates_each_in_order_and_files_that_cannot_be_read(tmp_path):

@@ -10,9 +10,11 @@ import pytest
 import typer
 from pyspark.errors import PySparkException
 
-from spark_jobs import cli, option_values
+from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation import inputs
+from tidemark.analysis import option_values
+from tidemark.analysis.options import app_settings
 
 HIDDEN = """
 import sys
@@ -84,7 +86,7 @@ def test_an_input_error_of_a_task_is_one_line_and_status_1_and_other_errors_of_s
 
         return command
 
-    trace = "Traceback (most recent call last):\n  ...\nspark_jobs.errors.InputError: a.avro: it is cut off\n\n at org"
+    trace = "Traceback (most recent call last):\n  ...\ntidemark.analysis.errors.InputError: a.avro: it is cut off\n\n at org"
     assert run(monkeypatch, fail_with(trace)) == 1
     assert capsys.readouterr().err == "error: a.avro: it is cut off\n"
     with pytest.raises(PySparkException, match="no space left"):
@@ -119,12 +121,12 @@ def test_the_apps_settings_come_from_the_root_and_the_environment_wins(tmp_path,
     (tmp_path / "local.settings.json").write_text(json.dumps(values))
     monkeypatch.setenv("TIDEMARK_X", "of the environment")
 
-    found = cli.app_settings(tmp_path)
+    found = app_settings(tmp_path)
     assert (found["LogStorage"], found["TIDEMARK_X"]) == ("of the file", "of the environment")
 
     (tmp_path / "local.settings.json").write_text("{")
     with pytest.raises(InputError, match=r"local\.settings\.json"):
-        cli.app_settings(tmp_path)
+        app_settings(tmp_path)
 
 
 def test_the_scaling_logs_table_is_looked_up_in_the_settings_of_the_job(monkeypatch):

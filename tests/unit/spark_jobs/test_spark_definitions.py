@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from spark_jobs.cli import JOBS
-from spark_jobs.option_values import moment
+from tidemark.analysis.option_values import moment
 
 FOLDER = Path(__file__).parents[3] / "infra" / "spark"
 BUNDLE_TEXT = re.sub(r"(?m)^#.*", "", (FOLDER / "databricks.yml").read_text())

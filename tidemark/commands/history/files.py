@@ -36,7 +36,7 @@ def check_place(path: Path) -> None:
         raise PullError(f"--out: found '{path}'; accepted are files that end in {', '.join(ENDINGS)}")
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:
         raise PullError(
-            f"--out: '{path}' needs the package pyarrow: {install_hint('spark')}; .csv and .csv.gz need nothing"
+            f"--out: '{path}' needs the package pyarrow: {install_hint('analysis')}; .csv and .csv.gz need nothing"
         )
     if path.is_dir() or not path.parent.is_dir():
         raise PullError(

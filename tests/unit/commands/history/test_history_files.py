@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.backtest.reading import read_arrivals
-from spark_jobs.backtest.replay.history import Reading
+from tidemark.analysis.backtest.reading import read_arrivals
+from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.commands.history import files
 from tidemark.commands.history.model import Minute, PullError
 
@@ -138,7 +138,8 @@ def test_parquet_without_pyarrow_says_what_to_install_and_csv_needs_nothing(tmp_
     monkeypatch.setattr(builtins, "__import__", without)
 
     with pytest.raises(
-        PullError, match=r"needs the package pyarrow: in a clone of Tidemark, pip install '\.\[spark\]'; .csv"
+        PullError,
+        match=r"needs the package pyarrow: in a clone of Tidemark, pip install '\.\[analysis\]'; .csv",
     ):
         files.check_place(tmp_path / "h.parquet")
     files.check_place(tmp_path / "h.csv")

@@ -77,7 +77,7 @@ class Query:
     ("raised", "told"),
     [
         (
-            "spark_jobs.errors.JobError: state lacks the mark of batch 4; begin with a new --checkpoint",
+            "tidemark.analysis.errors.JobError: state lacks the mark of batch 4; begin with a new --checkpoint",
             "the stream of metrics failed: JobError: state lacks the mark of batch 4; begin with a new --checkpoint",
         ),
         (

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.reconciliation import buckets
 from spark_jobs.reconciliation.keys import PositionIds
+from tidemark.analysis.arrow_columns import arrow_columns
 
 BITS = 3
 FEW = settings(max_examples=25)

@@ -7,12 +7,13 @@ import fsspec
 import pytest
 from pyspark.errors import PySparkAttributeError
 
-from spark_jobs.cli import HERE, JOBS, local_module
+from spark_jobs.cli import JOBS
 from spark_jobs.platform.classic import copy_with_spark, is_classic, running_tasks
 from spark_jobs.reports import report_files
-from spark_jobs.reports.report import Report
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.input_files import mounted
+from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.report import Report
 
 
 class ConnectSession:
@@ -119,9 +120,12 @@ def test_each_job_makes_its_page_after_its_tables_are_the_folders(job):
     assert re.search(r"results\.publish\(\)\n *path = write_report\(spark, (make|partial\()", text)
 
 
-@pytest.mark.parametrize("name", HERE)
-def test_each_command_without_spark_makes_its_page_where_its_failure_costs_nothing(name):
-    text = (Path(__file__).parents[4] / f"{local_module(name).replace('.', '/')}.py").read_text()
+@pytest.mark.parametrize(
+    "module",
+    [*(f"tidemark/analysis/{name}" for name in sorted(COMMANDS)), "spark_jobs/telemetry_aggregation"],
+)
+def test_each_command_without_spark_makes_its_page_where_its_failure_costs_nothing(module):
+    text = (Path(__file__).parents[4] / f"{module}/local.py").read_text()
 
     assert len(re.findall(r"\b(write_page|page_or_reason)\(", text)) == 1
     assert ".write(output)" not in text.replace("lambda report: str(report.write(output))", "")

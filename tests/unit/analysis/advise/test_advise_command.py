@@ -1,0 +1,217 @@
+"""`tidemark advise` as its user meets it: a file in; a table, TOML that loads, and a page out."""
+
+import random
+import re
+
+import msgspec
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from scaling.advice.answer import play
+from scaling.advice.driving import Shipped
+from scaling.advice.field import TODAY, Target, field
+from scaling.advice.world import Model, Run, Sight
+from scaling.config.policy import Policy
+from scaling.config.policy_file import load_config
+from scaling.log_entry import LogEntry, LogKind
+from scaling.service import registry
+from tests.unit.analysis.advise.test_advise_question import CONFIG, MONDAY
+from tidemark.__main__ import command_line
+from tidemark.analysis.advise import local
+from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.advise.snippet import as_text, recommended
+from tidemark.analysis.backtest.candidates.grid import Targets
+from tidemark.analysis.backtest.reading import read_log
+from tidemark.analysis.backtest.replay.history import Reading
+from tidemark.analysis.errors import InputError
+from tidemark.foundation.durations import parse_duration
+
+SETTINGS = {
+    "PLAN_ID": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
+}
+
+
+def loaded(text):
+    return load_config(text, name="tidemark.toml", settings=SETTINGS, plug_ins=registry).policies["plan"].spec
+
+
+def target(**changes):
+    given = {
+        "service_rate": 10.0,
+        "held": 16.0,
+        "start_up": 90.0,
+        "wait": 60.0,
+        "late": 0.01,
+        "interval": 60.0,
+    }
+    return Target(name="plan", minimum=1, maximum=9, reads={"backlog": "backlog"}, **{**given, **changes})
+
+
+def test_the_recommended_table_loads_in_place_of_the_one_there_is():
+    config = f'{CONFIG}\n[targets.plan.out]\ncooldown = "5m"\n\n[targets.plan.plateau]\nmetric = "backlog"\n'
+    table = Targets(config, name="tidemark.toml", settings={}, plug_ins=registry).table("plan")
+    text = as_text("plan", recommended(target(told={"start_up": "45s"}), (30.0, 0.003), table))
+    spec = loaded(f"version = 1\n\n{text}")
+
+    (rule,) = spec.rules
+    assert rule.options == {"backlog": "backlog", "wait": "30s", "late": 0.003, "start_up": "45s"}
+    assert (spec.minimum, spec.maximum, spec.dry_run) == (2, 12, True)
+    assert (spec.out.cooldown, spec.plateau) == (0.0, None)  # they would only delay the rule
+    assert spec.metrics["backlog"].options["queue"] == "orders"
+
+
+def test_without_a_table_there_is_one_to_fill_in_which_loads_too():
+    spec = loaded("version = 1\n\n" + as_text("plan", recommended(target(), (60.0, 0.01), None)))
+
+    assert spec.dry_run
+    assert spec.maximum == 9
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidemark.toml").write_text(CONFIG)
+    rng = random.Random(3)
+    rows = [
+        f"{MONDAY + 60 * n:.0f},{rng.randrange(1000, 1500) if n % 60 > 20 else 6000}"
+        for n in range(240)
+        if n not in {100, 101}
+    ]
+    (tmp_path / "orders.csv").write_text("\n".join(["t,arrivals", *rows]) + "\n")
+    return tmp_path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command_line(), ["advise", *arguments], env={"COLUMNS": "120"})
+
+
+def test_the_command_answers_for_a_plain_csv(folder):
+    found = invoke(
+        "orders.csv",
+        "--target",
+        "plan",
+        "--service-rate",
+        "10",
+        "--price",
+        "0.2",
+        "--currency",
+        "EUR",
+        "--processes",
+        "1",
+        "--allow",
+        "unknown=0.1%",
+    )
+
+    assert found.exit_code == 3, found.output
+    assert (
+        "gate closed: unknown 2 of 240, allowed 0.001 of all; report: advise-output/advice.html"
+        in found.output
+    )
+    assert "today's policy" in found.output
+    assert "0.83 % of the time is missing (2 min in 1 gap)" in found.output
+    assert "less than a day" in found.output
+    assert "EUR" in found.output
+    text = found.output.partition("[targets.plan]")
+    assert loaded("version = 1\n" + "".join(text[1:]).partition("page:")[0]).rules[0].type == "service_level"
+    page = (folder / "advise-output" / "advice.html").read_text()
+    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r"""(src|href)=["']?https?:|@import|url\(["']?https?:""", page)  # needs no network
+    assert (folder / "advise-output" / "advice.parquet").exists()
+
+
+def test_a_target_that_is_not_configured_is_compared_without_today_and_how_to_name_one_is_told(folder):
+    (folder / "orders.csv").write_text("t,arrivals\n0,60\n60,60\n")
+    found = invoke("orders.csv", "--service-rate", "10", "--processes", "1")
+
+    assert found.exit_code == 0, found.output
+    assert "'orders' is no target of tidemark.toml" in found.output
+    assert "give --target: plan" in found.output
+    assert "[targets.orders]" in found.output
+
+
+def test_the_number_of_processes_changes_nothing(folder):
+    name, readings = local.chosen(local.read_history(folder / "orders.csv", None, None), None, None)
+    question = prepare(name, readings, Options(service_rate=10.0), None)
+
+    one, two = (local.advised(question, Options(), None, processes=count) for count in (1, 2))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("orders.csv", "--target", "plan"), "--service-rate"),
+        (
+            ("orders.csv", "--target", "plans", "--service-rate", "1"),
+            "--target: found 'plans'; did you mean 'plan'?",
+        ),
+        (("orders.csv", "--service-rate", "-1"), "--service-rate: found -1"),
+        (("orders.csv", "--service-rate", "1", "--wait", "soon"), "--wait: found 'soon'"),
+        (("orders.csv", "--service-rate", "1", "--late", "2"), "--late"),
+        (("nothing.csv",), "nothing.csv does not exist"),
+        (("orders.csv", "--service-rate", "1", "--config", "other.toml"), "other.toml"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_it(folder, arguments, words):
+    found = invoke(*arguments)
+
+    assert found.exit_code == 1
+    assert words in " ".join(found.output.split())
+
+
+class Logged(Shipped):
+    """A policy at work, and the scaling log of its decisions."""
+
+    def see(self, seen):
+        total, now = super().see(seen), self.begin + seen.t + 0.05
+        known = {
+            "at": now,
+            "kind": LogKind.DECISION,
+            "key": str(now),
+            "line": "",
+            "reason": str(self.made.reason),
+        }
+        self.entries.append(
+            LogEntry(
+                "plan", **known, current=seen.total, desired=total, metrics={"backlog": round(seen.active)}
+            )
+        )
+        return total
+
+
+def test_the_log_of_a_policy_at_work_tells_the_load_it_had_and_what_it_cost(tmp_path):
+    spec = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry).baseline("plan")
+    spec = msgspec.structs.replace(spec, dry_run=False)
+    load = np.random.default_rng(2).poisson(60.0 + 50.0 * np.sin(np.arange(6 * 3600) / 3000.0)).astype(float)
+    policy = Logged(Policy(spec), {"backlog": "backlog"}, begin=MONDAY)
+    policy.entries = []
+    truth = Run(load, policy, Model(minimum=2, maximum=12), 6, Sight()).replay().outcome()
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, policy.entries)))
+
+    (readings,) = read_log(tmp_path / "log.jsonl", "backlog").values()
+    question = prepare("plan", readings, Options(service_rate=10.0), spec)
+    found = play(
+        question.target, question.recorded, question.recorded.load("plan"), next(field(question.target))
+    )
+
+    assert found.policy == TODAY
+    assert found.instance_hours == pytest.approx(truth.instance_hours, rel=0.1)
+    assert sum(question.recorded.bins) == pytest.approx(load[:-60].sum(), rel=0.01)
+
+
+def test_of_several_targets_one_is_asked_for():
+    readings = {name: [Reading(MONDAY, 1.0)] for name in ("one", "two")}
+
+    with pytest.raises(InputError, match="2 targets: give --target"):
+        local.chosen(readings, None, None)
+    assert local.chosen(readings, "two", None)[0] == "two"
+
+
+def test_durations_are_read_as_everywhere():
+    assert (
+        parse_duration("90s")
+        == local.options_of(
+            **dict.fromkeys(("service_rate", "concurrency", "wait", "late")), start_up="90s"
+        ).start_up
+    )

@@ -1,0 +1,217 @@
+"""From readings, policy and options to what is replayed: what is told, what is assumed, and what is refused."""
+
+import re
+from math import nan
+
+import pytest
+
+from scaling.service import registry
+from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.backtest.candidates.grid import Targets
+from tidemark.analysis.backtest.reading import read_arrivals
+from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.errors import InputError
+
+MONDAY = 1_799_625_600.0
+RATE = Options(service_rate=10.0)
+
+CONFIG = """
+version = 1
+
+[targets.plan]
+scaler = "app_service_plan"
+resource_id = "%PLAN_ID%"
+minimum = 2
+maximum = 12
+dry_run = true
+
+[targets.plan.metrics.backlog]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "orders"
+window = "5m"
+
+[[targets.plan.rules]]
+type = "threshold"
+metric = "backlog"
+scale_out_above = 500
+scale_in_below = 100
+"""
+
+SERVICE_LEVEL = """
+[[targets.plan.rules]]
+type = "service_level"
+backlog = "backlog"
+incoming = "came"
+wait = "30s"
+late = "2%"
+concurrency = 4
+start_up = "2m"
+
+[targets.plan.metrics.came]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "orders"
+window = "5m"
+"""
+
+
+def spec(text=CONFIG):
+    return Targets(text, name="tidemark.toml", settings={}, plug_ins=registry).baseline("plan")
+
+
+def minutes(counts, **columns):
+    return [
+        Reading(MONDAY + 60.0 * n, arrivals=each, **columns)
+        for n, each in enumerate(counts)
+        if each is not None
+    ]
+
+
+def told(question, words):
+    return [note for note in question.notes if re.search(words, note)]
+
+
+def test_options_win_over_the_policy_and_what_is_assumed_is_told():
+    own = spec(CONFIG.partition("[[targets")[0] + SERVICE_LEVEL)
+    found = prepare("plan", minutes([60.0] * 30), Options(service_rate=10.0, wait=45.0), own).target
+    bare = prepare("plan", minutes([60.0] * 30), RATE, spec())
+
+    assert (found.wait, found.late, found.held, found.start_up) == (45.0, 0.02, 4.0, 120.0)
+    assert found.told == {"concurrency": 4.0, "start_up": "120s"}
+    assert found.reads == {"backlog": "backlog", "came": "incoming"}
+    assert (found.minimum, found.maximum) == (2, 12)
+    assert (bare.target.wait, bare.target.held, bare.target.start_up) == (60.0, 16.0, 90.0)
+    assert len(told(bare, "assumed")) == 4
+    assert bare.target.told == {}  # what is assumed is left to be learned
+
+
+def test_gaps_stay_gaps_and_are_told():
+    found = prepare("plan", minutes([60.0, None, None, 60.0, None, 60.0, 60.0]), RATE, spec())
+
+    assert found.hours == pytest.approx(4 / 60)
+    assert found.whole == pytest.approx(7 / 60)
+    assert told(found, r"43 % of the time is missing \(3 min in 2 gaps\)")
+
+
+def test_how_little_a_short_history_proves_is_told():
+    assert told(prepare("plan", minutes([60.0] * 90), RATE, None), "1 h 30 min is less than a day")
+    day = [Reading(MONDAY + 3600.0 * n, arrivals=60.0) for n in range(48)]
+    assert told(prepare("plan", day, RATE, None), "less than a week")
+    week = [Reading(MONDAY + 3600.0 * n, arrivals=60.0) for n in range(200)]
+    assert not told(prepare("plan", week, RATE, None), "less than")
+
+
+def test_what_an_instance_serves_is_asked_for_where_the_history_does_not_tell():
+    with pytest.raises(
+        HistoryError, match=r"no backlog with the instances of that time. Give --service-rate"
+    ):
+        prepare("plan", minutes([60.0] * 30), Options(), spec())
+    with pytest.raises(
+        HistoryError, match=r"all instances were busy in 0 bins, 20 are needed. Give --service-rate"
+    ):
+        prepare("plan", minutes([60.0] * 30, backlog=0.0, instances=3), Options(), spec())
+    with pytest.raises(HistoryError, match=r"no arrivals.* give --service-rate"):
+        prepare("plan", [Reading(MONDAY + 60.0 * n, backlog=5.0) for n in range(9)], Options(), spec())
+
+
+def test_it_is_estimated_from_busy_bins_and_how_is_told():
+    # 3 instances serve 600 a minute each while thousands wait; 1000 of 2800 that come wait longer each minute.
+    busy = [
+        Reading(MONDAY + 60.0 * n, arrivals=2800.0, backlog=5000.0 + 1000.0 * n, instances=3)
+        for n in range(40)
+    ]
+    found = prepare("plan", busy, Options(), spec())
+
+    assert found.target.service_rate == pytest.approx(10.0)
+    assert told(found, "estimated from the 39 bins of 1 min in which more waited at both ends")
+    assert found.recorded.first == 3
+
+
+def test_arrivals_of_a_scaling_log_are_those_that_it_counted():
+    own = spec(CONFIG.partition("[[targets")[0] + SERVICE_LEVEL)
+    log = [
+        Reading(MONDAY + 60.0 * n + 0.3, backlog=10.0, instances=2, metrics={"came": 100.0 + n})
+        for n in range(1, 5)
+    ]
+    found = prepare("plan", log, RATE, own)
+
+    assert found.recorded.bins == [101.0, 102.0, 103.0, 104.0]
+    assert found.recorded.begin == pytest.approx(MONDAY + 0.3, abs=0.01)
+
+
+def test_arrivals_follow_from_backlogs_that_count_what_is_processed_too():
+    # 2 instances hold 32: with 16 there they serve 10/s, and with 320 there all they can, which is 20/s.
+    there = [16.0, 16.0, 320.0, 320.0, 20.0, None, 16.0, 16.0]
+    log = [
+        Reading(MONDAY + 60.0 * n, backlog=each, instances=2)
+        for n, each in enumerate(there)
+        if each is not None
+    ]
+    found = prepare("plan", log, RATE, spec())
+
+    assert found.recorded.bins == pytest.approx([600, 1504, 1200, 900, nan, nan, 600], nan_ok=True)
+    assert told(found, "recovered from backlogs")
+    assert found.recorded.first == 2
+
+
+def test_a_policy_that_reads_more_than_the_queue_is_left_out_with_the_reason():
+    guarded = CONFIG + CONFIG[CONFIG.index("[targets.plan.metrics") : CONFIG.index("[[")].replace(
+        "metrics.backlog", "metrics.deep"
+    )
+    found = prepare("plan", minutes([60.0] * 30), RATE, spec(guarded))
+
+    assert found.target.policy is None
+    assert told(found, "left out: it reads deep")
+    assert found.target.maximum == 12
+
+
+def test_todays_policy_is_replayed_as_if_it_were_not_in_dry_run():
+    found = prepare("plan", minutes([60.0] * 30), Options(service_rate=10.0, maximum=40), spec())
+
+    assert not found.target.policy.dry_run
+    assert found.target.policy.maximum == 40
+    assert told(found, "dry-run")
+
+
+def test_a_load_beyond_the_maximum_is_told_and_bounds_that_cross_are_refused():
+    found = prepare("plan", minutes([60.0, 12_000.0]), RATE, spec())
+
+    assert told(found, "needs 20 instances, and the maximum is 12")
+    with pytest.raises(HistoryError, match=r"minimum 9, maximum 3.*--maximum"):
+        prepare("plan", minutes([60.0, 60.0]), Options(service_rate=1.0, minimum=9, maximum=3), None)
+
+
+def test_what_ran_in_truth_is_told_where_it_was_recorded():
+    assert told(
+        prepare("plan", minutes([60.0] * 90, instances=4), RATE, spec()), "6 instance-hours ran in truth"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("soon,5,2", r"line 3, column t: found 'soon'; accepted is a time"),
+        ("60,many,2", r"line 3, column arrivals: found 'many'; accepted is a number of 0 or more"),
+        ("60,-5,2", r"line 3, column arrivals: found '-5'"),
+        ("60,inf,2", r"line 3, column arrivals: found 'inf'"),
+        ("60,5,two", r"line 3, column instances: found 'two'; accepted is a whole number"),
+    ],
+)
+def test_bad_rows_are_told_by_file_line_and_column(tmp_path, row, words):
+    file = tmp_path / "orders.csv"
+    file.write_text(f"t,arrivals,instances\n0,5,2\n{row}\n")
+
+    with pytest.raises(InputError, match=f"orders.csv, {words}"):
+        read_arrivals(file)
+
+
+def test_where_only_completed_messages_were_counted_arrivals_are_those_and_what_the_backlog_grew_by():
+    own = spec(CONFIG.partition("[[targets")[0] + SERVICE_LEVEL.replace("incoming", "outgoing"))
+    there = [10.0, 30.0, 20.0, 20.0]
+    log = [
+        Reading(MONDAY + 60.0 * n, backlog=each, instances=2, metrics={"came": 100.0})
+        for n, each in enumerate(there)
+    ]
+
+    assert prepare("plan", log, RATE, own).recorded.bins == [120.0, 90.0, 100.0]

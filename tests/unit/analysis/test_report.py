@@ -1,0 +1,143 @@
+"""The report page and the plots, without Spark."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from tidemark.analysis import plots
+from tidemark.analysis.report import Report, number, slug, tell_next
+
+
+def page_of(report: Report) -> str:
+    return report.html()
+
+
+def test_every_text_is_escaped() -> None:
+    report = Report("<b>title</b>", "<i>sub</i>")
+    report.heading("<h>")
+    report.text("<p> & more")
+    report.facts({"<n>": "<v>"})
+    report.table(["<c>"], [["<cell>"]], caption="<caption>")
+    report.code("<code>", language='"x', caption="<k>")
+
+    page = page_of(report)
+
+    for text in (
+        "<b>title",
+        "<i>sub",
+        "<h>",
+        "<p> &",
+        "<n>",
+        "<v>",
+        "<c>",
+        "<cell>",
+        "<caption>\n",
+        "<code><code>",
+        "<k>",
+    ):
+        assert text not in page
+    assert "&lt;cell&gt;" in page
+    assert "&lt;p&gt; &amp; more" in page
+
+
+def test_an_empty_line_parts_paragraphs() -> None:
+    report = Report("t")
+    report.text("one\nline\n\ntwo\n\n\n")
+
+    assert re.findall(r"<p>(.*?)</p>", page_of(report), re.DOTALL) == ["one\nline", "two"]
+
+
+def test_numbers_stand_right_with_their_header_and_the_unknown_is_a_dash() -> None:
+    report = Report("t")
+    report.table(["name", "count"], [["a", 12345], ["b", None]])
+
+    page = page_of(report)
+
+    assert '<th>name</th><th class="number">count</th>' in page
+    assert '<td class="number">12,345</td>' in page
+    assert '<td class="unknown">\u2013</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (1234567, "1,234,567"),
+        (2.0, "2"),
+        (0.12344, "0.1234"),
+        (12345.6, "12,346"),
+        (1e20, "100,000,000,000,000,000,000"),
+    ],
+)
+def test_numbers_are_for_people(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_figures_are_inline_in_the_page_s_own_colour_and_beside_it_as_png(tmp_path) -> None:
+    report = Report("Two figures")
+    for name in ("first", "second"):
+        figure, (axes,) = plots.new_figure()
+        axes.plot([1, 2, 3], label="line")
+        axes.legend()
+        report.figure(figure, caption=f"The {name}", name=name)
+
+    page = report.write(tmp_path / "new" / "folder")
+
+    assert page.name == "two-figures.html"
+    text = page.read_text(encoding="utf-8")
+    drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(drawings) == 2
+    for drawing in drawings:
+        ET.fromstring(drawing)
+    assert plots.INK not in text
+    assert "currentColor" in text
+    assert "http://" not in re.sub(
+        r'xmlns(:\w+)?="[^"]*"|<metadata>.*?</metadata>', "", text, flags=re.DOTALL
+    )
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert all(f'id="{target}"' in text for target in re.findall(r'href="#([^"]+)"', text))
+    assert all(f'id="{target}"' in text for target in re.findall(r"url\(#([^)]+)\)", text))
+    assert (page.parent / "first.png").read_bytes().startswith(b"\x89PNG")
+    assert plots.plt.get_fignums() == []
+
+
+def test_two_figures_of_one_name_are_refused() -> None:
+    report = Report("t")
+    report.figure(plots.new_figure()[0], caption="", name="a")
+    twin = plots.new_figure()[0]
+    with pytest.raises(ValueError, match="already has a figure named 'a'"):
+        report.figure(twin, caption="", name="a")
+    plots.plt.close(twin)
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    def page() -> str:
+        report = Report("t")
+        figure, (axes,) = plots.new_figure()
+        axes.plot([1, 2])
+        report.figure(figure, caption="c", name="n")
+        return page_of(report)
+
+    assert page() == page()
+
+
+def test_slugs_are_names_for_files() -> None:
+    assert slug("Telemetry: 1 h & 1 day!") == "telemetry-1-h-1-day"
+    assert slug("…") == "report"
+
+
+def test_the_next_command_stands_at_the_end_and_is_told_as_a_shell_takes_it(capsys):
+    report = Report("A page")
+    report.next_step("to see <more>", "tidemark", "runs", "my folder", 3)
+    report.heading("Later")
+
+    html = report.html()
+    tell_next(report, Console(width=40))
+
+    assert html.index("Later") < html.index("Next") < html.index("tidemark runs &#x27;my folder&#x27; 3")
+    assert "to see &lt;more&gt;" in html
+    assert capsys.readouterr().out == "next: tidemark runs 'my folder' 3  (to see <more>)\n"
+    assert "Next" not in Report("A page").html()

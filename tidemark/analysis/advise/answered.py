@@ -1,0 +1,147 @@
+"""An answer for one target, in the rows that terminal, page and tables show. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.advice.answer import Choice, Row, choose
+from scaling.advice.field import TODAY
+from tidemark.analysis.advise.question import Options, Question
+from tidemark.analysis.advise.snippet import as_text, recommended
+from tidemark.foundation.wording import duration_text
+
+
+class Answer(Struct, frozen=True):
+    """`rows` in the order of the field. `toml` is the table to paste; empty where today's policy is to stay."""
+
+    question: Question
+    options: Options
+    rows: tuple[Row, ...]
+    choice: Choice
+    toml: str
+
+    def row(self, policy: str) -> Row:
+        return next(row for row in self.rows if row.policy == policy)
+
+    @property
+    def today(self) -> Row | None:
+        return next((row for row in self.rows if row.policy == TODAY), None)
+
+    def money(self, hours: float) -> str:
+        """The price of so many instance-hours; empty without one."""
+        price = self.options.price
+        return "" if price is None else f"{hours * price:,.2f} {self.options.currency}".rstrip()
+
+
+def answer(
+    question: Question, options: Options, rows: Sequence[Row], table: Mapping[str, Any] | None
+) -> Answer:
+    """`table` is the target's in tidemark.toml, if it has one."""
+    choice = choose(question.target, rows)
+    taken = next(row for row in rows if row.policy == choice.taken)
+    toml = ""
+    if taken.objective is not None:
+        toml = as_text(question.target.name, recommended(question.target, taken.objective, table))
+    return Answer(question, options, tuple(rows), choice, toml)
+
+
+def headers(found: Answer) -> tuple[str, ...]:
+    money = () if found.options.price is None else (found.options.currency or "money",)
+    wait = duration_text(found.question.target.wait)
+    return (
+        "policy",
+        "inst. hours",
+        *money,
+        f"later than {wait}",
+        "99 % within",
+        "longest wait",
+        "changes per h",
+    )
+
+
+def lines(found: Answer) -> list[tuple[str, ...]]:
+    """One line per policy, in words, with a mark at the one to take."""
+    shown, price = [], found.options.price
+    for row in found.rows:
+        money = () if price is None else (f"{row.instance_hours * price:,.2f}",)
+        mark = " *" if row.policy == found.choice.taken else ""
+        cells = (percent_text(row.late), _wait(row.slow), _wait(row.longest), f"{row.actions_per_hour:.1f}")
+        shown.append((f"{row.policy}{mark}", f"{row.instance_hours:,.1f}", *money, *cells))
+    return shown
+
+
+def _wait(seconds: float | None) -> str:
+    """A wait that has no end: the replay ended before."""
+    if seconds is None:
+        return "not served"
+    unit, size = next(((unit, size) for unit, size in UNITS if seconds >= 3 * size), ("s", 1.0))
+    return f"{seconds / size:.{1 if size > 1.0 and seconds < 10 * size else 0}f} {unit}"
+
+
+UNITS = (("d", 86_400.0), ("h", 3600.0), ("min", 60.0))
+
+
+def percent_text(share: float) -> str:
+    """Two decimals below ten per cent, for it is small shares that are asked for."""
+    return f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
+
+
+def saved(found: Answer) -> str:
+    """What the one to take costs a day, and what it saves of today's."""
+    taken, today = found.row(found.choice.taken), found.today
+    days = found.question.hours / 24.0
+    own = f"{taken.instance_hours / days:,.1f} instance-hours a day"
+    money = found.money(taken.instance_hours / days)
+    told = f"{own} ({money})" if money else own
+    if today is None or taken is today:
+        return told
+    less = today.instance_hours - taken.instance_hours
+    share = abs(less) / today.instance_hours
+    return f"{told}, {share:.0%} {'less' if less >= 0 else 'more'} than {TODAY}"
+
+
+GATES = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
+"""What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
+which something else than today's policy is to be taken, `late` those whose policy of today breaks the objective.
+"""
+
+
+def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
+    """What the gate goes by, but for `quarantined`. Where a target has no policy of today, nobody knows how good it is."""
+    questions = [found.question for found in answers]
+    bins = [round(each.whole * 3600 / each.recorded.width) for each in questions]
+    known = [round(each.hours * 3600 / each.recorded.width) for each in questions]
+    late = [
+        found.today.late > found.question.target.late if found.today is not None else None
+        for found in answers
+    ]
+    better = [found.choice.taken != TODAY for found in answers]
+    whole = None not in late
+    return {
+        "targets": len(answers),
+        "bins": sum(bins),
+        "unknown": sum(bins) - sum(known),
+        "better": sum(better) if whole else None,
+        "late": sum(map(bool, late)) if whole else None,
+    }
+
+
+FLAT = ("policy", "instance_hours", "late", "longest", "slow", "actions_per_hour", "flaps_per_hour", "score")
+
+
+def flat(found: Answer) -> list[dict[str, Any]]:
+    """Rows of a table: one per policy; `recommended` and `knee` mark theirs. Waits in seconds, null where not served."""
+    price = found.options.price
+    return [
+        {
+            "target": found.question.target.name,
+            **{name: getattr(row, name) for name in FLAT},
+            "money": None if price is None else row.instance_hours * price,
+            "knee": row.policy == found.choice.knee,
+            "recommended": row.policy == found.choice.taken,
+        }
+        for row in found.rows
+    ]

@@ -1,0 +1,128 @@
+"""The pictures of an advice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from math import nan
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from scaling.advice.answer import Row, frontier
+from scaling.advice.field import TODAY, wait_text
+from scaling.advice.waits import Series
+from tidemark.analysis.advise.answered import Answer
+from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure, time_axis
+from tidemark.foundation.wording import duration_text
+
+LEAST = 0.01
+"""Per cent of late messages below which the axis is linear."""
+
+NEAR = 0.05
+"""Points whose costs differ by less have no room for two names."""
+
+
+def curve(found: Answer) -> Figure:
+    """Cost against late messages: who is above and to the right of another pays more and is late more often."""
+    figure, (axes,) = new_figure(height=4.6)
+    per_day = 24.0 / found.question.hours
+    points = [row for row in found.rows if row.objective is not None]
+
+    def place(row: Row) -> tuple[float, float]:
+        return row.instance_hours * per_day, 100.0 * row.late
+
+    best = frontier(points)
+    axes.plot(*zip(*map(place, best), strict=True), color=GREEN, alpha=0.6, zorder=2)
+    for row in points:
+        axes.scatter(
+            *place(row), s=36, color=GREEN, zorder=3, label="service_level" if row is points[0] else ""
+        )
+    named: list[Row] = []
+    for row in (found.row(found.choice.knee), best[-1], best[0]):  # one name only where they lie together
+        if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
+            named.append(row)
+            wait, late = row.objective or (0.0, 0.0)
+            text = f"{wait_text(wait)}, {100 * late:.3g} %"
+            axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
+    styles = iter([(BLUE, "s"), (BLUE, "D"), (PURPLE, "^"), (PURPLE, "v")])
+    for row in found.rows:
+        if row.objective is None and row.policy != TODAY and not row.policy.startswith("service_level"):
+            colour, marker = next(styles, (SKY, "o"))
+            axes.scatter(*place(row), s=50, color=colour, marker=marker, zorder=3, label=row.policy)
+        elif row.objective is None and row.policy != TODAY:
+            axes.scatter(*place(row), s=46, color=GREEN, marker="P", zorder=3, label=row.policy)
+    if (today := found.today) is not None:
+        axes.scatter(*place(today), s=80, color=ORANGE, zorder=4, label=TODAY)
+    knee = place(found.row(found.choice.knee))
+    axes.scatter(*knee, s=190, facecolors="none", edgecolors=INK, linewidths=1.3, zorder=5, label="the knee")
+    axes.axhline(
+        100 * found.question.target.late, color=INK, linewidth=0.8, linestyle=":", label="the objective"
+    )
+    _axes(axes, found)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    return figure
+
+
+def _axes(axes: Axes, found: Answer) -> None:
+    """Both logarithmic: a share of late messages is asked for where it is small."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter("{x:,.4g}")
+    axes.minorticks_off()
+    axes.set_yscale("symlog", linthresh=LEAST)
+    axes.set_ylim(-0.002, max(2 * max(100 * row.late for row in found.rows), 1.0))
+    axes.set_yticks([0, 0.01, 0.1, 1, 10, 100], ["0", "0.01", "0.1", "1", "10", "100"])
+    axes.set_xlabel("instance-hours a day")
+    axes.set_ylabel(f"messages later than {duration_text(found.question.target.wait)}, %")
+
+
+def over_time(found: Answer) -> Figure:
+    """Load, waiting messages and instances of today's policy and of the one to take; of the knee where they are the same."""
+    figure, (load, waiting, instances) = new_figure(3, height=1.9, sharex=True)
+    taken = found.row(found.choice.taken if found.choice.taken != TODAY else found.choice.knee)
+    shown = [(taken, GREEN)]
+    if found.today is not None:
+        shown.insert(0, (found.today, ORANGE))
+    begin, rate = found.question.recorded.begin, found.question.target.service_rate
+    times, (arrivals,) = _drawn(begin, taken.series, taken.series.arrivals)
+    load.fill_between(times, arrivals, color=BLUE, alpha=0.5, linewidth=0)
+    load.set_title("Arrivals per second")
+    for row, colour in shown:
+        times, (there, count) = _drawn(begin, row.series, row.series.waiting, row.series.instances)
+        waiting.plot(times, there, color=colour, label=row.policy, linewidth=1.1)
+        instances.step(times, count, where="post", color=colour, linewidth=1.1)
+    times, (needed,) = _drawn(begin, taken.series, [each / rate for each in taken.series.arrivals])
+    instances.plot(times, needed, color=INK, linewidth=0.9, linestyle=":", label="needed by the arrivals")
+    waiting.set_title("Waiting messages, at most")
+    waiting.set_yscale("symlog", linthresh=100)
+    instances.set_title("Instances, at most")
+    for axes in (load, waiting, instances):
+        axes.set_ylim(bottom=0)
+    _legends(waiting, instances)
+    time_axis(instances)
+    return figure
+
+
+def _legends(*all_axes: Axes) -> None:
+    for axes in all_axes:
+        axes.legend(loc="upper left", fontsize="small")
+
+
+def _drawn(begin: float, series: Series, *values: Any) -> tuple[Any, list[list[float]]]:
+    """Times as dates, and values; nothing is drawn where nothing is known."""
+    seconds = series.times
+    apart = 1.5 * min((later - earlier for earlier, later in pairwise(seconds)), default=60.0)
+    times: list[datetime] = []
+    drawn: list[list[float]] = [[] for _ in values]
+    for index, second in enumerate(seconds):
+        if index and second - seconds[index - 1] > apart:
+            times.append(datetime.fromtimestamp(begin + seconds[index - 1] + apart / 1.5, UTC))
+            for line in drawn:
+                line.append(nan)
+        times.append(datetime.fromtimestamp(begin + second, UTC))
+        for line, each in zip(drawn, values, strict=True):
+            line.append(float(each[index]))
+    return times, drawn

@@ -1,0 +1,309 @@
+"""`tidemark advise`: one target on one machine, without Spark."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer import Argument, Option
+
+from scaling.advice.answer import Row, play
+from scaling.advice.field import field
+from scaling.advice.load import Load
+from scaling.config.policy import PolicySpec
+from scaling.service import registry
+from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat, headers, lines, saved
+from tidemark.analysis.advise.question import Options, Question, prepare, queue_of
+from tidemark.analysis.backtest.candidates.grid import Targets
+from tidemark.analysis.backtest.local import write_rows
+from tidemark.analysis.backtest.reading import LOG_ENDINGS, Readings, merged, read_arrivals, read_log
+from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.errors import InputError
+from tidemark.analysis.gates import check, closed_by, read_limits
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, app_settings
+from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.sanitize import one_line
+from tidemark.foundation.settings_reader import ConfigError, share
+from tidemark.foundation.wording import duration_text
+
+console = Console()
+errors = Console(stderr=True)
+
+CONFIG = Path("tidemark.toml")
+
+# -- options, shared with the job on Spark ---------------------------------------------------------------
+
+ServiceRate = Annotated[
+    float | None,
+    Option(help="Messages per second of one busy instance.", show_default="estimated, where backlogs tell"),
+]
+Concurrency = Annotated[
+    float | None, Option(help="Messages one instance holds at once.", show_default="as the policy, or 16")
+]
+StartUp = Annotated[
+    str | None, Option(help="From asked-for to serving, such as 90s.", show_default="as the policy, or 90s")
+]
+Wait = Annotated[
+    str | None,
+    Option("--wait", help="What no message should wait longer than.", show_default="as the policy, or 60s"),
+]
+Late = Annotated[str | None, Option(help="But for this share of them.", show_default="as the policy, or 1%")]
+Minimum = Annotated[int | None, Option(min=0, help="Fewest instances.", show_default="as the policy, or 1")]
+Maximum = Annotated[int | None, Option(min=1, help="Most instances.", show_default="as the policy, or 100")]
+Metric = Annotated[
+    str | None, Option(help="The policy's metric that is the queue; needed where there are several.")
+]
+Price = Annotated[float | None, Option(min=0, help="Of one instance-hour, such as 0.20.")]
+Currency = Annotated[str, Option(help="Told behind prices, such as EUR.")]
+Config = Annotated[Path, Option(help="The configuration with today's policy.")]
+
+
+def options_of(**given: Any) -> Options:
+    """Raises InputError naming the option that cannot be read."""
+    for name, read in (("start_up", parse_duration), ("wait", parse_duration), ("late", _late)):
+        if given[name] is not None:
+            try:
+                given[name] = read(given[name])
+                if name != "late" and given[name] < 1:
+                    raise ValueError(
+                        f"found {given[name]:g} s; a replay goes by whole seconds: 1s or more is accepted"
+                    )
+            except ValueError as error:
+                raise InputError(f"--{name.replace('_', '-')}: {error}") from error
+    for name in ("service_rate", "concurrency"):
+        if given[name] is not None and not 0 < given[name] <= 1e6:
+            raise InputError(
+                f"--{name.replace('_', '-')}: found {given[name]:g}; accepted are numbers above 0"
+            )
+    return Options(**given)
+
+
+def _late(value: Any) -> float:
+    found = share(value)
+    if not 0 < found < 1:
+        raise ValueError(f"found {value!r}; accepted are shares above 0 and below 1, such as '1%' or 0.01")
+    return found
+
+
+def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
+    """tidemark.toml; None where there is none, and none was asked for. Raises InputError."""
+    if not config.exists() and config == CONFIG:
+        return None
+    try:
+        return Targets(
+            config.read_text(encoding="utf-8"), name=config.name, settings=settings, plug_ins=registry
+        )
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{config}: {error}") from error
+
+
+# -- one target -------------------------------------------------------------------------------------------
+
+
+def read_history(history: Path, log: Path | None, metric: str | None) -> Readings:
+    """Raises InputError."""
+    found = (
+        read_log(history, metric) if history.name.lower().endswith(LOG_ENDINGS) else read_arrivals(history)
+    )
+    return found if log is None else merged(found, read_log(log, metric))
+
+
+def spec_of(name: str | None, targets: Targets | None) -> PolicySpec | None:
+    """Today's policy of a target; None where it is not configured. Raises InputError."""
+    try:
+        return targets.baseline(name) if targets is not None and name in targets.names else None
+    except ConfigError as error:
+        raise InputError(str(error)) from error
+
+
+def metric_for(spec: PolicySpec | None, options: Options) -> str | None:
+    """The metric of a scaling log that is the queue; None where that is left to the log. Raises InputError."""
+    try:
+        return options.metric if spec is None else queue_of(spec, options)
+    except HistoryError as error:
+        raise InputError(str(error)) from error
+
+
+def chosen(readings: Readings, target: str | None, targets: Targets | None) -> tuple[str, list[Reading]]:
+    """The target to advise on, and its readings. Raises InputError."""
+    if target is None and len(readings) > 1:
+        raise InputError(
+            f"the history holds {len(readings)} targets: give --target ({', '.join(list(readings)[:10])}); for all of them "
+            "see `tidemark spark advise`"
+        )
+    if target is None:
+        return next(iter(readings.items()))
+    if target in readings:
+        return target, readings[target]
+    configured = () if targets is None else targets.names
+    if len(readings) == 1 and target in configured:  # a plain CSV is called as its file
+        return target, next(iter(readings.values()))
+    near = get_close_matches(target, [*readings, *configured], n=1)
+    known = f"did you mean '{near[0]}'?" if near else f"the history holds {', '.join(list(readings)[:10])}"
+    raise InputError(f"--target: found '{target}'; {known}")
+
+
+def advised(question: Question, options: Options, targets: Targets | None, *, processes: int) -> Answer:
+    """The answer for one target. The number of processes changes nothing but the time. Raises InputError."""
+    return answer(question, options, _played(question, processes), table_of(question.target.name, targets))
+
+
+def table_of(name: str, targets: Targets | None) -> Mapping[str, Any] | None:
+    """The target's table in tidemark.toml."""
+    return targets.table(name) if targets is not None and name in targets.names else None
+
+
+class _Work:
+    """What a process keeps: the load by the second is drawn once."""
+
+    question: Question
+    load: Load
+    done: Any
+
+
+def _begin(question: Question, done: Any) -> None:
+    _Work.question, _Work.load, _Work.done = question, question.recorded.load(question.target.name), done
+
+
+def _play(index: int) -> Row:
+    question, before = _Work.question, 0
+
+    def told(seconds: int) -> None:
+        nonlocal before
+        with _Work.done.get_lock():
+            _Work.done.value += seconds - before
+        before = seconds
+
+    entry = list(field(question.target))[index]
+    row = play(question.target, question.recorded, _Work.load, entry, told)
+    told(len(_Work.load.arrivals))
+    return row
+
+
+def _played(question: Question, processes: int) -> list[Row]:
+    """The rows of the field, in its order, with a bar of the seconds replayed."""
+    entries = list(field(question.target))
+    context = multiprocessing.get_context(
+        "spawn"
+    )  # the bar runs a thread, and a fork would copy what it locks
+    done = context.Value("d", 0.0)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors) as bar:
+        text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
+        shown = bar.add_task(text, total=question.hours * 3600 * len(entries))
+        with ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(question, done)) as pool:
+            waiting: set[Future[Row]] = set()
+            futures = [pool.submit(_play, index) for index in range(len(entries))]
+            waiting.update(futures)
+            try:
+                while waiting:
+                    finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                    for each in finished:
+                        each.result()  # an error ends the command now, not after all others
+                    bar.update(shown, completed=done.value)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            return [future.result() for future in futures]
+
+
+def show(found: Answer) -> None:
+    """The answer on the terminal."""
+    for note in found.question.notes:
+        console.print(f"[dim]{escape(one_line(note))}[/]", soft_wrap=True)
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    first, *others = headers(found)
+    table.add_column(first, no_wrap=True)
+    for header in others:
+        table.add_column(escape(header), justify="right", max_width=8)
+    for row, cells in zip(found.rows, lines(found), strict=True):
+        style = "bold green" if row.policy == found.choice.taken else ""
+        table.add_row(*map(escape, cells), style=style)
+    console.print(table)
+    console.print(f"[bold]{escape(one_line(found.choice.why))}[/]", soft_wrap=True)
+    console.print(escape(saved(found)), soft_wrap=True)
+    if found.toml:
+        where = "in place of that table" if found.question.target.policy is not None else "to fill in"
+        console.print(f"\n[dim]for tidemark.toml, {where}:[/]\n")
+        console.print(found.toml, markup=False, highlight=False, soft_wrap=True)
+
+
+def command(
+    history: Annotated[
+        Path,
+        Argument(
+            help="Arrivals as CSV or Parquet (`tidemark history pull`; t, arrivals), or a scaling log as JSON "
+            "(`tidemark log --json`)."
+        ),
+    ],
+    target: Annotated[
+        str | None, Option(help="A target of tidemark.toml; needed where the history holds several.")
+    ] = None,
+    log: Annotated[
+        Path | None, Option(help="Scaling log beside arrivals: tells what an instance serves.")
+    ] = None,
+    service_rate: ServiceRate = None,
+    concurrency: Concurrency = None,
+    start_up: StartUp = None,
+    wait_: Wait = None,
+    late: Late = None,
+    minimum: Minimum = None,
+    maximum: Maximum = None,
+    metric: Metric = None,
+    price: Price = None,
+    currency: Currency = "",
+    output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
+    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
+    config: Config = CONFIG,
+    root: Root = ROOT_FOLDER,
+    allow: Allow = None,
+) -> None:
+    """What today's policy, Azure Monitor autoscale, KEDA and service_level would have made of recorded load.
+
+    Instance-hours, money, late messages, and the policy to take, as TOML to paste. Writes one page with plots.
+    """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    options = options_of(
+        service_rate=service_rate,
+        concurrency=concurrency,
+        start_up=start_up,
+        wait=wait_,
+        late=late,
+        minimum=minimum,
+        maximum=maximum,
+        metric=metric,
+        price=price,
+        currency=currency,
+    )
+    targets = read_targets(config, app_settings(root))
+    queue = metric_for(spec_of(target, targets), options)
+    name, readings = chosen(read_history(history, log, queue), target, targets)
+    try:
+        question = prepare(name, readings, options, spec_of(name, targets))
+    except HistoryError as error:
+        raise InputError(str(error)) from error
+    if targets is not None and name not in targets.names:
+        known = ", ".join(targets.names[:10])
+        told = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
+        errors.print(f"[yellow]note:[/] {escape(told)}", soft_wrap=True)
+    found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
+    write_rows(flat(found), output / "advice.parquet")
+    show(found)
+
+    def report() -> Report:
+        from tidemark.analysis.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of([found])
+
+    check(closed_by(limits, counts([found]), GATES), write_page(report, output, console))

@@ -1,0 +1,112 @@
+"""The page of an advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaling.advice.field import TODAY
+from tidemark.analysis.advise import charts
+from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved
+from tidemark.analysis.report import Report
+from tidemark.foundation.wording import duration_text, number_text
+
+DRAWN = 5
+"""Targets with pictures of their own: those that would run the most instances."""
+
+
+def report_of(answers: Sequence[Answer]) -> Report:
+    """One page; with several targets, first what to set for each."""
+    names = [found.question.target.name for found in answers]
+    what = names[0] if len(names) == 1 else f"{len(names):,} targets"
+    report = Report("Advice", f"{what}: what other policies would have made of the recorded load")
+    if len(answers) > 1:
+        report.heading("All targets")
+        report.table(
+            ("target", "take", "instance-hours", "late", "today's", "late "),
+            [_short(found) for found in answers],
+        )
+    for number, found in enumerate(drawn(answers)):
+        _show(report, found, number)
+    report.heading("The model")
+    report.text(MODEL)
+    if any(found.toml for found in answers):
+        report.next_step(
+            "when a table above is in tidemark.toml: what is wrong with it, and whether it flaps",
+            "tidemark",
+            "lint",
+        )
+    else:
+        report.next_step(
+            "today's policies stay; what of the load comes by the clock?",
+            "tidemark",
+            "seasons",
+            "history.csv",
+        )
+    return report
+
+
+def drawn(answers: Sequence[Answer]) -> list[Answer]:
+    """The targets with pictures, by name."""
+    most = sorted(answers, key=lambda found: -found.row(found.choice.taken).instance_hours)[:DRAWN]
+    return sorted(most, key=lambda found: found.question.target.name)
+
+
+def _short(found: Answer) -> tuple[object, ...]:
+    taken, today = found.row(found.choice.taken), found.today
+    was = (None, None) if today is None else (today.instance_hours, percent_text(today.late))
+    return (found.question.target.name, taken.policy, taken.instance_hours, percent_text(taken.late), *was)
+
+
+def _show(report: Report, found: Answer, number: int) -> None:
+    target = found.question.target
+    taken = found.row(found.choice.taken)
+    report.heading(target.name)
+    facts = {
+        "known load": duration_text(found.question.hours * 3600),
+        "instance-hours": number_text(taken.instance_hours),
+        f"later than {duration_text(target.wait)}": percent_text(taken.late),
+    }
+    if (today := found.today) is not None and today is not taken:
+        facts |= {
+            "today: instance-hours": number_text(today.instance_hours),
+            "today: late": percent_text(today.late),
+        }
+    if found.options.price is not None:
+        facts["money"] = found.money(taken.instance_hours)
+    report.facts(facts)
+    report.text(f"{_sentence(found.choice.why)} It takes {saved(found)}.")
+    report.figure(
+        charts.curve(found),
+        caption="Each dot is a policy on the whole load: cheaper to the left, fewer late messages below. Green are "
+        "objectives of service_level, with the wait and the share they ask for.",
+        name=f"curve-{number}",
+    )
+    report.table(headers(found), lines(found), caption="* is the one to take")
+    if found.toml:
+        what = f"in place of [targets.{target.name}]" if found.question.target.policy else "to fill in"
+        report.code(found.toml, language="toml", caption=f"For tidemark.toml, {what}")
+    report.figure(
+        charts.over_time(found),
+        caption=f"{TODAY} and the one to take, over time." if today else "The one to take, over time.",
+        name=f"over-time-{number}",
+    )
+    report.text("What this rests on:")
+    report.text("\n\n".join(_sentence(note) for note in found.question.notes))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+MODEL = (
+    "A queue, first in, first out, second by second. A busy instance serves so many messages a second and holds so many at "
+    "once; one that is asked for is billed at once and serves after the start-up time; fewer take effect at once. "
+    "Tidemark's policies are decided by the code that ships. Azure Monitor autoscale and KEDA with the HPA are "
+    "transcribed from their documentation and source; every policy sees the true counts of the moment, which in life are "
+    "a little older.\n\n"
+    "The knee is the objective with the lowest score, in which a whole budget of late messages weighs as much as a twelfth "
+    "of the bill, and what is beyond three quarters of it twice that. It is looked for among objectives that ask for no "
+    "less than the target's own; of several within two per cent of the lowest, it is the one nearest to that.\n\n"
+    "Not in it: messages of different sizes, poison messages, a database that slows down under more instances, limits and "
+    "failures of the platform."
+)

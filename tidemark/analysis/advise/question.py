@@ -1,0 +1,335 @@
+"""From one target's readings, its policy and options to what is replayed; every assumption becomes a note. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import ceil, isnan
+from statistics import median
+from typing import Any
+
+from msgspec import Struct, structs
+
+from scaling.advice.answer import Recorded
+from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING
+from scaling.advice.field import Target, objective_of, reads_of
+from scaling.config.policy import PolicySpec, QueueSpec
+from scaling.rules.service_level.instances import FIRST_HELD, FIRST_START_UP
+from tidemark.analysis.backtest.candidates.grid import metric_of
+from tidemark.analysis.backtest.candidates.variation import GridError
+from tidemark.analysis.backtest.replay.history import (
+    History,
+    HistoryError,
+    Reading,
+    estimate_service_rate,
+    from_active,
+    from_arrivals,
+)
+from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
+
+HOUR, DAY = 3600.0, 86_400.0
+
+MINUTE = 60.0
+"""Seconds between two looks where nothing is configured: the default of COLLECT_SCHEDULE."""
+
+MOST = 100
+"""Most instances where nothing is configured."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line says; None and empty are not said. Durations in seconds, `late` a share, `service_rate` messages
+    per second of a busy instance, `price` of an instance-hour.
+    """
+
+    service_rate: float | None = None
+    concurrency: float | None = None
+    start_up: float | None = None
+    wait: float | None = None
+    late: float | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    metric: str | None = None
+    price: float | None = None
+    currency: str = ""
+
+
+class Question(Struct, frozen=True):
+    """A target ready to replay. `hours` are those of which the load is known, of `whole`; `notes` say what the answer rests
+    on.
+    """
+
+    target: Target
+    recorded: Recorded
+    hours: float
+    whole: float
+    notes: tuple[str, ...]
+
+
+def prepare(name: str, readings: Sequence[Reading], options: Options, spec: PolicySpec | None) -> Question:
+    """Raises HistoryError, naming the option that would help."""
+    queue = queue_of(spec, options)
+    reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
+    looks = _looks(name, spec, queue)
+    known = _Known(options, None if spec is None else objective_of(spec))
+    held = known.value("concurrency", FIRST_HELD)
+    history, rate, how = _load(name, readings, options, spec, reads, looks, held)
+    if history.step < 1 or history.step != int(history.step):
+        raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")
+    low, high = _bounds(name, options, spec)
+    policy, left_out = _today(spec, reads, low, high)
+    target = Target(
+        name=name,
+        service_rate=rate,
+        held=held,
+        start_up=known.value("start_up", FIRST_START_UP),
+        wait=known.value("wait", 60.0),
+        late=known.value("late", 0.01),
+        minimum=low,
+        maximum=high,
+        interval=looks,
+        reads=reads,
+        policy=policy,
+        told=known.given,
+    )
+    first, bins = _first(history, rate, low, high), history.arrivals
+    notes = (
+        *_coverage(history),
+        f"one busy instance serves {rate:.4g} messages/s: {how}",
+        *known.notes,
+        *left_out,
+        *_limits(history, target),
+        *history.notes,
+        *_ran(readings, history),
+    )
+    hours, whole = (
+        count * history.step / HOUR for count in (sum(not isnan(each) for each in bins), len(bins))
+    )
+    return Question(target, Recorded(history.start, int(history.step), bins, first), hours, whole, notes)
+
+
+def _looks(name: str, spec: PolicySpec | None, queue: str) -> float:
+    """Seconds between two looks at the queue."""
+    looks = MINUTE if spec is None else spec.metrics[queue].window.interval
+    if looks < 1 or looks != int(looks):
+        raise HistoryError(
+            f"{name}: looked at every {looks:g} s; a replay goes by whole seconds: see COLLECT_SCHEDULE"
+        )
+    return looks
+
+
+def _bounds(name: str, options: Options, spec: PolicySpec | None) -> tuple[int, int]:
+    """Fewest and most instances; never fewer than one."""
+    low, high = (1, MOST) if spec is None else (spec.minimum, spec.maximum)
+    low = max(low if options.minimum is None else options.minimum, 1)
+    high = high if options.maximum is None else options.maximum
+    if low > high:
+        raise HistoryError(
+            f"{name}: minimum {low}, maximum {high}; accepted is a maximum that is no less: see --minimum and --maximum"
+        )
+    return low, high
+
+
+def queue_of(spec: PolicySpec | None, options: Options) -> str:
+    """The metric that is the queue: the one asked for, that of the rule `service_level`, the only one, or `backlog`."""
+    if spec is None:
+        return "backlog"
+    known = objective_of(spec)
+    if options.metric is None and known is not None:
+        return known.backlog
+    try:
+        return metric_of(spec, options.metric)
+    except GridError as error:
+        raise HistoryError(str(error).replace("set `metric` to", "give --metric")) from error
+
+
+def _today(
+    spec: PolicySpec | None, reads: Mapping[str, str], low: int, high: int
+) -> tuple[PolicySpec | None, list[str]]:
+    """The policy to replay, and why it is not there."""
+    if spec is None:
+        return None, ["no policy of today: the target is not in tidemark.toml"]
+    others = sorted(set(spec.metrics) - set(reads))
+    if others:
+        left = f"it reads {', '.join(others)}, and what a history tells is the queue"
+        return None, [f"today's policy is left out: {left}. `tidemark backtest` replays recorded metrics"]
+    notes = ["today's policy is in dry-run; it is replayed as if it were not"] if spec.dry_run else []
+    return structs.replace(spec, dry_run=False, shadow=None, minimum=low, maximum=high), notes
+
+
+# -- the load, and what an instance serves --------------------------------------------------------------
+
+
+def _load(
+    name: str,
+    readings: Sequence[Reading],
+    options: Options,
+    spec: PolicySpec | None,
+    reads: Mapping[str, str],
+    looks: float,
+    held: float,
+) -> tuple[History, float, str]:
+    """The history, messages per second of an instance, and how that is known."""
+    metrics = {kind: metric for metric, kind in reads.items()}
+    seen = [reading for reading in readings if reading.backlog is not None]
+    step = _step(seen, looks)
+    counts = _counts(readings, metrics, step)
+    given, how = options.service_rate, "given"
+    if given is None and spec is not None and spec.shadow is not None and spec.shadow.queue is not None:
+        given, how = spec.shadow.queue.service_rate, "as the policy's shadow says"
+    if not counts:
+        if given is None:
+            raise HistoryError(
+                f"{name}: the history has no arrivals, and how many follow from its backlogs depends on what an instance "
+                "serves: give --service-rate (messages per second of one busy instance)"
+            )
+        return from_active(name, seen, step=step, service_rate=given, held=held), given, how
+    history = from_arrivals(name, counts)
+    ran = {reading.at: reading.instances for reading in readings if reading.instances is not None}
+    history = structs.replace(history, instances=ran.get(history.start))
+    if given is not None:
+        return history, given, how
+    try:
+        found = estimate_service_rate(name, history, seen)
+    except HistoryError as error:
+        raise HistoryError(
+            f"{name}: what an instance serves cannot be told from this history: {_why(seen, error)}. Give --service-rate "
+            "(messages per second of one busy instance)"
+        ) from error
+    times = count_text(found.bins, "bin")
+    how = (
+        f"estimated from the {times} of {duration_text(history.step)} in which more waited at both ends than was served, as "
+        f"the median of what each instance served then (half of them: {found.low:.4g} to {found.high:.4g})"
+    )
+    return history, found.rate, how
+
+
+def _why(seen: Sequence[Reading], error: HistoryError) -> str:
+    if not any(reading.instances for reading in seen):
+        return "it tells no backlog with the instances of that time"
+    return str(error).partition("estimated: ")[2].partition(". Give")[0] or str(error)
+
+
+def _counts(
+    readings: Sequence[Reading], metrics: Mapping[str, str], looks: float
+) -> list[tuple[float, float]]:
+    """Arrivals by bins: as recorded, or from metrics of the scaling log that count them."""
+    counts = [(reading.at, reading.arrivals) for reading in readings if reading.arrivals is not None]
+    if counts:
+        return counts
+    came, done = metrics.get(INCOMING), metrics.get(OUTGOING)
+    if came is not None:
+        return _bins([(r.at, r.metrics[came]) for r in readings if came in r.metrics], looks)
+    if done is None:
+        return []
+    known = sorted((r for r in readings if r.backlog is not None and done in r.metrics), key=lambda r: r.at)
+    grown = (
+        (later.at, max(later.metrics[done] + (later.backlog or 0.0) - (earlier.backlog or 0.0), 0.0))
+        for earlier, later in pairwise(known)
+        if later.at - earlier.at < 1.5 * looks
+    )
+    return _bins(list(grown), looks)
+
+
+def _bins(counted: Sequence[tuple[float, float]], looks: float) -> list[tuple[float, float]]:
+    """What was counted by a look, in the bin that ends with it: looks are a little off their time."""
+    first = min((at for at, _ in counted), default=0.0)
+    return [(first + (round((at - first) / looks) - 1) * looks, value) for at, value in counted]
+
+
+def _step(seen: Sequence[Reading], looks: float) -> float:
+    """Seconds between two readings, where there are any."""
+    apart = [later.at - earlier.at for earlier, later in pairwise(sorted(seen, key=lambda r: r.at))]
+    return max(float(round(median(apart))), 1.0) if apart else looks
+
+
+def _first(history: History, rate: float, low: int, high: int) -> int:
+    """Instances to begin with: those recorded, or what the first known hour needs on average."""
+    if history.instances is not None:
+        return min(max(history.instances, low), high)
+    known = [each for each in history.arrivals if not isnan(each)][: max(int(HOUR / history.step), 1)]
+    return min(max(ceil(sum(known) / (len(known) * history.step) / rate), low), high)
+
+
+# -- notes ----------------------------------------------------------------------------------------------
+
+
+class _Known:
+    """Numbers from options, else from the policy, else assumed; with a note of those that are assumed. `given` are those
+    that `service_level` need not learn.
+    """
+
+    def __init__(self, options: Options, objective: QueueSpec | None) -> None:
+        self._options, self._objective = options, objective
+        self.notes: list[str] = []
+        self.given: dict[str, float | str] = {}
+
+    def value(self, option: str, otherwise: float) -> float:
+        found: Any = getattr(self._options, option)
+        if found is None and self._objective is not None:
+            found = getattr(self._objective, option)
+        if found is None:
+            self.notes.append(ASSUMED[option].format(number_text(otherwise)))
+            return otherwise
+        if option == "concurrency":
+            self.given[option] = int(found) if found == int(found) else float(found)
+        elif option == "start_up":
+            self.given[option] = f"{found:g}s"
+        return float(found)
+
+
+ASSUMED = {
+    "concurrency": "an instance holds {} messages at once: assumed (--concurrency)",
+    "start_up": "an instance serves {} s after it was asked for: assumed (--start-up)",
+    "wait": "no message should wait longer than {} s: assumed (--wait)",
+    "late": "a share of {} of the messages may: assumed (--late)",
+}
+
+
+def _coverage(history: History) -> list[str]:
+    """From when to when, how much of it is not known, and what that can prove."""
+    unknown = sum(map(isnan, history.arrivals))
+    whole, known = len(history.arrivals), len(history.arrivals) - unknown
+    span = known * history.step
+    when = f"{time_text(history.start)} to {time_text(history.end)}, by {duration_text(history.step)}"
+    notes = [f"{when}: {duration_text(span)} of load is known"]
+    if unknown:
+        gaps = sum(
+            isnan(b) and not isnan(a) for a, b in pairwise(history.arrivals)
+        )  # the first bin is always known
+        notes.append(
+            f"{_percent(unknown / whole)} of the time is missing ({duration_text(unknown * history.step)} in "
+            f"{count_text(gaps, 'gap')}); nothing is assumed for it, and it counts for nothing"
+        )
+    if span < DAY:
+        notes.append(
+            f"{duration_text(span)} is less than a day: other hours may look different, and nothing of what follows is "
+            "proven for them"
+        )
+    elif span < 7 * DAY:
+        notes.append("less than a week: days of the week that are not in it may look different")
+    return notes
+
+
+def _percent(share: float) -> str:
+    """Never 100 % for what is not all, nor 0 % for what is something."""
+    percent = 100.0 * share
+    return f"{percent:.2g} %" if percent < 99 else f"{min(percent, 99.99):.4g} %"
+
+
+def _limits(history: History, target: Target) -> list[str]:
+    most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
+    if most <= target.maximum:
+        return []
+    return [
+        f"the busiest bin needs {ceil(most)} instances, and the maximum is {target.maximum}: then every policy is late"
+    ]
+
+
+def _ran(readings: Sequence[Reading], history: History) -> list[str]:
+    """What was there in truth, where it was recorded."""
+    ran = [r.instances for r in readings if r.arrivals is not None and r.instances is not None]
+    known = sum(not isnan(each) for each in history.arrivals)
+    if len(ran) < 0.99 * known or not ran:
+        return []
+    hours = sum(ran) * history.step / HOUR
+    return [f"{number_text(hours)} instance-hours ran in truth, in {count_text(len(ran), 'bin')} that tell"]

@@ -1,0 +1,194 @@
+"""`tidemark backtest`: the whole backtest on one machine, on all its cores, without Spark."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer import Argument, Option
+
+from scaling.service import registry
+from tidemark.analysis.backtest import work
+from tidemark.analysis.backtest.analysis import (
+    GATES,
+    Analysis,
+    Job,
+    advice,
+    analyse,
+    counts,
+    evaluations,
+    for_all,
+    plan_job,
+    refused,
+)
+from tidemark.analysis.backtest.candidates.grid import Plan, Targets, read_grid
+from tidemark.analysis.backtest.candidates.recommend import Verdict, choose, in_short
+from tidemark.analysis.backtest.reading import Readings, merged, read_arrivals, read_log
+from tidemark.analysis.backtest.replay.history import HistoryError
+from tidemark.analysis.backtest.replay.score import Row, flat
+from tidemark.analysis.backtest.work import Prepared, Replayer
+from tidemark.analysis.errors import InputError
+from tidemark.analysis.gates import check, closed_by, read_limits
+from tidemark.analysis.options import Allow
+from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.settings_reader import ConfigError
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def _done(task: tuple[Prepared, work.Work]) -> Any:
+    prepared, wanted = task
+    return work.done(Replayer(prepared), wanted)
+
+
+def backtest(
+    readings: Readings, plan: Plan, targets: Targets, *, processes: int
+) -> tuple[Analysis, list[Row]]:
+    """The backtest of all readings, with the rows it rests on (by target, in the order of the candidates).
+
+    The number of processes changes nothing but the time. Raises InputError.
+    """
+    job = plan_job(plan, targets, readings)
+    prepared = _prepared(readings, job)
+    with _pool(processes) as run:
+
+        def each(text: str, works: Iterable[tuple[str, work.Work]]) -> Any:
+            return run(text, [(prepared[name], wanted) for name, wanted in works])
+
+        try:
+            rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
+            choices = choose(rows, late_budget=job.settings.rules.late_budget)
+            comparisons = each("comparing", job.comparings(choices))
+        except HistoryError as error:
+            raise InputError(str(error)) from error
+    evaluated = sum(evaluations(job, comparison) for comparison in comparisons)
+    return analyse(job, choices, comparisons, for_all(job, choices), evaluated), rows
+
+
+def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
+    """Raises InputError with the problems of all targets."""
+    found: dict[str, Prepared] = {}
+    problems: list[str] = []
+    for target in sorted(readings):
+        try:
+            metric, interval = job.metric(target), job.interval(target)
+            known = readings[target]
+            found[target] = work.prepare(target, known, job.settings, metric=metric, interval=interval)
+        except HistoryError as error:
+            problems.append(str(error))
+    if problems:
+        raise refused(problems)
+    return found
+
+
+@contextmanager
+def _pool(processes: int) -> Iterator[Any]:
+    """A function (text, tasks) -> results in the order of the tasks, with a progress bar on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with ExitStack() as stack:
+        mapped: Any = map
+        if processes > 1:
+            # Started afresh: the progress bar runs a thread, and a fork would copy what it locks.
+            executor = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+            stack.callback(executor.shutdown, cancel_futures=True)
+            mapped = executor.map
+        bar = stack.enter_context(Progress(*columns, console=errors))
+
+        def run(text: str, tasks: Sequence[tuple[Prepared, work.Work]]) -> list[Any]:
+            return list(bar.track(mapped(_done, tasks), total=len(tasks), description=text))
+
+        yield run
+
+
+def write_rows(rows: Iterable[Any], path: Path, schema: Any = None) -> None:
+    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema the rows tell it."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
+    from pyarrow import parquet  # noqa: PLC0415
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)
+    half.replace(path)
+
+
+def command(
+    grid: Annotated[Path, Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
+    arrivals: Annotated[
+        Path | None, Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
+    ] = None,
+    log: Annotated[
+        Path | None, Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`.")
+    ] = None,
+    output: Annotated[Path, Option("--output", help="Folder of report and scores.")] = Path(
+        "backtest-output"
+    ),
+    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
+    config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
+        "tidemark.toml"
+    ),
+    allow: Allow = None,
+) -> None:
+    """Replays recorded load against a grid of rules: late messages, cost, actions, and what to set.
+
+    The decisions are made by the product's own code; a queueing model answers them. The last part of the history is
+    held out: what is recommended is judged there against the running policy.
+    """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    plan, targets = read_settings(grid, config, os.environ)
+    readings = _read(arrivals, log, plan)
+    found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
+    write_rows(map(flat, rows), output / "scores.parquet")
+    write_rows(map(msgspec.structs.asdict, advice(found)), output / "recommendations.parquet")
+    show(found)
+
+    def report() -> Report:
+        from tidemark.analysis.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of(found)
+
+    check(closed_by(limits, counts(found), GATES), write_page(report, output, console, "report"))
+
+
+def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:
+    """The grid and the running policies. Raises InputError."""
+    try:
+        plan = read_grid(_file(grid), name=grid.name)
+        return plan, Targets(_file(config), name=config.name, settings=settings, plug_ins=registry)
+    except ConfigError as error:
+        raise InputError(str(error)) from error
+
+
+def _file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:
+    if arrivals is None and log is None:
+        raise InputError("no history: give --arrivals, --log or both")
+    sources = [read_arrivals(arrivals)] if arrivals is not None else []
+    if log is not None:
+        sources.append(read_log(log, plan.rules.metric))
+    return merged(*sources)
+
+
+def show(found: Analysis) -> None:
+    """The recommendations as a table on the terminal."""
+    table = Table("target", "recommended", "late", "now", "cost", "now", "held out")
+    for line in advice(found):
+        late = (f"{share:.2%}" for share in (line.late_share, line.late_share_running))
+        cost = (f"{amount:,.2f}" for amount in (line.cost, line.cost_running))
+        table.add_row(line.target, line.recommended, *late, *cost, in_short(Verdict(line.verdict)))
+    console.print(table)

@@ -1,0 +1,294 @@
+"""Reads recorded load from files, without Spark: arrivals as CSV or Parquet, the scaling log as JSON."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Reason
+from tidemark.analysis.backtest.replay.history import Reading
+from tidemark.analysis.errors import InputError
+from tidemark.analysis.export_text import check_ending, csv_rows, is_hidden, parquet_rows
+
+TIME_COLUMNS = ("t", "at", "time", "timestamp")
+
+UNREAD = frozenset(
+    reason.value
+    for reason in (
+        Reason.COLLECT_FAILED,
+        Reason.STALE_METRIC,
+        Reason.INVALID_METRIC,
+        Reason.ENTITY_DISABLED,
+        Reason.FALLBACK,
+    )
+)
+"""Reasons of decisions for which a metric was not read, or its queue was disabled: rows of releases before 0.2 hold an old
+value there, so nothing of that time is taken. Since then a row holds the metrics that were read, whatever its reason.
+"""
+
+Readings = dict[str, list[Reading]]
+"""Readings by target."""
+
+
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+"""Of files of arrivals, in any case."""
+
+LOG_ENDINGS = tuple(f"{kind}{packed}" for kind in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz"))
+"""Of files of a scaling log, as the source "scaling_log" has them."""
+
+LATEST = 253_402_300_800
+"""Seconds: the year 10,000. A time beyond is in milliseconds or smaller units, or none."""
+
+OTHER_COLUMNS = ("backlog", "instances")
+"""Columns that may be there: messages waiting, and instances there were, at the begin of the bin."""
+
+
+def read_arrivals(path: Path) -> Readings:
+    """Arrivals of one CSV file (.gz too), of one in Parquet, or of all of a folder, as `tidemark history pull` writes them:
+    columns `t` (or at, time, timestamp), `arrivals`, and `target`; without the last, the target is called as the file, or
+    as its folder `target=...`. `instances`, those that ran, and `backlog`, messages waiting at that time, may be there, too.
+    Each file's own header counts. Times are seconds, or ISO 8601. Raises InputError.
+    """
+    if (path / "_delta_log").exists():
+        raise InputError(
+            f"{path} is a Delta table, and its files alone do not tell which rows are live; CSV or Parquet files are accepted."
+            " `tidemark spark` reads Delta tables"
+        )
+    found: Readings = {}
+    for file in _files(path, ENDINGS):
+        for target, reading in arrivals_in(str(file), _bytes(file)):
+            found.setdefault(target, []).append(reading)
+    if not found:
+        raise InputError(
+            f"{path}: no arrivals; CSV or Parquet files with the columns t and arrivals are accepted"
+        )
+    return found
+
+
+def _files(path: Path, endings: tuple[str, ...]) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; a file or a folder is accepted")
+    if not path.is_dir():
+        check_ending(path, endings)
+        return [path]
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.name.lower().endswith(endings) and not is_hidden(file.relative_to(path))
+    )
+    if not files:
+        raise InputError(f"{path} is a folder without files that end in {' or '.join(endings)}")
+    return files
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _text(name: str, data: bytes | memoryview) -> str:
+    try:
+        text = gzip.decompress(data) if name.lower().endswith(".gz") else bytes(data)
+        return text.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def arrivals_in(name: str, data: bytes | memoryview) -> Iterator[tuple[str, Reading]]:
+    """Target and reading of each row of a file, by the file's own header. Raises InputError naming file, line and column."""
+    columns, rows = (_parquet if name.lower().endswith(".parquet") else _csv)(name, data)
+    check_columns(columns, name)
+    file = re.sub(r"(\.csv)?(\.gz)?$|\.parquet$", "", name.rpartition("/")[2], count=1, flags=re.IGNORECASE)
+    folder = re.search(r"/target=([^/]+)/", name)
+    return rows_as_arrivals(rows, unquote(folder[1]) if folder else file, name)
+
+
+def check_columns(columns: Collection[str], where: str) -> None:
+    """Raises InputError where they are not those of arrivals."""
+    if "arrivals" not in columns or not set(TIME_COLUMNS) & set(columns):
+        found = ", ".join(columns) or "nothing"
+        raise InputError(
+            f"{where}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
+        )
+
+
+def rows_as_arrivals(
+    rows: Iterable[Mapping[str, Any]], target: str, where: str
+) -> Iterator[tuple[str, Reading]]:
+    """Target and reading of each row; `target` is that of rows without such a column. Rows without arrivals are bins of which
+    nothing is known. Raises InputError.
+    """
+    try:
+        for line, row in enumerate(rows, start=2):
+            if row["arrivals"] not in (None, ""):
+                place = f"{where}, line {line}"
+                yield (
+                    _cell(row, "target", place, _name, "a name") if "target" in row else target,
+                    _reading(row, place),
+                )
+    except csv.Error as error:
+        raise InputError(f"{where} cannot be read: {error}") from error
+
+
+def _reading(row: Mapping[str, Any], where: str) -> Reading:
+    """Raises InputError naming the column."""
+    time = next(name for name in TIME_COLUMNS if name in row)
+    return Reading(
+        _cell(row, time, where, _seconds, "a time: seconds since 1970, or ISO 8601"),
+        arrivals=_cell(
+            row, "arrivals", where, _count, "a number of 0 or more, or nothing where it is not known"
+        ),
+        backlog=_cell(row, "backlog", where, _count, "a number of 0 or more"),
+        instances=_cell(row, "instances", where, _whole, "a whole number of 0 or more"),
+    )
+
+
+def _cell(row: Mapping[str, Any], column: str, where: str, read: Callable[[Any], Any], accepted: str) -> Any:
+    value = row.get(column)
+    if value in (None, "") and column in OTHER_COLUMNS:
+        return None
+    try:
+        return read(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where}, column {column}: found {value!r}; accepted is {accepted}") from None
+
+
+def _name(value: Any) -> str:
+    if value in (None, ""):
+        raise ValueError
+    return str(value)
+
+
+def _count(value: Any) -> float:
+    found = float(value)
+    if not 0 <= found < inf:
+        raise ValueError
+    return found
+
+
+def _whole(value: Any) -> int:
+    found = _count(value)  # of a column of which some are missing, pandas writes 3.0
+    if not found.is_integer():
+        raise ValueError
+    return int(found)
+
+
+def _seconds(value: Any) -> float:
+    found = seconds(value)
+    if not abs(found) < LATEST:  # nor NaN
+        raise ValueError
+    return found
+
+
+def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+    try:
+        return csv_rows(io.StringIO(_text(name, data), newline=""), name)
+    except csv.Error as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def _parquet(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+    return parquet_rows(name, data, {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS})
+
+
+def seconds(time: str | float | datetime) -> float:
+    """Seconds of a number, or of a time, as such or in ISO 8601 (UTC where it has no offset). Raises ValueError."""
+    if isinstance(time, datetime):
+        moment = time
+    else:
+        try:
+            return float(time)
+        except ValueError:
+            moment = datetime.fromisoformat(str(time))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def read_log(path: Path, metric: str | None) -> Readings:
+    """Backlogs and capacities of a scaling log: a file or folder of JSON lines, or an array as `tidemark log --json`
+    prints it. Raises InputError.
+    """
+    entries = read_entries(path)
+    found = from_entries(entries, metric)
+    if not found:
+        raise InputError(f"{path}: {len(entries)} entries, none of them a decision with metrics")
+    return found
+
+
+def read_entries(path: Path) -> list[LogEntry]:
+    """All entries of a scaling log, as `read_log` accepts it. Raises InputError."""
+    files = _files(path, LOG_ENDINGS)
+    return [entry for file in files for entry in _entries(file)]
+
+
+class _Entry(LogEntry, frozen=True):
+    """As JSON has it: a metric that was no number is null there."""
+
+    metrics: dict[str, float | None] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
+
+
+def _entries(file: Path) -> list[LogEntry]:
+    text = _text(str(file), _bytes(file)).strip()
+    try:
+        if text.startswith("["):
+            found = msgspec.json.decode(text, type=list[_Entry])
+        else:
+            found = msgspec.json.Decoder(_Entry).decode_lines(text)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{file} is not a scaling log: {error}") from error
+    return [_known(entry) if None in entry.metrics.values() else entry for entry in found]
+
+
+def _known(entry: _Entry) -> LogEntry:
+    known = {name: value for name, value in entry.metrics.items() if value is not None}
+    return msgspec.structs.replace(entry, metrics=known)
+
+
+def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:
+    """One reading per decision: the metrics it saw, the capacity it found. A later copy of an entry counts."""
+    newest: dict[tuple[str, float], LogEntry] = {
+        (entry.target, entry.at): entry
+        for entry in entries
+        if entry.kind is LogKind.DECISION and entry.reason not in UNREAD
+    }
+    found: Readings = {}
+    for (target, at), entry in sorted(newest.items()):
+        reading = of_metrics(at, entry.metrics, entry.current, metric)
+        if reading is not None:
+            found.setdefault(target, []).append(reading)
+    return found
+
+
+def of_metrics(
+    at: float, metrics: Mapping[str, float], current: int | None, metric: str | None
+) -> Reading | None:
+    """The reading of one decision; None where it did not know the backlog. `metric` is chosen as `grid.metric_of` does."""
+    name = metric
+    if name is None:
+        name = "backlog" if "backlog" in metrics else next(iter(metrics)) if len(metrics) == 1 else None
+    if name is None or name not in metrics:
+        return None
+    others = {key: value for key, value in metrics.items() if key != name}
+    return Reading(at, backlog=metrics[name], instances=current, metrics=others)
+
+
+def merged(*sources: Readings) -> Readings:
+    """The readings of all sources together."""
+    found: Readings = {}
+    for source in sources:
+        for target, readings in source.items():
+            found.setdefault(target, []).extend(readings)
+    return found

@@ -1,0 +1,193 @@
+"""`tidemark cost`: cost exports and the scaling log on one machine, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer import Option
+
+from tidemark.analysis.advise.local import CONFIG, read_targets
+from tidemark.analysis.arrow_columns import arrow_columns
+from tidemark.analysis.backtest.local import write_rows
+from tidemark.analysis.backtest.reading import read_entries
+from tidemark.analysis.cost import tables
+from tidemark.analysis.cost.account import Account, Billed, account, told_price, totals
+from tidemark.analysis.cost.charges import Charge
+from tidemark.analysis.cost.files import read_exports, seen_of
+from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.targets import Options, billed_targets, pairs, prices_of, resources_of, unnamed
+from tidemark.analysis.errors import InputError
+from tidemark.analysis.gates import check, closed_by, read_limits
+from tidemark.analysis.option_values import check_span, moment, seconds
+from tidemark.analysis.options import Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.sanitize import one_line
+
+console = Console()
+
+GATES = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
+"""What --allow knows, and what its shares are of. `unknown` are hours of which the log tells no capacity."""
+
+# -- options, shared with the job on Spark ---------------------------------------------------------------
+
+Config = Annotated[Path, Option(help="The configuration, which says which resource a target is.")]
+Resource = Annotated[
+    list[str] | None,
+    Option(help="TARGET=RESOURCE_ID, where the configuration does not say it. Repeat per target."),
+]
+Prices = Annotated[
+    list[str] | None,
+    Option(
+        "--price",
+        help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. Otherwise the export tells it.",
+    ),
+]
+RuTargets = Annotated[
+    list[str] | None, Option("--ru-target", help="A target in RU/s, where the configuration does not say it.")
+]
+Used = Annotated[
+    str | None, Option(help="The metric of the log that counts the RU/s in use, for the advice on autoscale.")
+]
+Amount = Annotated[
+    str | None,
+    Option(
+        help="The column that is the money, such as EffectiveCost.", show_default="the export's actual cost"
+    ),
+]
+Hold = Annotated[str, Option(help="How long a capacity in the log holds where nothing follows.")]
+HOLD = "15m"
+
+SHOWN = 7
+"""Columns of the page's table that a terminal has room for; the others are lines below it."""
+
+
+def options_of(
+    *,
+    resource: list[str] | None,
+    price: list[str] | None,
+    ru_target: list[str] | None,
+    used: str | None,
+    hold: str,
+    amount: str | None,
+) -> Options:
+    """Raises InputError naming the option that cannot be read."""
+    return Options(
+        pairs("--resource", resource or ()),
+        prices_of(price or ()),
+        frozenset(ru_target or ()),
+        used,
+        seconds("--hold", hold),
+        amount,
+    )
+
+
+# -- one machine ------------------------------------------------------------------------------------------
+
+
+def accounts_of(
+    seen: Mapping[str, list[Seen]], charges: list[Charge], billed: Mapping[str, Billed], options: Options
+) -> list[Account]:
+    """Of all targets in the log, by name. Raises InputError for charges in several currencies."""
+    one_currency({each.currency for each in charges})
+    last = max((each.day for each in charges), default=None)
+    own: dict[str, list[Charge]] = {}
+    for each in charges:
+        own.setdefault(each.resource, []).append(each)
+    asked = {name: billed.get(name) or unnamed(name, options) for name in sorted(seen)}
+    return [account(asked[name], seen[name], own.get(asked[name].resource, ()), last) for name in asked]
+
+
+def one_currency(found: Collection[str]) -> None:
+    """Raises InputError where there are several."""
+    if len(found) > 1:
+        raise InputError(
+            f"--costs has charges in {', '.join(sorted(found))}; accepted: one currency; give the exports one at a time"
+        )
+
+
+def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[Seen]]:
+    """The log by target, of those whose capacity it tells. Raises InputError where it tells none of that time."""
+    first, end = -inf if since is None else since.timestamp(), inf if until is None else until.timestamp()
+    found: dict[str, list[Seen]] = {}
+    for entry in read_entries(log):
+        if first <= entry.at < end:
+            found.setdefault(entry.target, []).append(seen_of(entry))
+    known = {name: own for name, own in found.items() if any(each.capacity is not None for each in own)}
+    if not known:
+        raise InputError(f"--log {log} tells no capacity in the time asked for; a scaling log is accepted")
+    return known
+
+
+def show(accounts: list[Account]) -> None:
+    """The targets on the terminal."""
+    from tidemark.analysis.cost.page import HEADERS, line  # noqa: PLC0415 - matplotlib takes a second
+
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, header in enumerate(HEADERS[:SHOWN]):
+        table.add_column(header, no_wrap=not place, justify="right" if place else "left")
+    for each in accounts:
+        cells = line(each)[:SHOWN]
+        table.add_row(
+            *(f"{cell:,.1f}" if isinstance(cell, float) else escape(str(cell or "-")) for cell in cells)
+        )
+    console.print(table)
+    for each in accounts:
+        for told in (f"price {told_price(each)}", each.advice, *each.notes):
+            if told:
+                console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
+
+
+def command(
+    costs: Annotated[
+        Path,
+        Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
+    ],
+    log: Annotated[Path, Option(help="Scaling log as JSON. See `tidemark log --json`.")],
+    since: Since = None,
+    until: Until = None,
+    config: Config = CONFIG,
+    resource: Resource = None,
+    price: Prices = None,
+    ru_target: RuTargets = None,
+    used: Used = None,
+    amount: Amount = None,
+    hold: Hold = HOLD,
+    output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("cost-output"),
+    root: Root = Path(),
+    allow: Allow = None,
+) -> None:
+    """What Azure billed, joined with the scaling log: money by target and by change, against a static peak and the shadow.
+
+    For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
+    one page with plots.
+    """
+    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    options = options_of(
+        resource=resource, price=price, ru_target=ru_target, used=used, hold=hold, amount=amount
+    )
+    begin, end = moment("--from", since), moment("--to", until)
+    check_span(begin, end)
+    settings = app_settings(root)
+    billed = billed_targets(read_targets(config, settings), settings, options)
+    seen = read_seen(log, begin, end)
+    charges = read_exports(costs, resources_of(billed), options.amount)
+    accounts = accounts_of(seen, charges, billed, options)
+    for name, columns in tables.ALL.items():
+        rows = (row for each in accounts for row in tables.rows_of(each)[name])
+        write_rows(rows, output / f"{name}.parquet", arrow_columns(columns))
+    show(accounts)
+
+    def report() -> Report:
+        from tidemark.analysis.cost.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+        return report_of(accounts)
+
+    check(closed_by(limits, totals(accounts), GATES), write_page(report, output, console))

@@ -1,0 +1,91 @@
+"""What a run may leave out, and still call its answer good. Pure.
+
+`--allow late=0 --allow invalid=0.1%`: a job counts what it left out, and where that is more than allowed, it ends with exit
+status 3, after its tables and its page are written: a gate for pipelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from tidemark.analysis.errors import GateClosedError, InputError, JobError
+from tidemark.foundation.settings_reader import share
+
+
+class Limit(Struct, frozen=True):
+    """So many, or so great a share of all. One of them is set."""
+
+    count: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.count:,}" if self.share is None else f"{self.share:.4g} of all"
+
+
+Limits = Mapping[str, Limit]
+
+
+def read_limits(texts: Iterable[str], known: Collection[str]) -> dict[str, Limit]:
+    """Of options such as late=0 and invalid=0.1%. Raises InputError naming the one at fault."""
+    found: dict[str, Limit] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        limit = _limit(value)
+        if name not in known or limit is None:
+            raise InputError(
+                f"--allow is '{text}'; accepted: NAME=NUMBER or NAME=SHARE (late=0, late=0.1%), where NAME is "
+                f"{', '.join(sorted(known))}"
+            )
+        found[name] = limit
+    return found
+
+
+def _limit(text: str) -> Limit | None:
+    if text.isdecimal():
+        return Limit(count=int(text))
+    try:
+        return Limit(share=share(text))
+    except ValueError:
+        return None
+
+
+def closed_by(limits: Limits, counts: Mapping[str, float | None], gates: Mapping[str, str]) -> list[str]:
+    """As `exceeded`, where `gates` tells by name which of the counts the shares are of."""
+    return [
+        told
+        for name, limit in sorted(limits.items())
+        for told in exceeded({name: limit}, counts, counts[gates[name]] or 0.0)
+    ]
+
+
+def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -> list[str]:
+    """What was counted beyond its limit, in words. None is not known, which no limit allows; `total` is what shares are of."""
+    told = []
+    for name, limit in sorted(limits.items()):
+        count = counts[name]
+        if count is None:
+            told.append(f"{name} not known, allowed {limit}")
+        elif limit.share is None and count > (limit.count or 0):
+            told.append(f"{name} {count:,.0f}, allowed {limit}")
+        elif limit.share is not None and count > limit.share * total:
+            told.append(f"{name} {count:,.0f} of {total:,.0f}, allowed {limit}")
+    return told
+
+
+def check_sum(what: str, read: int, counts: Mapping[str, int], then: str = "nothing is published") -> None:
+    """Each row that was read is in one of the counts. Raises JobError where that is not so; `then` is the outcome."""
+    if read != sum(counts.values()):
+        counted = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        raise JobError(
+            f"{what}: {read:,} rows were read, and the counts are of {sum(counts.values()):,} ({counted}): {then}; a file was"
+            " changed meanwhile, or is damaged, or Spark lost a worker and read its part twice: run the job again, and where"
+            " it ends so again, report it"
+        )
+
+
+def check(told: Collection[str], report: str) -> None:
+    """Raises GateClosedError where anything is told."""
+    if told:
+        raise GateClosedError(f"gate closed: {'; '.join(told)}; report: {report}")

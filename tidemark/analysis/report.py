@@ -1,0 +1,223 @@
+"""A job's report: one self-contained HTML page, its figures inline and beside it as PNG.
+
+The page needs no network, follows the reader's light or dark setting, fits a phone and prints well.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+
+class Report:
+    """Collects a page from top to bottom; every text is escaped. `write` may be called once or often."""
+
+    def __init__(self, title: str, subtitle: str = "") -> None:
+        self.title = title
+        self.subtitle = subtitle
+        self._parts: list[str] = []
+        self._pictures: dict[str, bytes] = {}
+        self.next_steps: list[tuple[str, str]] = []
+        """Why, and the command: at the end of the page, and told on the terminal."""
+
+    def heading(self, text: str) -> None:
+        self._parts.append(f'<h2 id="{slug(text)}">{escape(text)}</h2>')
+
+    def text(self, text: str) -> None:
+        """One or more paragraphs, parted by empty lines. No markup is read."""
+        self._parts += [f"<p>{escape(part.strip())}</p>" for part in text.split("\n\n") if part.strip()]
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """A row of big numbers: name to value."""
+        cells = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items()
+        )
+        self._parts.append(f'<dl class="facts">{cells}</dl>')
+
+    def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> None:
+        """Numbers stand to the right. None is shown as a dash: not known."""
+        lines = [tuple(row) for row in rows]
+        columns = list(zip(*lines, strict=True)) or [()] * len(headers)
+        head = "".join(_head(header, column) for header, column in zip(headers, columns, strict=True))
+        body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in lines)
+        title = f"<caption>{escape(caption)}</caption>" if caption else ""
+        self._parts.append(
+            f'<div class="wide"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        )
+
+    def figure(self, figure: Figure, *, caption: str, name: str) -> None:
+        """Takes a figure of `plots.new_figure` over and closes it. `name` is the PNG's, unique in the report."""
+        from tidemark.analysis import plots  # noqa: PLC0415 - matplotlib takes a second, and text reports need none
+
+        if name in self._pictures:
+            raise ValueError(f"the report '{self.title}' already has a figure named '{name}'")
+        svg, self._pictures[name] = plots.drawn(figure)
+        self._parts.append(
+            f'<figure role="img" aria-label="{escape(caption)}">{_inline(svg, name, plots.INK)}'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+
+    def code(self, text: str, *, language: str = "", caption: str = "") -> None:
+        title = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        mark = f' class="language-{escape(language)}"' if language else ""
+        self._parts.append(f"<figure>{title}<pre><code{mark}>{escape(text)}</code></pre></figure>")
+
+    def next_step(self, why: str, *command: object) -> None:
+        """What to run after this, by its words."""
+        self.next_steps.append((why, shlex.join(map(str, command))))
+
+    def write(self, folder: Path) -> Path:
+        """Writes `<slug of the title>.html` and the PNGs into the folder, which is made; returns the page's path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self._pictures.items():
+            (folder / f"{name}.png").write_bytes(data)
+        page = folder / f"{slug(self.title)}.html"
+        page.write_text(self.html(), encoding="utf-8")
+        return page
+
+    def html(self) -> str:
+        subtitle = f'<p class="subtitle">{escape(self.subtitle)}</p>' if self.subtitle else ""
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<meta name="color-scheme" content="light dark">'
+            f"<title>{escape(self.title)}</title><style>{STYLE}</style></head>\n<body><main>"
+            f"<header><h1>{escape(self.title)}</h1>{subtitle}</header>\n"
+            + "\n".join([*self._parts, *self._next()])
+            + "\n</main></body></html>\n"
+        )
+
+    def _next(self) -> Iterator[str]:
+        if self.next_steps:
+            yield '<h2 id="next">Next</h2>'
+        for why, command in self.next_steps:
+            yield f"<figure><figcaption>{escape(why)}</figcaption><pre><code>{escape(command)}</code></pre></figure>"
+
+
+def page_or_reason(
+    make: Callable[[], Report], write: Callable[[Report], str], folder: str, console: Console
+) -> str:
+    """Makes the page, writes it, and tells what to run next; returns where it is. The tables in `folder` are finished by then,
+    and no page ever costs a result: whatever fails here is told in one line, and the answer is the folder.
+    """
+    try:
+        report = make()
+        page = write(report)
+    # Of whatever kind: plots, fonts, file systems and queries have errors of their own.
+    except Exception as error:  # noqa: BLE001
+        story = " ".join(str(error).split())[:500]
+        console.print(
+            f"there is no page of this run ({type(error).__name__}: {story}); its tables in {folder} are complete",
+            markup=False,
+            soft_wrap=True,
+        )
+        return folder
+    tell_next(report, console)
+    return page
+
+
+def write_page(make: Callable[[], Report], folder: Path, console: Console, label: str = "page") -> str:
+    """As `page_or_reason`, into a folder of this machine; tells where the page is."""
+
+    def write(report: Report) -> str:
+        page = str(report.write(folder))
+        console.print(f"{label}: {page}", markup=False, soft_wrap=True)
+        return page
+
+    return page_or_reason(make, write, str(folder), console)
+
+
+def tell_next(report: Report, console: Console) -> None:
+    """The next commands, a line each."""
+    for why, command in report.next_steps:
+        console.print(f"next: {command}  ({why})", markup=False, highlight=False, soft_wrap=True)
+
+
+def slug(text: str) -> str:
+    """A name for files and anchors: lower case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "report"
+
+
+def _head(text: str, column: Sequence[object]) -> str:
+    mark = ' class="number"' if any(_is_number(value) for value in column) else ""
+    return f"<th{mark}>{escape(text)}</th>"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return '<td class="unknown">–</td>'  # noqa: RUF001 - a dash for people
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return f"<td>{escape(str(value))}</td>"
+    return f'<td class="number">{escape(number(value))}</td>'
+
+
+def number(value: float) -> str:
+    """For people: whole numbers in full with thousands parted, others with four significant digits."""
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def _inline(svg: str, name: str, ink: str) -> str:
+    """The SVG without its XML prologue, in the page's text colour, its ids its own among the page's figures."""
+    start = svg.index("<svg")
+    drawn = svg[start:].replace(ink, "currentColor")
+    prefix = slug(name)
+    drawn = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', drawn)
+    drawn = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', drawn)
+    drawn = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", drawn)
+    return drawn.strip()
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b2631; --soft: #5b6875; --ground: #fff; --line: #d9dfe5; --shade: #f4f6f8;
+  --mark: #0072b2; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e9ee; --soft: #9aa7b4; --ground: #12181e; --line: #2c3742; --shade: #1a222a; --mark: #56b4e9; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--ground); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+header { border-bottom: 3px solid var(--mark); margin-bottom: 1.5rem; padding-bottom: .75rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; }
+h2 { font-size: 1.3rem; margin: 2.5rem 0 .75rem; }
+p { max-width: 46rem; margin: .75rem 0; }
+.subtitle { color: var(--soft); margin: .35rem 0 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
+.facts div { background: var(--shade); border-radius: .5rem; padding: .75rem 1rem; }
+dt { color: var(--soft); font-size: .85rem; }
+dd { font-size: 1.45rem; font-weight: 650; font-variant-numeric: tabular-nums; margin: 0; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; margin: 1rem 0; }
+table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }
+caption { caption-side: top; color: var(--soft); padding: 0 0 .4rem; text-align: left; }
+th, td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; text-align: left; vertical-align: top; }
+th { color: var(--soft); font-weight: 600; }
+th.number { text-align: right; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+td.unknown { color: var(--soft); text-align: right; }
+figure { margin: 1.25rem 0; }
+figure svg { display: block; height: auto; max-width: 100%; color: var(--ink); }
+figcaption { color: var(--soft); font-size: .9rem; margin: .4rem 0; max-width: 46rem; }
+pre { background: var(--shade); border-radius: .5rem; font-size: .88rem; line-height: 1.45; margin: 0; overflow-x: auto;
+  padding: .9rem 1rem; }
+@media print {
+  :root { --ink: #000; --soft: #444; --ground: #fff; --line: #bbb; --shade: #f4f4f4; }
+  main { max-width: none; padding: 0; } figure, tr, .facts { break-inside: avoid; } h2 { break-after: avoid; }
+  pre { white-space: pre-wrap; }
+}
+"""

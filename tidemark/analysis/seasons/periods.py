@@ -1,0 +1,69 @@
+"""Floors of the hours of a week as the rule `schedule`, to paste into tidemark.toml. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import ceil
+from typing import Any
+
+from scaling.rules.schedule import DAYS
+from tidemark.analysis.advise.snippet import as_text
+from tidemark.analysis.seasons.profile import Profile
+
+DAY = 1440
+"""Minutes."""
+
+
+def schedule(found: Profile) -> str:
+    """The rule as TOML, beside the target's others; empty where the minimum says as much."""
+    periods = periods_of(found.floors, found.minimum, ceil(found.lead / 60.0))
+    if not periods:
+        return ""
+    rule = {"type": "schedule", "time_zone": found.zone, "periods": periods}
+    text = as_text(found.target, {"rules": [rule]})
+    return text.replace("[{", "[\n  {").replace("}, {", "},\n  {").replace("}]", "},\n]")  # a period a line
+
+
+def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str, Any]]:
+    """Periods that hold at least these floors in each hour, and `lead` minutes before one that is higher than the hour before."""
+    found: dict[tuple[int, int, int], set[int]] = {}
+    for day, begin, end, floor in _pieces(floors, minimum, lead):
+        found.setdefault((begin, end, floor), set()).add(day)
+    rows = sorted((min(days), begin, end, floor, days) for (begin, end, floor), days in found.items())
+    return [
+        {"days": _days(days), "from": _clock(begin), "to": _clock(end), "floor": floor}
+        for _, begin, end, floor, days in rows
+    ]
+
+
+def _pieces(floors: Sequence[int], minimum: int, lead: int) -> Iterator[tuple[int, int, int, int]]:
+    """Day, minutes and floor of each stretch of a day with one floor above the minimum."""
+    for day in range(7):
+        hours = range(24 * day, 24 * day + 24)
+        for floor, own in groupby(hours, key=floors.__getitem__):
+            stretch = list(own)
+            if floor <= minimum:
+                continue
+            begin, end = 60 * (stretch[0] % 24), 60 * (stretch[-1] % 24) + 60
+            rises = lead > 0 and floor > floors[stretch[0] - 1]  # before Monday's first hour is Sunday's last
+            if rises and begin < lead:
+                yield (day - 1) % 7, DAY + begin - lead, DAY, floor
+            yield day, max(begin - lead, 0) if rises else begin, end, floor
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02d}:{minute % 60:02d}"
+
+
+def _days(days: set[int]) -> str:
+    """As the rule reads them: daily, mon-fri, sat, or a list."""
+    if len(days) == 7:
+        return "daily"
+    runs: list[list[int]] = []
+    for day in sorted(days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    return ",".join(DAYS[run[0]] if len(run) == 1 else f"{DAYS[run[0]]}-{DAYS[run[-1]]}" for run in runs)
