@@ -54,7 +54,8 @@ class Capacity(Struct, frozen=True):
     `floor` and `ceiling` are the platform's limits (of the SKU), not the policy's. `ready` counts instances
     that already work, where the platform tells. `held_by` names another controller (an Azure Monitor
     autoscale setting, say) that also moves this target. `pending` is true while the platform still
-    carries out an earlier change. It may be set to multiples of `step` only, or to `allowed` values. Where `advised`,
+    carries out an earlier change; `unknown_state` is what the platform calls a state that may be one, first read at
+    `unknown_since`. It may be set to multiples of `step` only, or to `allowed` values. Where `advised`,
     nobody can tell: what was advised last is taken for done, and `current` is for the beginning.
     """
 
@@ -68,6 +69,8 @@ class Capacity(Struct, frozen=True):
     step: int = 1
     allowed: tuple[int, ...] = ()
     advised: bool = False
+    unknown_state: str = ""
+    unknown_since: float | None = None
 
 
 class MetricsReport(Struct, frozen=True):

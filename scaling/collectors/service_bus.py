@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 
-# An entity that does not hand out messages cannot be drained by more instances. SendDisabled can.
+# An entity that does not hand out messages cannot be drained by more instances. SendDisabled can. Of any other status
+# (Creating, Restoring, Unknown, one of a later release) nobody knows: then the counts are not known either.
 _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
+_HANDS_OUT = frozenset({"active", "senddisabled"})
 
 # A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
 # a deadline could. Broken connections are worth two more tries.
@@ -122,12 +124,17 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
 
     def _require_receiving(self, status: Any, entity: str) -> None:
-        """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing."""
+        """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing, or may not."""
         name = str(getattr(status, "value", status))
         if name.casefold() in _STOPS_RECEIVING:
             raise CollectError(
                 f"{self._label}: {entity} has the status {name}, so nothing can be received from it",
                 reason=Reason.ENTITY_DISABLED,
+            )
+        if name.casefold() not in _HANDS_OUT:
+            raise CollectError(
+                f"{self._label}: {entity} has the status '{name[:60]}', of which it is not known whether messages can be received; "
+                "accepted are Active and SendDisabled"
             )
 
     def _counted(self, properties: Any) -> dict[str, float]:

@@ -34,6 +34,7 @@ from scaling.decision.steps import Steps
 from scaling.flip import lifted_at, lifted_by
 from scaling.model import (
     NO_CONTROLS,
+    Capacity,
     Controls,
     Direction,
     ForeignHand,
@@ -113,6 +114,10 @@ def running(state: TargetState, expected: int) -> int:
     return state.foreign.seen if state.foreign is not None else expected
 
 
+def _unknown_state(capacity: Capacity) -> str:
+    return f"the platform tells the state '{capacity.unknown_state}', which is not known here"
+
+
 class Case(Steps):
     """One decision in the making, step 1 included."""
 
@@ -120,13 +125,16 @@ class Case(Steps):
         """Step 1, and then the others: with a pending action as if nothing were pending, to compare the two."""
         state, capacity = self.state, self.state.capacity
         calm = state.pending is None and state.foreign is None and state.corrupt_since is None
-        calm = calm and state.asked_to_wait is None
+        calm = calm and state.asked_to_wait is None and (capacity is None or not capacity.unknown_state)
         if calm and capacity is not None and capacity.held_by is None and not capacity.pending:
             return super().free()  # as nearly always: none of step 1 can say anything
         return self._distrusted() or self._moved_by_others() or self._moving() or self._reconsidered()
 
     def _reconsidered(self) -> Recommendation:
-        fresh, pending = self.free(), self.state.pending
+        fresh, pending, capacity = self.free(), self.state.pending, self.state.capacity
+        if capacity is not None and capacity.unknown_state:
+            rest = f"{_unknown_state(capacity)}: taken for at rest"
+            fresh = structs.replace(fresh, note=f"{fresh.note}; {rest}" if fresh.note else rest)
         if fresh.acts and (asked := self._asked(fresh.reason)):
             fresh = structs.replace(fresh, note=f"{fresh.note}{asked}".removeprefix("; "))
         if pending is None or self.now >= pending.expires_at:
@@ -188,8 +196,11 @@ class Case(Steps):
                 until = min(over, until)
             return self.hold(Reason.ACTION_PENDING, lifted_at(until), note)
         if capacity is not None and capacity.pending:
-            lifts = lifted_by("platform change")
-            return self.hold(Reason.ACTION_PENDING, lifts, "the platform is still changing the capacity")
+            note, lifts = "the platform is still changing the capacity", lifted_by("platform change")
+            if (since := capacity.unknown_since) is not None:
+                note = f"{_unknown_state(capacity)}: it may be changing the capacity"
+                lifts = (*lifts, *lifted_at(since + self.policy.spec.action_ttl))
+            return self.hold(Reason.ACTION_PENDING, lifts, note)
         return None
 
     def free(self) -> Recommendation:

@@ -1,8 +1,12 @@
-"""What rules are shown of a target: the one way from windows and state to a view, for deciding and for learning. Pure."""
+"""What is known of a target: the one way from windows and state to what rules are shown, for deciding and for learning; and
+what is made of a reading of its capacity. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from msgspec import structs
 
 from scaling.config.policy import Policy
 from scaling.model import Capacity, TargetState
@@ -52,3 +56,22 @@ def plateau_level(policy: Policy, windows: Mapping[str, Window], *, now: float) 
     """The plateau's metric as it is now; None without a plateau, or while the metric is not read."""
     plateau = policy.spec.plateau
     return None if plateau is None else known_values(policy, windows, now=now).get(plateau.metric)
+
+
+def as_advised(state: TargetState, capacity: Capacity) -> Capacity:
+    """The reading; where nobody can tell what there is, what was advised last."""
+    if not capacity.advised or state.expected is None:
+        return capacity
+    return structs.replace(capacity, current=state.expected)
+
+
+def bounded_doubt(policy: Policy, before: Capacity | None, capacity: Capacity) -> Capacity:
+    """The reading; a state that nobody knows counts as a change for as long as an action may take (`action_ttl`), and is then
+    taken for rest: a platform that is changing refuses the next order itself.
+    """
+    if not capacity.unknown_state:
+        return capacity
+    since = before.unknown_since if before is not None and before.unknown_state else None
+    since = capacity.at if since is None or since > capacity.at else since
+    doubted = capacity.at - since < policy.spec.action_ttl
+    return structs.replace(capacity, pending=doubted, unknown_since=since)

@@ -30,7 +30,7 @@ from scaling.decision.pending_action import (
     without_future,
 )
 from scaling.decision.reconsider import held_until, stays_pending
-from scaling.decision.seen import view_of
+from scaling.decision.seen import as_advised, bounded_doubt, view_of
 from scaling.model import (
     Capacity,
     Controls,
@@ -233,7 +233,7 @@ def _reconciled(
         return msgspec.structs.replace(
             state, capacity_error=report.capacity_error or "the capacity is not in the report"
         )
-    capacity = as_advised(state, capacity)
+    capacity = bounded_doubt(policy, state.capacity, as_advised(state, capacity))
     # Read ahead of this clock, it would outrank every true reading until then.
     capacity = msgspec.structs.replace(capacity, at=min(capacity.at, now))
     if capacity.at < known_at:
@@ -249,13 +249,6 @@ def _read_at(state: TargetState, now: float) -> float:
     """When the capacity that is known was read. What is further ahead than clocks may be outranks nothing."""
     at = -inf if state.capacity is None else state.capacity.at
     return at if at <= now + CLOCK_TOLERANCE else -inf
-
-
-def as_advised(state: TargetState, capacity: Capacity) -> Capacity:
-    """The reading; where nobody can tell what there is, what was advised last."""
-    if not capacity.advised or state.expected is None:
-        return capacity
-    return msgspec.structs.replace(capacity, current=state.expected)
 
 
 def believe(
@@ -375,7 +368,7 @@ def review(
 
     A capacity nobody here asked for is a foreign hand. For a pending action, and `windows`, see `pursue`.
     """
-    capacity = as_advised(state, capacity)
+    capacity = bounded_doubt(policy, state.capacity, as_advised(state, capacity))
     found = pursue(policy, state, capacity, now=now, controls=controls, windows=windows)
     if state.pending is not None or found.findings:
         return found

@@ -20,11 +20,11 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
-from scaling.scalers.app_service.plan import may_scale_by_app
 from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests, open_resources
 from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.requests import SITES_VERSION
 from scaling.scalers.arm.shared import ArmAccess
+from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.resource.resource import at
 from tidemark.foundation.azure.connections import (
     Settings,
@@ -158,7 +158,7 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
     app, so that each app runs on all of them.
     """
     async with open_resources(settings) as client:
-        if not may_scale_by_app(at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling")):
+        if not may_be_on(at(await client.get(plan_id, SITES_VERSION), "properties.perSiteScaling")):
             return None
         sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
 

@@ -15,7 +15,7 @@ from scaling.config.policy import Policy, PolicySpec
 from scaling.decision.blockers import is_scheduled
 from scaling.decision.decide import Case, running
 from scaling.decision.missing import verdicts_of
-from scaling.decision.seen import view_of
+from scaling.decision.seen import bounded_doubt, view_of
 from scaling.decision.transitions import absorb, advance, believe
 from scaling.flip import Condition, Conditions
 from scaling.model import Capacity, Controls, MetricSample, MetricsReport, Statistic, TargetState, Verdict
@@ -194,7 +194,7 @@ def _later(
     }
     capacity = state.capacity
     assert capacity is not None  # noqa: S101 - a case has one
-    capacity = structs.replace(capacity, at=until)
+    capacity = bounded_doubt(policy, capacity, structs.replace(capacity, at=until))
     if state.foreign is not None:
         capacity = structs.replace(capacity, current=state.foreign.seen)
     state = structs.replace(state, capacity=capacity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scaling.config.policy_file import Config
-from scaling.decision.transitions import as_advised
+from scaling.decision.seen import as_advised
 from scaling.model import Capacity, TargetState
 from scaling.ports import Scaler
 from scaling.service import reading, shell

@@ -93,7 +93,7 @@ def _is_capacity(found: object) -> bool:
         return False
     msgspec.convert(msgspec.to_builtins(found), Capacity)  # raises, which is told
     counts = (found.current, found.floor, found.ceiling or 0, found.ready or 0, found.step, *found.allowed)
-    named = found.held_by is None or len(found.held_by) <= MAX_MESSAGE
+    named = len(found.held_by or "") <= MAX_MESSAGE and len(found.unknown_state) <= MAX_MESSAGE
     return found.current >= 0 and named and all(abs(count) <= MOST for count in counts)
 
 

@@ -362,6 +362,9 @@ def states(draw) -> TargetState:
     changes = {
         "pending": {"pending": ScaleAction("p@1", "plan", 3, 4, NOW - 9, NOW + 500, Reason.SCALE_OUT)},
         "moving": {"capacity": Capacity(current, NOW, pending=True)},
+        "doubtful": {
+            "capacity": Capacity(current, NOW, pending=True, unknown_state="Odd", unknown_since=NOW)
+        },
         "held": {"capacity": Capacity(current, NOW, held_by="autoscale")},
         "foreign": {
             "foreign": ForeignHand(current + 1, current, NOW - 30),

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from scaling.resource_id import ResourceId
+from scaling.scalers.arm.states import state_of
 
 # Instances per plan by tier, lower case: published App Service limits. Only used when neither the SKU call
 # nor the plan itself tells; scale-out limits of tiers not listed are left to the platform.
@@ -84,6 +85,7 @@ class PlanFacts(Struct, frozen=True):
     ready: int | None
     pending: bool
     target: int | None = None
+    unknown_state: str = ""
 
 
 def why_refused(plan: Any) -> str | None:
@@ -104,11 +106,6 @@ def refusal_of(sku: str, tier: str, *, elastic: bool) -> str | None:
     if reason is None and elastic:
         reason = "App Service automatic scaling is on (elasticScaleEnabled), which ignores sku.capacity; turn it off"
     return None if reason is None else f"SKU {sku}: {reason}"
-
-
-def may_scale_by_app(told: Any) -> bool:
-    """What `perSiteScaling` of a plan says; a value that nobody knows may mean it, so its apps are looked at."""
-    return str(told).casefold() not in {"false", "none"}
 
 
 def sku_maximum(document: Any, sku_name: str) -> int | None:
@@ -133,7 +130,7 @@ def facts_of(plan: Any, told_maximum: int | None, zone_redundant_minimum: int) -
     told = [maximum for maximum in (told_maximum, plan.maximum_number_of_workers) if maximum]
     ceiling = min(told) if told else DOCUMENTED_MAXIMUM.get(tier)
     floor = zone_redundant_minimum if plan.zone_redundant else 1
-    state = str(getattr(plan.provisioning_state, "value", plan.provisioning_state) or "").casefold()
+    changing, unknown = state_of(plan.provisioning_state)
     target = plan.target_worker_count if plan.async_scaling_enabled else None
     growing = (target or 0) > capacity
     return PlanFacts(
@@ -141,6 +138,7 @@ def facts_of(plan: Any, told_maximum: int | None, zone_redundant_minimum: int) -
         floor=floor if ceiling is None else min(floor, ceiling),
         ceiling=ceiling,
         ready=plan.number_of_workers or None,  # assigned workers; 0 means not told
-        pending=state == "inprogress" or growing,
+        pending=changing or growing,
         target=target if growing else None,
+        unknown_state="" if growing else unknown,
     )

@@ -116,6 +116,7 @@ class AppServicePlanScaler(UsesArm):
             ready=facts.ready,
             pending=facts.pending,
             held_by=await self._reader.holder(now),
+            unknown_state=facts.unknown_state,
         )
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
@@ -223,7 +224,8 @@ class AppServicePlanScaler(UsesArm):
         while True:
             _, facts = await reading_back("plan", self._reader.read(order.now))
             moved = facts.capacity != order.action.from_capacity
-            if moved or not facts.pending or facts.target is not None:  # servers may turn up in hours
+            changing = facts.pending or facts.unknown_state
+            if moved or not changing or facts.target is not None:  # servers may turn up in hours
                 break
             if self._monotonic() + self._params.poll_interval_seconds > order.until:
                 text = f"the change to {wanted} is still in progress after {order.deadline:g} s"

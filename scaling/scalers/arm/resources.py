@@ -16,10 +16,8 @@ from azure.core.rest import HttpRequest
 from msgspec import Struct
 
 from scaling.scalers.arm.requests import ArmRequests
+from scaling.scalers.arm.states import AT_REST
 from tidemark.foundation.azure.retry_after import retry_after
-
-DONE = frozenset({"succeeded", "failed", "canceled"})
-"""The states in which an operation, or a resource, is at rest; lower case."""
 
 
 class OperationFailedError(AzureError):
@@ -72,7 +70,7 @@ class ArmResources(ArmRequests):
             return self._again(operation, answer) if answer.status_code == 202 else None
         told = _object(answer, "the operation")
         status = str(told.get("status", "")).casefold()
-        if status not in DONE:
+        if status not in AT_REST:
             return self._again(operation, answer)
         if status != "succeeded":
             error_told = told.get("error") or {}

@@ -16,6 +16,7 @@ from msgspec import Struct
 from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import identity_of, open_resources, open_web
+from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ArmAccess:
             client, found = await self.resources.get(), {}
             async for setting in client.autoscale_settings(scope):
                 told = setting.get("properties") or {}
-                if told.get("enabled"):
+                if may_be_on(told.get("enabled")):
                     target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
                     found[target] = str(setting.get("name"))
             return found

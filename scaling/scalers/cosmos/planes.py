@@ -16,6 +16,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
+from scaling.scalers.arm.states import switch_of
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
@@ -113,6 +114,7 @@ def _told(answer: Mapping[str, Any]) -> Throughput:
     value = resource.throughput if settings is None else settings.max_throughput
     if value is None:
         raise ValueError("the answer holds neither throughput nor a maximum of autoscale")
+    pending, unknown = switch_of(resource.offer_replace_pending)
     floor, instant = _number(resource.minimum_throughput), _number(resource.instant_maximum_throughput)
     return Throughput(
         value=value,
@@ -120,7 +122,8 @@ def _told(answer: Mapping[str, Any]) -> Throughput:
         floor=floor or absolute_minimum(autoscale=settings is not None),
         instant=instant or instant_at_least(value),
         maximum=_number(resource.soft_allowed_maximum_throughput),
-        pending=str(resource.offer_replace_pending).casefold() == "true",
+        pending=pending,
+        unknown_state=unknown,
         target=None if settings is None else settings.target_max_throughput,
     )
 
@@ -162,12 +165,14 @@ class DataPlane(Plane):
             raise ValueError("the offer holds neither throughput nor a maximum of autoscale")
         headers = await self._offer_headers(owner, found.properties or {})
         floor = _number(headers.get("x-ms-cosmos-min-throughput"))
+        pending, unknown = switch_of(headers.get("x-ms-offer-replace-pending"))
         return Throughput(
             value=value,
             autoscale=maximum is not None,
             floor=floor or absolute_minimum(autoscale=maximum is not None),
             instant=await self._instant(now, value),
-            pending=headers.get("x-ms-offer-replace-pending", "").casefold() == "true",
+            pending=pending,
+            unknown_state=unknown,
         )
 
     async def _offer_headers(

@@ -126,6 +126,7 @@ class CosmosThroughputScaler(UsesArm):
             ceiling=seen.ceiling(allow_split=self._params.allow_split),
             pending=seen.pending,
             step=seen.step,
+            unknown_state=seen.unknown_state,
         )
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:

@@ -70,6 +70,7 @@ class Throughput(Struct, frozen=True):
     maximum: int | None = None
     pending: bool = False
     target: int | None = None
+    unknown_state: str = ""
 
     @property
     def effective(self) -> int:

@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from scaling.scalers.arm.states import may_be_on, state_of
 from scaling.scalers.resource.kinds import Kind
 from scaling.target_facts import Settable
 
-AT_REST = frozenset({"", "succeeded", "failed", "canceled"})
-"""Provisioning states in which nothing is being changed; where a resource tells none, nothing is."""
-
 
 class Seen(Struct, frozen=True):
-    """`holder` is what else moves the number; `document` and `etag` are what a change goes by."""
+    """`holder` is what else moves the number; `document` and `etag` are what a change goes by. `unknown_state` may be that of a
+    change.
+    """
 
     value: int
     floor: int
@@ -25,6 +25,7 @@ class Seen(Struct, frozen=True):
     holder: str | None
     document: Mapping[str, Any]
     etag: str = ""
+    unknown_state: str = ""
 
     def clamped(self, wanted: int) -> int:
         """The next value the platform takes: no less than wanted, as far as its limits let it."""
@@ -42,16 +43,17 @@ def seen_of(kind: Kind, document: Mapping[str, Any]) -> Seen:
     floors = [kind.floor, _number(document, kind.floor_at, None), allowed[0] if allowed else None]
     ceilings = [kind.ceiling, _number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
     told = [each for each in ceilings if each is not None]
-    state = str(at(document, "properties.provisioningState") or "").casefold()
+    pending, unknown = state_of(at(document, "properties.provisioningState"))
     return Seen(
         value=value,
         floor=max(each for each in floors if each is not None),
         ceiling=min(told) if told else None,
         settable=Settable(kind.step, allowed),
-        pending=state not in AT_REST,
-        holder=kind.holder if kind.true_at and at(document, kind.true_at) is True else None,
+        pending=pending,
+        holder=kind.holder if kind.true_at and may_be_on(at(document, kind.true_at)) else None,
         document=document,
         etag=str(document.get("etag") or ""),
+        unknown_state=unknown,
     )
 
 

@@ -165,6 +165,7 @@ class AzureResourceScaler(UsesArm):
             held_by=seen.holder or await self._holder.holder(now),
             step=seen.settable.step,
             allowed=seen.settable.allowed,
+            unknown_state=seen.unknown_state,
         )
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
@@ -281,7 +282,7 @@ class AzureResourceScaler(UsesArm):
         while True:
             seen = await reading_back("resource", self._read())
             moved = seen.value != order.action.from_capacity
-            if moved or not seen.pending:
+            if moved or not (seen.pending or seen.unknown_state):
                 break
             if self._monotonic() + self._poll_interval > order.until:
                 text = f"the change to {wanted} is still in progress after {order.deadline:g} s"

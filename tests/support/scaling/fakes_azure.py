@@ -76,6 +76,7 @@ class FakePlatform:
     ceiling: int | None = 30
     held_by: str | None = None
     pending: bool = False
+    unknown_state: str = ""
     conflicts: int = 0
     available: int | None = None
     refusal: str = ""
@@ -126,6 +127,7 @@ class FakeScaler:
             ceiling=platform.ceiling,
             pending=platform.pending,
             held_by=platform.held_by,
+            unknown_state=platform.unknown_state,
         )
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:

@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 
-from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, may_scale_by_app, refusal_of
+from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, refusal_of
 from scaling.scalers.arm.errors import Kind, classify
 from scaling.scalers.arm.resources import ArmResources
+from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.cosmos.throughput import ThroughputId
 from scaling.scalers.resource.kinds import KINDS
 from scaling.scalers.resource.resource import at, seen_of, why_refused
@@ -89,9 +90,7 @@ class SubscriptionReader:
             self._left_out.append(f"plan {document['name']}: {refusal}")
             return
         by_app = (
-            ", scaled by app (perSiteScaling)"
-            if may_scale_by_app(at(document, "properties.perSiteScaling"))
-            else ""
+            ", scaled by app (perSiteScaling)" if may_be_on(at(document, "properties.perSiteScaling")) else ""
         )
         note = f"App Service plan, {sku}, {document.get('location', '')}{by_app}"
         size, most = (
