@@ -23,7 +23,7 @@ from consumer.config import read_config
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from spark_jobs.cli import HERE, JOBS, ROOT_FOLDER
+from spark_jobs.cli import JOBS
 from spark_jobs.errors import GATE_CLOSED
 from tests.spark.result_files import manifest, read
 from tests.support.consumer.backfill import server, settings
@@ -32,6 +32,8 @@ from tests.unit.analysis.advise.test_advise_question import CONFIG
 from tests.unit.analysis.cost.test_costs import CLASSIC, FOCUS, PLAN
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, INTERVAL
 from tidemark.__main__ import command_line
+from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.options import ROOT_FOLDER
 
 pytestmark = [pytest.mark.torture, pytest.mark.wire, pytest.mark.timeout(900)]
 
@@ -250,4 +252,4 @@ def test_help_status_and_tables_are_those_recorded(spark, folder, name):
 
 
 def test_every_job_is_recorded():
-    assert {*INPUTS} == {*JOBS, *(f"local {name}" for name in HERE)}
+    assert {*INPUTS} == {*JOBS, *(f"local {name}" for name in (*COMMANDS, "telemetry-aggregation"))}
