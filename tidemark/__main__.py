@@ -28,10 +28,12 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
     import typer  # noqa: PLC0415 - half a second, in which `consume` must hear a stop
 
+    from tidemark.foundation.log.usage import CommandGroup  # noqa: PLC0415 - the same
     from tidemark.foundation.version import install_hint  # noqa: PLC0415 - the same
 
     app = typer.Typer(
         name="tidemark",
+        cls=CommandGroup,
         help="Autoscaling that explains every decision, and event consumption that loses nothing.",
         no_args_is_help=True,
         add_completion=False,

@@ -24,6 +24,7 @@ from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.errors import TidemarkError, UnavailableError
+from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import count_text, duration_text
 
 if TYPE_CHECKING:  # the SDK takes a second; --help needs none
@@ -75,7 +76,7 @@ class CheckpointCommands:
 
         rows = support.run(work)
         if json_:
-            support.print_json(rows)
+            print_json(rows)
         else:
             _print(rows, time.time())
 
@@ -93,7 +94,7 @@ class CheckpointCommands:
             )
             return Export(parts.config.hub, parts.config.consumer_group, tuple(found))
 
-        support.print_json(support.run(work))
+        print_json(support.run(work))
 
     def set_(
         self,

@@ -23,6 +23,7 @@ from consumer.running.worker import Worker, end_with_parent, watch_parent
 from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
+from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import without_secrets
 
 log = logging.getLogger("tidemark.consumer")
@@ -172,4 +173,6 @@ def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None
 def main() -> None:
     """The entry point of `python -m consumer`."""
     with telling_no_secrets():
-        typer.run(consume)
+        program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        program.command(cls=Command)(consume)
+        program()

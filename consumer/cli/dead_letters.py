@@ -21,6 +21,7 @@ from consumer.stores.letter_document import to_document
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import time_text
 
 CHUNK = 50
@@ -105,7 +106,7 @@ class DeadLetterCommands:
 
         letters, counts = self._with_store(root, work)
         if json_:
-            support.print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
+            print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
             return
         widest = max((len(letter.id) for letter in letters), default=0)
         table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", "bytes")
@@ -133,7 +134,7 @@ class DeadLetterCommands:
             fail(f"there is no dead letter '{letter_id}'")
         document = to_document(letter)
         if json_:
-            support.print_json({"id": letter.id, **document})
+            print_json({"id": letter.id, **document})
             return
         body = document.pop("body", None) or document.pop("body_base64", "")
         for name, value in document.items():

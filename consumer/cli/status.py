@@ -14,10 +14,11 @@ from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli.support import Json, Root, console, fail, print_json, run
+from consumer.cli.support import Json, Root, console, fail, run
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, settings_of
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import duration_text, number_text
 

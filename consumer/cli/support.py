@@ -7,12 +7,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 
 if TYPE_CHECKING:  # the SDKs take a second; --help needs none
@@ -63,10 +62,6 @@ def ask(question: str, *, yes: bool) -> None:
 def soon(seconds: float = DEADLINE) -> float:
     """A deadline of the running loop's clock."""
     return asyncio.get_running_loop().time() + seconds
-
-
-def print_json(value: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def number(value: int | None) -> str:

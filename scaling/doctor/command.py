@@ -10,9 +10,7 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from scaling.doctor.checks import Case
@@ -22,6 +20,7 @@ from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
+from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import leaving
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -55,7 +54,7 @@ def doctor_command(
     except (SettingsError, ValueError) as error:
         raise typer.BadParameter(leaving(str(error))) from None
     if json_:
-        typer.echo(msgspec.json.format(msgspec.json.encode(checkup.document()), indent=2).decode())
+        print_json(checkup.document())
     else:
         _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
     status = 0 if checkup.is_healthy else 1

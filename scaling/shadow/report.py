@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from scaling.config.policy import Policy
 from scaling.shadow.comparison import ShadowView, percent_text
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import duration_text, number_text, time_text
 

@@ -264,4 +264,5 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 @blueprint.route("health", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
 async def health(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
     """Whether the configuration is usable and the state store answers."""
-    return _answer(await _health.get(lambda: _made(api.health, details=False)))
+    with raising_no_secrets():
+        return _answer(await _health.get(lambda: _made(api.health, details=False)))

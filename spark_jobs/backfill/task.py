@@ -14,6 +14,7 @@ from consumer.model import Event, split_place
 from spark_jobs.backfill.budget.board import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.schemas import row_schema
+from spark_jobs.task_errors import fails_without_secrets
 
 RESULT = row_schema(
     ", ".join(
@@ -25,6 +26,7 @@ RESULT = row_schema(
 _NO_PROPERTIES: dict[str, Any] = {}
 
 
+@fails_without_secrets
 def replay_partition(batches: Iterator[pa.RecordBatch], replaying: Replaying) -> Iterator[pa.RecordBatch]:
     """For `DataFrame.mapInArrow`, on REPLAYED frames with one hub partition per task; gives RESULT."""
     first = next((batch for batch in batches if batch.num_rows), None)

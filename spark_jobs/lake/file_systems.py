@@ -8,6 +8,7 @@ from typing import Any
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
+from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.version import install_hint
 
 LAKE = {"abfs", "abfss", "az"}
@@ -27,6 +28,7 @@ def file_system(url: str, storage: Mapping[str, Any] | None = None) -> tuple[Any
 
     Raises InputError for a kind of URL that is unknown or not installed.
     """
+    hide_settings({name: str(value) for name, value in (storage or {}).items()})
     try:
         system, root = url_to_fs(url, **(storage or ({"anon": False} if is_lake(url) else {})))
     except (ImportError, ValueError) as error:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_jobs.errors import InputError
 from spark_jobs.lake.file_systems import file_system
 from spark_jobs.schemas import arrow_schema
+from spark_jobs.task_errors import fails_without_secrets
 
 _ENDING = ".parquet"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls it
@@ -63,6 +64,7 @@ def replace_others(
         system.rm(old)
 
 
+@fails_without_secrets
 def _written(
     batches: Iterable[pa.RecordBatch], *, url: str, by: str | None, run: str
 ) -> Iterator[pa.RecordBatch]:
@@ -129,6 +131,7 @@ def read_table(spark: SparkSession, urls: Sequence[str]) -> DataFrame:
     return spark.createDataFrame(files, _FILES).mapInArrow(_read, schema)
 
 
+@fails_without_secrets
 def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for row in (row for batch in batches for row in batch.to_pylist()):
         system, _ = file_system(row["url"])

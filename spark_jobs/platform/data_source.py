@@ -11,6 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_jobs.task_errors import failing_without_secrets, fails_without_secrets
+
 _Item = TypeVar("_Item")
 
 
@@ -50,8 +52,10 @@ class TaskReader(DataSourceReader):
     read_task: Callable[[Any], Iterator[pa.RecordBatch]]
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(task) for task in self.tasks()]
+        with failing_without_secrets():
+            return [InputPartition(task) for task in self.tasks()]
 
+    @fails_without_secrets
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
             yield from self.read_task(partition.value)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from spark_jobs.platform.classic import running_tasks
+from tidemark.foundation.log.terminal import Console
 
 REFRESH = 0.5  # seconds between looks at Spark's status
 

@@ -12,7 +12,6 @@ import typer
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from rich.console import Console
 from typer import Option
 
 from consumer.config import ConsumerConfig
@@ -48,6 +47,7 @@ from tidemark.analysis.option_values import check_span, moment, seconds
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
 from tidemark.analysis.report import Report
 from tidemark.foundation.azure.connections import connection_string
+from tidemark.foundation.log.terminal import Console
 
 JOB = "reconciliation"
 GATES = ("pending", "copies", "quarantined")

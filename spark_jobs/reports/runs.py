@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.manifest import MANIFEST, Manifest, Told
 from spark_jobs.sources.files.input_files import Folder
+from tidemark.foundation.log.terminal import Console
 
 console = Console()
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from rich.console import Console
 from typer import Option
 
 from spark_jobs import cli
@@ -34,6 +33,7 @@ from tidemark.analysis.gates import Limits, check, check_sum, exceeded, read_lim
 from tidemark.analysis.option_values import check_span, moment, seconds
 from tidemark.analysis.options import Allow, Since, Until
 from tidemark.analysis.report import Report
+from tidemark.foundation.log.terminal import Console
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)

@@ -42,6 +42,7 @@ from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
+from spark_jobs.task_errors import failing_without_secrets, fails_without_secrets
 from tidemark.foundation.azure.connections import network_story
 from tidemark.foundation.azure.cosmos import cosmos_client
 from tidemark.foundation.errors import SettingsError
@@ -94,7 +95,8 @@ class CosmosReader(DataSourceReader):
         async def ranges(proxy: ContainerProxy) -> list[Mapping[str, Any]]:
             return [each async for each in proxy.read_feed_ranges(force_refresh=True)]
 
-        found = asyncio.run(self._told(ranges))
+        with failing_without_secrets():
+            found = asyncio.run(self._told(ranges))
         share = self._budget / len(found) if self._budget is not None else None
         return [FeedRange(each, share) for each in found]
 
@@ -110,6 +112,7 @@ class CosmosReader(DataSourceReader):
         told: _Told = await self._answered(work())
         return told
 
+    @fails_without_secrets
     def read(self, partition: FeedRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One batch a page."""
         with asyncio.Runner() as runner:

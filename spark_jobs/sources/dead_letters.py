@@ -26,6 +26,7 @@ from spark_jobs.errors import job_errors
 from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
+from spark_jobs.task_errors import fails_without_secrets
 
 DEAD_LETTERS = row_schema("""
     hub text, consumer_group text, partition text, sequence_number long, offset text,
@@ -59,6 +60,7 @@ class DeadLetterReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(each) for each in self._wanted] or [InputPartition(None)]
 
+    @fails_without_secrets
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with job_errors():
             for chunk in stepped(self._chunks(partition.value)):

@@ -210,9 +210,8 @@ def command(
     typer.echo(", ".join(f"{name} {value:,}" for name, value in counts._asdict().items()))
     written = str(output / "gauges.parquet")
     if page:
-        from rich.console import Console  # noqa: PLC0415 - what is loaded before the samples are read costs a start
-
         from tidemark.analysis.report import page_or_reason  # noqa: PLC0415
+        from tidemark.foundation.log.terminal import Console  # noqa: PLC0415 - what is loaded before the samples are read costs a start
 
         make = partial(_page, output / "gauges.parquet", list(wanted), counts, metrics)
         written = page_or_reason(

@@ -1,4 +1,4 @@
-"""Keys stand in no plan, explanation or event that Spark shows."""
+"""Keys stand in no plan, explanation, event or error that Spark shows."""
 
 import contextlib
 import io
@@ -7,12 +7,14 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_jobs.errors import InputError
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.failures import input_errors
+from spark_jobs.platform.source_options import settings_in
 from spark_jobs.sources.cosmos import read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.records.telemetry import read_consumer_telemetry, read_decisions
+from spark_jobs.task_errors import fails_without_secrets
 
 KEY = "VmVyeVNlY3JldEtleVZlcnlTZWNyZXRLZXk="
 HUB = f"Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey={KEY}"
@@ -93,3 +95,22 @@ def test_an_option_whose_name_spark_would_not_redact_is_refused(spark, source, o
     }
     with pytest.raises(InputError, match=f"name it secret{option[0].upper()}{option[1:]}"), input_errors():
         spark.read.format(source).options(**given).load().collect()
+
+
+@fails_without_secrets
+def failing(batches):
+    """As a task whose SDK quotes what it was given."""
+    yield from batches
+    settings_in("cosmos", {"secretsettings": json.dumps({"A_SECRET": "h1dden-value"})})
+    try:
+        raise OSError("the SDK says h1dden-value")
+    except OSError as error:
+        raise JobError("the store cannot be reached: h1dden-value") from error
+
+
+def test_an_error_of_a_task_reaches_the_driver_and_its_log_without_keys(spark, capfd):
+    with pytest.raises(PySparkException) as failed:
+        spark.range(1).mapInArrow(failing, "id long").collect()
+
+    assert "JobError: the store cannot be reached: ***" in str(failed.value)
+    assert "h1dden-value" not in str(failed.value) + "".join(capfd.readouterr())

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from tidemark.analysis.errors import GATE_CLOSED, GateClosedError, JobError
+from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import raising_no_secrets
 from tidemark.foundation.version import install_hint
 
@@ -63,7 +64,7 @@ def run_command(
     gate; `shown` finds one in an exception of another kind.
     """
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command()(command)
+    single.command(cls=Command)(command)
     try:
         with raising_no_secrets():
             single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)

@@ -5,16 +5,24 @@ The page needs no network, follows the reader's light or dark setting, fits a ph
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemark.foundation.sanitize import without_secrets
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
+
+    from tidemark.foundation.log.terminal import Console
+
+
+def escape(text: str) -> str:
+    """`text` as a part of the page, without secrets: a path or an option may hold one."""
+    return html.escape(without_secrets(text))
 
 
 class Report:

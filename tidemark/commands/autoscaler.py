@@ -7,9 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
-import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -41,6 +39,7 @@ from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
@@ -141,7 +140,7 @@ def status(
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
     if calls:
         found = _at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
-        _print_json(found) if json_ else show_calls(console, found)
+        print_json(found) if json_ else show_calls(console, found)
         return
 
     def tell(text: str) -> None:
@@ -150,7 +149,7 @@ def status(
     seen = _at(Where(root, app_, account), lambda access: access.status(), tell=None if json_ else tell)
     views = seen.targets
     if json_:
-        _print_json(seen)
+        print_json(seen)
         return
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
@@ -208,7 +207,7 @@ def log(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--target") from None
     if json_:
-        _print_json(entries)
+        print_json(entries)
         return
     for entry in reversed(entries):
         style = _STYLES.get(entry.kind, "default")
@@ -257,7 +256,7 @@ def shadow(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if json_:
-        _print_json(views)
+        print_json(views)
         return
     if told:
         console.print(f"[magenta]{_text(told)}[/]", soft_wrap=True)
@@ -303,7 +302,7 @@ def lint_command(
         *(_promotions(root) if any(policy.shadow for policy in config.policies.values()) else ()),
     ]
     if json_:
-        _print_json(findings)
+        print_json(findings)
     else:
         for finding in findings:
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
@@ -369,7 +368,7 @@ def replay_command(
     equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
     if json_:
         recorded = {"recorded": entry.recommendation, "replayed": again, "inputs": inputs}
-        _print_json({"same": equal, "told": told, **recorded})
+        print_json({"same": equal, "told": told, **recorded})
     else:
         console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
         console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
@@ -382,10 +381,6 @@ def replay_command(
 
 
 app.add_typer(notify_app(_at))
-
-
-def _print_json(value: object) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def _text(value: object) -> str:

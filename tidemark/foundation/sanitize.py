@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+import msgspec
 
 from tidemark.foundation.secrets.known import without_known
 from tidemark.foundation.secrets.patterns import kind_of_secret, without_spelt
@@ -56,6 +59,34 @@ def leaving(text: str) -> str:
 def shorten(text: str, limit: int) -> str:
     """The first `limit` characters of `text` as it may leave. It is cut last: half a secret is recognised by nobody."""
     return leaving(text)[:limit]
+
+
+def map_texts(value: Any, text: Callable[[str], str], number: Callable[[int], int | None] = int) -> Any:
+    """A value as JSON has them, with `text` applied to each text and each name in it, and `number` to whole numbers."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Mapping):
+        return {text(str(name)): map_texts(each, text, number) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_texts(each, text, number) for each in value]
+    return number(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def json_without_secrets(value: object) -> bytes:
+    """`value` as JSON without the secrets that this process knows by value. Texts that only look like secrets stay: whoever
+    asks for a dead letter as JSON gets the event that was received.
+    """
+    data = msgspec.json.encode(value)
+    if not knows_secret_in_json(data.decode()):
+        return data
+    # Text by text: in the whole, a secret that ends with a backslash would take the next quotation mark along.
+    return msgspec.json.encode(map_texts(msgspec.json.decode(data), without_known))
+
+
+def knows_secret_in_json(text: str) -> bool:
+    """Whether a text of this JSON may hold a secret that this process knows by value, in whatever form it had before."""
+    plain = text.replace('\\"', '"').replace("\\\\", "\\")  # in this order, each backslash is undone once
+    return without_known(plain) != plain or without_known(text) != text
 
 
 def words_of(error: BaseException) -> str:

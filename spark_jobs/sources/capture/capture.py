@@ -29,6 +29,7 @@ from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.files.input_files import FoundFile
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
+from spark_jobs.task_errors import fails_without_secrets
 
 
 class Then(NamedTuple):
@@ -77,6 +78,7 @@ def read_capture(
     return rows.mapInArrow(partial(_of_tasks, files=files, work=work), made)
 
 
+@fails_without_secrets
 def _of_tasks(
     batches: Iterable[pa.RecordBatch],
     files: CaptureFiles,

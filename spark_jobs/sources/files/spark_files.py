@@ -23,6 +23,7 @@ from spark_jobs.platform.output import qualified
 from spark_jobs.platform.rows import first_of
 from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.sources.files.input_files import REASON, Folder
+from spark_jobs.task_errors import fails_without_secrets
 
 ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
 """From a file's URL and content to its batches."""
@@ -123,6 +124,7 @@ def any_case(ending: str) -> str:
     return "".join(f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in ending)
 
 
+@fails_without_secrets
 def _read_all(batches: Iterable[pa.RecordBatch], read: ReadFile) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for url, content in zip(batch.column("path"), batch.column("content"), strict=True):

@@ -42,6 +42,7 @@ from spark_jobs.sources.records.records import (
     records,
     texts,
 )
+from spark_jobs.task_errors import fails_without_secrets
 
 PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""
@@ -223,6 +224,7 @@ def stream_lines(
     return lines.mapInArrow(partial(_parse_lines, files=files, url=url), source.SCHEMA)
 
 
+@fails_without_secrets
 def _parse_lines(
     batches: Iterable[pa.RecordBatch], files: RecordFiles, url: str | None
 ) -> Iterator[pa.RecordBatch]:

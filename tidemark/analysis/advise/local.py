@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -33,6 +32,7 @@ from tidemark.analysis.gates import check, closed_by, read_limits
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, app_settings
 from tidemark.analysis.report import Report, write_page
 from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import ConfigError, share
 from tidemark.foundation.wording import duration_text

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer import Argument, Option
@@ -40,6 +39,7 @@ from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import check, closed_by, read_limits
 from tidemark.analysis.options import Allow
 from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
 
 console = Console()

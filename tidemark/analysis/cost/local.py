@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from typer import Option
@@ -29,6 +28,7 @@ from tidemark.analysis.gates import check, closed_by, read_limits
 from tidemark.analysis.option_values import check_span, moment, seconds
 from tidemark.analysis.options import Allow, Root, Since, Until, app_settings
 from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 
 console = Console()

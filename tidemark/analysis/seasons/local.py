@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from rich.console import Console
 from rich.markup import escape
 from typer import Argument, Option
 
@@ -23,6 +22,7 @@ from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.periods import schedule
 from tidemark.analysis.seasons.profile import Profile, profile, told
 from tidemark.analysis.seasons.tables import GATES, totals
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import share as read_share
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from rich.console import Console
 from rich.markup import escape
 
 from scaling.calls.usage import CallsSeen, CallsView, ProcessCalls
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import duration_text
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from scaling.notices.trial import Answers
@@ -14,6 +13,7 @@ from tidemark.commands.access.protocol import Access
 from tidemark.commands.access.where import Root, Where
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.http.deployed_options import App
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 
 Run = Callable[[Where, Callable[[Access], Coroutine[Any, Any, Answers]]], Answers]

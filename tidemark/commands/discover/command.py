@@ -11,7 +11,6 @@ from typing import Annotated, NoReturn
 
 import typer
 from azure.core.exceptions import AzureError
-from rich.console import Console
 from rich.markup import escape
 from typer import Option
 
@@ -23,6 +22,7 @@ from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
 from tidemark.foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.wording import count_text
 

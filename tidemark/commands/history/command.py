@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from typer import Option
@@ -24,6 +23,7 @@ from tidemark.commands.history.model import KEPT_DAYS, MINUTE, SETTLING, PullErr
 from tidemark.commands.history.pull import Puller, Result
 from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import count_text, duration_text, time_text

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from tidemark.foundation.errors import OrderError
-from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.sanitize import json_without_secrets, without_secrets
 
 MAX_BODY = 64 * 1024
 
@@ -26,7 +26,7 @@ class Response(Struct, frozen=True):
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    return Response(status, msgspec.json.encode(value), JSON, {"Cache-Control": "no-store"})
+    return Response(status, json_without_secrets(value), JSON, {"Cache-Control": "no-store"})
 
 
 def error_response(status: int, message: str) -> Response:

@@ -17,8 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tidemark.foundation.sanitize import leaving, one_line, without_secrets
-from tidemark.foundation.secrets.known import without_known
+from tidemark.foundation.sanitize import knows_secret_in_json, leaving, map_texts, one_line, without_secrets
 from tidemark.foundation.secrets.patterns import without_spelt
 
 SCHEMA = 1
@@ -61,7 +60,7 @@ def told_line(line: str) -> str:
     if not isinstance(line, Line):
         return text[:MAX_LINE]
     tail = _tail(line.kind, line.fields)
-    if without_known(tail) != tail:
+    if knows_secret_in_json(tail):
         tail = _tail_without_secrets(tail) or tail
     return f"{text[: MAX_LINE - len(SEPARATOR) - len(tail)]}{SEPARATOR}{tail}"
 
@@ -142,12 +141,4 @@ def _quickly(value: str) -> str:
 
 
 def _clean(value: Any, text: Callable[[str], str] = _quickly) -> Any:
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, Mapping):
-        return {text(str(name)): _clean(each, text) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(each, text) for each in value]
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
-        return None
-    return value
+    return map_texts(value, text, number=lambda each: each if abs(each) < 2**63 else None)

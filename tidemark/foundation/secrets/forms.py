@@ -59,6 +59,7 @@ def _written(text: str) -> set[str]:
         in_json,
         in_json.replace("/", "\\/"),
         json.dumps(in_json)[1:-1],
+        in_json.replace("\\", "\\\\").replace("'", "\\'"),  # JSON as Python shows it
         json.dumps(text, ensure_ascii=False)[1:-1],
         repr(text)[1:-1],
         repr(repr(text)[1:-1])[1:-1],

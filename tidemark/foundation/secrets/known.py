@@ -7,6 +7,7 @@ are made of. Texts that leave pass `without_known`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 
@@ -35,6 +36,12 @@ _OURS = (
 )
 """What every line has, and what errors about secrets say. A secret that is a part of it would end all queries, or be told by
 what is missing; it is left to its position.
+"""
+
+
+SHORTEST_WRAPPED = 12
+"""Characters of a secret that goes on in the next line: shorter words fit into one, and numbers at the ends of two lines of
+a table may be a PIN together.
 """
 
 
@@ -95,10 +102,29 @@ class KnownSecrets:
 
     def hidden(self, text: str) -> str:
         """`text` with `***` for every form of a secret in it, the longest that begins at a place."""
+        text = _with_hidden(text, self._ranges(text))
+        if "\n" not in text:
+            return text
+        # A terminal, a table, or a tool whose output is quoted, wraps a long secret: it goes on in the next line.
+        parts, kept = list[str](), list[int]()
+        begin = 0
+        for wrap in _WRAP.finditer(text):
+            parts.append(text[begin : wrap.start()])
+            kept += range(begin, wrap.start())
+            begin = wrap.end()
+        kept += range(begin, len(text))
+        ranges = self._ranges("".join([*parts, text[begin:]]))
+        wrapped = [
+            (kept[first], kept[end - 1] + 1) for first, end in ranges if end - first >= SHORTEST_WRAPPED
+        ]
+        return _with_hidden(text, wrapped)
+
+    def _ranges(self, text: str) -> list[tuple[int, int]]:
+        """Where the forms begin and end, in order."""
         forms, needles = self._forms, self._needles
         if len(needles) <= FEW and not any(map(text.__contains__, needles)):
-            return text
-        shown, done, at = list[str](), 0, 0
+            return []
+        found, at = list[tuple[int, int]](), 0
         last = len(text) - SHORTEST
         while at <= last:
             of_here = forms.get(text[at : at + SHORTEST], ())
@@ -106,12 +132,21 @@ class KnownSecrets:
                 (each for each in of_here if text.startswith(each, at) and _is_own(text, at, each)), ""
             )
             if form:
-                shown += [text[done:at], HIDDEN]
-                at += len(form)
-                done = at
-            else:
-                at += 1
-        return "".join([*shown, text[done:]])
+                found.append((at, at + len(form)))
+            at += len(form) or 1
+        return found
+
+
+_WRAP = re.compile(r"[ \t\r│┃|]*\n[ \t\r\n│┃|]*")
+"""A line break, with the blanks and the frame that a terminal's box puts around it."""
+
+
+def _with_hidden(text: str, ranges: Iterable[tuple[int, int]]) -> str:
+    shown, done = list[str](), 0
+    for first, end in ranges:
+        shown += [text[done:first], HIDDEN]
+        done = end
+    return "".join([*shown, text[done:]])
 
 
 def _is_own(text: str, at: int, form: str) -> bool:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
 
