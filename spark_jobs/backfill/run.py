@@ -41,7 +41,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
-from spark_jobs.sources.incarnations import Newer, read_newer_hubs
+from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
 from tidemark.analysis.gates import check_sum
 from tidemark.foundation.errors import TidemarkError
 
@@ -98,7 +98,7 @@ def backfill(
     if missing is not None and missing.isEmpty():
         return None
     container = asyncio.run(container_id(config, environment))
-    newer = read_newer_hubs(config, environment)
+    newer = newer_hubs(load_checkpoints(config, environment))
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
     ledgers = {

@@ -10,7 +10,6 @@ Each side is written before the next is read, so the judgement is made of what w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -21,8 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
-from consumer.running.assembly import Parts
-from spark_jobs.errors import InputError, JobError, job_errors
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
@@ -36,9 +34,8 @@ from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
-from spark_jobs.sources.incarnations import newer_hubs, place_in
+from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
 
-_PATIENCE = 60.0  # seconds for all checkpoints
 _SHOWN = 5  # hubs in an error message
 
 
@@ -58,16 +55,7 @@ class Sides(Struct, frozen=True):
 
 def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dict[str, Checkpoint]:
     """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
-
-    async def load() -> dict[str, Checkpoint | str]:
-        store = Parts(config, settings).checkpoints()
-        try:
-            return await store.load_all(deadline=asyncio.get_running_loop().time() + _PATIENCE)
-        finally:
-            await store.aclose()
-
-    with job_errors():
-        found = asyncio.run(load())
+    found = load_checkpoints(config, settings)
     unread = [f"partition {partition}: {why}" for partition, why in found.items() if isinstance(why, str)]
     if unread:
         raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")

@@ -35,8 +35,10 @@ def newer_hubs(found: Mapping[str, Checkpoint | str]) -> Newer:
     }
 
 
-def read_newer_hubs(config: ConsumerConfig, settings: Mapping[str, str]) -> Newer:
-    """By the consumer's checkpoints. Raises JobError for a store that does not answer."""
+def load_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> Mapping[str, Checkpoint | str]:
+    """All checkpoints of the consumer, by partition; in place of one that cannot be read, why. Raises JobError for a store
+    that does not answer.
+    """
 
     async def load() -> Mapping[str, Checkpoint | str]:
         store = Parts(config, settings).checkpoints()
@@ -46,7 +48,7 @@ def read_newer_hubs(config: ConsumerConfig, settings: Mapping[str, str]) -> Newe
             await store.aclose()
 
     with job_errors():
-        return newer_hubs(asyncio.run(load()))
+        return asyncio.run(load())
 
 
 def place_in(partition: str, newer: Newer) -> str:

@@ -291,10 +291,20 @@ class StateStoreContract:
         record, token = await store.load(key, deadline=soon())
         await store.save(key, msgspec.structs.replace(record, hub_created_at=None), token, deadline=soon())
 
-    @pytest.mark.parametrize("spelled", ["LOCAL", "local.", "local:5671", "sb://local/"])
-    async def test_the_namespace_in_another_spelling_has_the_same_state(self, place, spelled, monkeypatch):
+    @pytest.mark.parametrize(
+        ("stored", "spelled"),
+        [
+            *(("local", spelled) for spelled in ("LOCAL", "local.", "local:5671", "sb://local/")),
+            ("local.servicebus.windows.net", "Local.servicebus.windows.net:5672"),
+            ("localhost:5672", "LOCALHOST:5672"),
+        ],
+    )
+    async def test_the_namespace_in_another_spelling_has_the_same_state(
+        self, place, stored, spelled, monkeypatch
+    ):
         """Of this version, and of earlier ones, which saved by the spelling."""
-        for number, before in enumerate(["local", spelled]):
+        for number, before in enumerate([stored, spelled]):
+            monkeypatch.setattr(FakeLinks, "namespace", stored)
             world = FakeWorld()
             key = StateKey(before, HUB, f"p{number}", "0")
             first = world.producer(state_store=place.store(), producer_name=key.producer)
@@ -302,7 +312,7 @@ class StateStoreContract:
             await first.close()
             if number:
                 found = await place.store().load(
-                    msgspec.structs.replace(key, namespace="local"), deadline=soon()
+                    msgspec.structs.replace(key, namespace=stored), deadline=soon()
                 )
                 key = msgspec.structs.replace(key, producer="p9")
                 await place.store().save(key, found[0], None, deadline=soon())
@@ -312,7 +322,13 @@ class StateStoreContract:
             assert (await heir.saved_state("0")).bookmark == "1"
             await heir.send_events(events("b"), partition_id="0", bookmark="2")
             assert world.bodies() == ["a", "b"]
-            monkeypatch.setattr(FakeLinks, "namespace", "local")
+
+    async def test_two_emulators_on_one_machine_have_a_state_each(self, place, monkeypatch):
+        for port in (5672, 5673):
+            monkeypatch.setattr(FakeLinks, "namespace", f"localhost:{port}")
+            producer = FakeWorld().producer(state_store=place.store())
+            assert (await producer.saved_state("0")).bookmark is None
+            await producer.send_events(events("a"), partition_id="0", bookmark="1")
 
     async def test_a_lower_owner_level_than_the_saved_one_is_refused(self, place):
         world = FakeWorld()

@@ -1,4 +1,4 @@
-"""Keys of tables, and what a row may hold. Pure."""
+"""Keys of tables, what a row may hold, and the name of a namespace in keys. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,25 @@ _MAX_MICROSECONDS = 253_402_300_800 * 1_000_000  # the end of the year 9999
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@:-]")
 
 
+_PROTOCOL_PORTS = {"443", "5671"}  # of AMQP over web sockets, and of AMQP with TLS
+_AZURE = ".servicebus."  # in the name of every namespace, in all clouds
+
+
 class TooLargeError(ValueError):
     """What is to be stored exceeds what the service can take; it names the limit."""
+
+
+def namespace_host(address: str) -> str:
+    """The host of a namespace or storage account in the one spelling by which positions and states are stored and compared.
+
+    Letter case, a scheme, a path, the final dot and a port of the protocol change nothing. Azure takes AMQP at 5672, too. An
+    emulator keeps that port: it tells two of them on one machine apart.
+    """
+    host = address.strip().rpartition("://")[2].partition("/")[0].lower()
+    name, _, port = host.rpartition(":")
+    if port in _PROTOCOL_PORTS or (port == "5672" and _AZURE in name):
+        host = name
+    return host.removesuffix(".")
 
 
 def key_of(text: str) -> str:

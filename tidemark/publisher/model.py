@@ -8,21 +8,9 @@ from msgspec import Struct
 
 from tidemark.publisher.errors import PublishSettingsError
 
-_DEFAULT_PORTS = (":5671", ":5672", ":443")  # of AMQP with and without TLS, and of AMQP over web sockets
-
 MAX_SEQUENCE_NUMBER = 2**31 - 1
 MAX_PRODUCER_GROUP_ID = 2**63 - 1
 MAX_OWNER_LEVEL = 2**15 - 1
-
-
-def canonical_host(address: str) -> str:
-    """The host of a namespace or storage account in the one spelling that is stored and compared. Hosts do not tell upper
-    from lower case; a scheme, a path, the final dot and a port that is the protocol's own change nothing.
-    """
-    host = address.strip().rpartition("://")[2].partition("/")[0].lower()
-    for port in _DEFAULT_PORTS:
-        host = host.removesuffix(port)
-    return host.removesuffix(".")
 
 
 class PartitionPublishingOptions(Struct, frozen=True):

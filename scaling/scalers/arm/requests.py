@@ -20,7 +20,6 @@ from azure.core.polling import AsyncLROPoller
 from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
-from tidemark.foundation.http.outward import is_of_origin
 from tidemark.foundation.version import VERSION
 
 AUTOSCALE_VERSION = "2022-10-01"
@@ -43,7 +42,7 @@ class ArmRequests:
         retries: Mapping[str, Any],
         transport: AsyncHttpTransport[HttpRequest, AsyncHttpResponse],
     ) -> None:
-        """`retries` are those of azure-core's retry policy."""
+        """`retries` are those of azure-core's retry policy. `transport` sends no token to another host."""
         policies: list[Any] = [
             RequestIdPolicy(),  # the polling repeats it
             UserAgentPolicy(f"tidemark/{VERSION}"),
@@ -112,8 +111,8 @@ class ArmRequests:
             raise ValueError(f"the answer of {path} is no JSON") from error
 
     async def entries(self, path: str, version: str) -> AsyncIterator[Entry]:
-        """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form, and for
-        a list that goes on at another host, to which no token is sent, or in a circle.
+        """All entries of a list, page by page as they are asked for. Raises ValueError for an answer of another form, for a
+        list that goes on in a circle, and, by the transport, for one that goes on at another host.
         """
         url, seen = path, set[str]()
         while url:
@@ -125,14 +124,8 @@ class ArmRequests:
             for entry in entries:
                 yield entry
             url, version = str(page.get("nextLink") or ""), ""  # which has one
-            if url in seen or (url and not self._is_here(url)):
-                raise ValueError(
-                    f"the list {path} goes on at another host, or in a circle; it is not followed"
-                )
-
-    def _is_here(self, url: str) -> bool:
-        """Whether an address that an answer names is Resource Manager's own: the token goes along."""
-        return is_of_origin(self._client.format_url(url), self._client.format_url("/"))
+            if url in seen:
+                raise ValueError(f"the list {path} goes on in a circle; it is not followed")
 
 
 def _object(answer: Any, name: str) -> Entry:

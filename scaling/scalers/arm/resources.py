@@ -18,6 +18,7 @@ from msgspec import Struct
 from scaling.scalers.arm.requests import ArmRequests
 from scaling.scalers.arm.states import AT_REST
 from tidemark.foundation.azure.retry_after import retry_after
+from tidemark.foundation.http.outward import is_of_origin
 
 
 class OperationFailedError(AzureError):
@@ -89,7 +90,7 @@ class ArmResources(ArmRequests):
             url = str(answer.headers.get(header) or "")
             if not url or (not status_told and answer.status_code != 202):
                 continue
-            if self._is_here(url):
+            if is_of_origin(self._client.format_url(url), self._client.format_url("/")):
                 return Followed(url, status_told, retry_after(answer.headers))
         return None
 

@@ -28,6 +28,7 @@ from tidemark.foundation.azure.connections import (
 )
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.azure.tables import unavailable
+from tidemark.foundation.keys import namespace_host
 
 KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 STORAGE = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};EndpointSuffix=core.windows.net"
@@ -143,6 +144,7 @@ SPELLINGS = [
     "sb://acme.servicebus.windows.net/",
     "acme.servicebus.windows.net:5671",
     "https://acme.servicebus.windows.net.:443/",
+    "ACME.ServiceBus.windows.net:5672",
 ]
 
 
@@ -151,8 +153,17 @@ def test_a_namespace_in_another_spelling_has_the_same_positions(value):
     text = f"Endpoint=sb://{value.partition('://')[2] or value};SharedAccessKeyName=a;SharedAccessKey={KEY}"
 
     assert event_hubs_endpoint({"Hubs": text}, "Hubs").address == SPELLINGS[0]
-    emulator = text.replace(text.partition("//")[2].partition(";")[0], "localhost:5672")
-    assert event_hubs_endpoint({"Hubs": emulator}, "Hubs").address == "localhost:5672"
+
+
+@pytest.mark.parametrize(
+    "spelling", ["localhost:5672", "sb://LocalHost:5672/", "emulator:5673", "[::1]:5672"]
+)
+def test_an_emulator_keeps_the_port_that_tells_it_from_another(spelling):
+    text = f"Endpoint=sb://{spelling.removeprefix('sb://')};SharedAccessKeyName=a;SharedAccessKey={KEY}"
+    stored = spelling.removeprefix("sb://").removesuffix("/").lower()
+
+    assert event_hubs_endpoint({"Hubs": text}, "Hubs").address == stored
+    assert namespace_host(stored) == stored
 
 
 @pytest.mark.parametrize("value", SPELLINGS)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.keys import namespace_host
 from tidemark.foundation.sanitize import leaving, told, words_of
 from tidemark.foundation.secrets.known import hide_text, hide_token
 
@@ -336,22 +337,14 @@ def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> End
                 f"{prefix} is not {product} connection string; expected Endpoint=sb://<namespace>/ with "
                 "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
             )
-        return Endpoint(prefix, _plain(host), text)
+        return Endpoint(prefix, namespace_host(host), text)
     namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
     if namespace is None:
         way = f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net"
         raise not_connected(product.partition(" ")[2], prefix, way)
     # A pasted sb:// or https:// address means the same namespace.
     host = urlsplit(namespace if "://" in namespace else f"sb://{namespace}").netloc
-    return Endpoint(prefix, _plain(host), credential=credential(settings, prefix))
-
-
-def _plain(host: str) -> str:
-    """Without what means nothing, for positions are stored by it: the final dot, and a port that is the protocol's own. That
-    of an emulator tells two of them apart.
-    """
-    name, _, port = host.partition(":")
-    return name.removesuffix(".") if port in {"", "443", "5671"} else host
+    return Endpoint(prefix, namespace_host(host), credential=credential(settings, prefix))
 
 
 service_bus_endpoint = partial(_namespace_endpoint, product="a Service Bus")

@@ -14,6 +14,7 @@ import typer
 
 from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
 from tidemark.foundation.azure.connections import event_hubs_endpoint, tls_context
+from tidemark.foundation.keys import namespace_host
 from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console
 from tidemark.publisher.cli.csv_rows import CsvFormat
@@ -24,7 +25,7 @@ from tidemark.publisher.errors import InvalidProducerStateError, PublishSettings
 from tidemark.publisher.event_hubs.batching import BufferLimits
 from tidemark.publisher.event_hubs.states.file import FileStateStore
 from tidemark.publisher.event_hubs.states.layout import is_of_same_producer, name_of
-from tidemark.publisher.model import RetryPolicy, StateKey, canonical_host
+from tidemark.publisher.model import RetryPolicy, StateKey
 from tidemark.publisher.sdk_insides import wants_insides
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ async def _check_place(state: Path, producer: IdempotentProducer, name: str) -> 
     )  # as earlier versions saved it: in another spelling it is not found
     here, formerly = (
         name_of(StateKey(namespace, producer.eventhub_name, name, ""))
-        for namespace in (canonical_host(spelled), spelled)
+        for namespace in (namespace_host(spelled), spelled)
     )
     there = [one for one in await FileStateStore(state).names() if is_of_same_producer(one, here)]
     if there and not any(one.startswith((here, formerly)) for one in there):

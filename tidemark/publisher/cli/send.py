@@ -26,6 +26,7 @@ from tidemark.foundation.azure.connections import (
     tls_context,
     transport_options,
 )
+from tidemark.foundation.keys import namespace_host
 from tidemark.publisher.cli import command
 from tidemark.publisher.cli.command import console, is_csv
 from tidemark.publisher.cli.csv_rows import CsvFormat, read_as_json_lines
@@ -36,7 +37,6 @@ from tidemark.publisher.cli.send_journal import SendJournal
 from tidemark.publisher.cli.sending_run import SendingRun, Summary
 from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, BoundedLines
 from tidemark.publisher.errors import PublishSettingsError
-from tidemark.publisher.model import canonical_host
 from tidemark.publisher.sdk_insides import wants_insides
 from tidemark.publisher.service_bus.core.sending import Progress, SendPolicy
 
@@ -140,7 +140,7 @@ def _begun(
     entity = f"queue {options.queue}" if options.queue is not None else f"topic {options.topic}"
     given = only_given(
         {
-            "namespace": canonical_host(endpoint.address),
+            "namespace": namespace_host(endpoint.address),
             "--session-id": options.session_id,
             "--delimiter": options.delimiter,
             "--encoding": options.encoding,

@@ -13,6 +13,7 @@ from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
 from msgspec import Struct
 
+from tidemark.foundation.keys import namespace_host
 from tidemark.publisher import errors, model
 from tidemark.publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
@@ -267,7 +268,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
                 self._links,
                 self._retry,
                 self._options.state_store,
-                self._state_key(partition_id, model.canonical_host(self._links.namespace)),
+                self._state_key(partition_id, namespace_host(self._links.namespace)),
                 self._state_key(partition_id, self._links.namespace),
                 self._created_at,
             )

@@ -70,23 +70,10 @@ async def test_a_list_is_followed_from_page_to_page():
     assert [each["id"] async for each in client.entries("/list", "1")] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    "link",
-    [
-        "https://attacker.example/next",
-        "http://management.azure.com/next",
-        "https://management.azure.com:444/next",
-        "https://management.azure.com@attacker.example/next",
-        "https://management.azure.com.attacker.example/next",
-        "https://me@management.azure.com/next",
-        "https://[/next",
-        "/list",
-    ],
-)
-async def test_a_list_that_goes_on_elsewhere_or_in_a_circle_is_not_followed(link):
-    client = resources(*(Answer(body={"value": [{"id": "a"}], "nextLink": link}) for _ in range(2)))
+async def test_a_list_that_goes_on_in_a_circle_is_not_followed():
+    client = resources(*(Answer(body={"value": [{"id": "a"}], "nextLink": "/list"}) for _ in range(2)))
 
-    with pytest.raises(ValueError, match="goes on at another host, or in a circle"):
+    with pytest.raises(ValueError, match="goes on in a circle"):
         [each async for each in client.entries("/list", "1")]
     assert len(client._client.sent) == 1
 
