@@ -14,9 +14,7 @@ told of the whole and of each further row, by a run over half of the files. Figu
 every cell runs once. `load` is the machine's, the mean number of runnable tasks in the minute before the cell: above the number
 of cores, compare nothing.
 
-Spark starts with an archive of Java's classes where there is one, and the first line says whether:
-`python -m spark_jobs.platform.class_training` makes it. Python finds all its files compiled, as pip leaves them, for each engine
-has run once on little before.
+Python finds all its files compiled, as pip leaves them, for each engine has run once on little before.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -286,7 +284,6 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
     print(
         f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
-    print(f"Spark starts {'with' if starts_with_archive() else 'without'} an archive of Java's classes")
     os.environ["PYTHONPYCACHEPREFIX"] = str(scratch / "compiled")  # of all cells
     for engine in CELLS:
         measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
@@ -308,15 +305,6 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         print_further(found, given.rows // 2)
         gain = machine_gain(kind, data, scratch)
         print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
-
-
-def starts_with_archive() -> bool:
-    from pyspark.find_spark_home import _find_spark_home
-
-    from spark_jobs.java.class_archive import archive_options
-    from spark_jobs.java.home import ensure_java
-
-    return bool(archive_options(ensure_java(), Path(_find_spark_home()), os.environ))
 
 
 def median(cells: list[dict[str, float]]) -> dict[str, float]:

@@ -32,15 +32,6 @@ def is_classic(spark: SparkSession) -> bool:
     return getattr(spark, "_jvm", None) is not None
 
 
-def end_java(spark: SparkSession) -> None:
-    """Stops a session of local mode and waits until its Java has ended, with all that it does as it ends."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - nothing else knows Java's process
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # by which it knows that it is not needed any more
-    gateway.proc.wait()
-
-
 def cores_of(spark: SparkSession) -> int:
     """How many tasks run at the same time; 1 where the session does not tell."""
     context = getattr(spark, "sparkContext", None)

@@ -14,7 +14,7 @@ import pyspark
 
 from devstack.demo.spark.child import SMALL_DATA
 from devstack.processes.child import ChildProcess
-from spark_jobs.java.home import ensure_java
+from spark_jobs.java import ensure_java
 
 ROOT = Path(__file__).parents[2]
 READY_WITHIN = 180.0  # seconds; 5 on an idle machine

@@ -23,9 +23,8 @@ from devstack.demo.spark.jobs import JobsDone, beside, collect, prepare, run_ove
 from devstack.processes.child import ProcessError
 from devstack.setup import environment
 from devstack.stack.supervisor import ROOT
-from spark_jobs import cli
+from spark_jobs import cli, java
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.java import home as java
 from spark_jobs.sources.records.telemetry_rows import telemetry_row
 from tidemark.analysis.backtest.local import read_settings
 from tidemark.analysis.backtest.reading import read_arrivals

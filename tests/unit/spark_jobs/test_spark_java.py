@@ -7,15 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs import java
 from spark_jobs.errors import JobError
-from spark_jobs.java import home as java
-from spark_jobs.java.__main__ import main
+from spark_jobs.java import main
+
+VECTOR = "jdk.incubator.vector"
 
 
-def fake_java(folder, version: str):
+def fake_java(folder, version: str, *modules: str):
+    """Answers as Java does since version 9 to --list-modules, else with its own name, its arguments and exit status 3."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    lines = " ".join(f"{name}@{version}" for name in ("java.base", *modules))
+    answer = f"printf '%s\\n' {lines}; exit" if int(version.split(".", maxsplit=1)[0]) >= 9 else "exit 1"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = --list-modules ] && {{ {answer}; }}\nprintf \'%s|\' "$0" "$@"\nexit 3\n'
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     return program
 
@@ -40,8 +47,9 @@ def test_java_home_is_first(monkeypatch, tmp_path) -> None:
     assert java.ensure_java() == tmp_path / "home"
 
 
-def test_a_java_too_old_is_passed_over_and_java_home_names_the_one_found(monkeypatch, tmp_path) -> None:
-    fake_java(tmp_path / "old", "1.8.0_292")
+@pytest.mark.parametrize("old", ["1.8.0_292", "11.0.2"])
+def test_a_java_too_old_is_passed_over_and_java_home_names_the_one_found(monkeypatch, tmp_path, old) -> None:
+    fake_java(tmp_path / "old", old)
     fake_java(tmp_path / "new", "21.0.8")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path / "new" / "bin"))
@@ -62,24 +70,22 @@ def test_an_installation_that_fails_is_an_error_that_says_what_is_needed() -> No
         java.ensure_java()
 
 
-def test_java_is_started_without_the_module_that_spark_adds(monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize("modules", [(), (VECTOR,)])
+def test_only_a_java_that_lacks_the_module_is_started_without_it(monkeypatch, tmp_path, modules) -> None:
     monkeypatch.setenv("PATH", "/bin:/usr/bin")
     home = tmp_path / "a java"
-    fake_java(home, "21").write_text('#!/bin/sh\nprintf \'%s|\' "$0" "$@"\nexit 3\n')
+    fake_java(home, "21", *modules)
     options = ["-Xmx1g", "-Da=b c", "--add-modules=java.sql", "Main"]
+    added = f"--add-modules={VECTOR}"
 
-    with java.started_by_spark(home, tmp_path):
+    with java.startable_java(home, tmp_path):
         spark_starts = Path(os.environ["JAVA_HOME"], "bin", "java")
-        answer = subprocess.run(
-            [spark_starts, "--add-modules=jdk.incubator.vector", *options],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        answer = subprocess.run([spark_starts, added, *options], capture_output=True, text=True, check=False)
 
     assert os.environ["JAVA_HOME"] == str(home)
     assert answer.returncode == 3
-    assert answer.stdout.split("|")[:-1] == [str(home / "bin" / "java"), *options]
+    expected = [added, *options] if modules else options
+    assert answer.stdout.split("|")[:-1] == [str(home / "bin" / "java"), *expected]
 
 
 def test_the_command_names_the_java(monkeypatch, tmp_path, capsys) -> None:

