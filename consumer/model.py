@@ -205,6 +205,9 @@ class Origin(Struct, frozen=True, omit_defaults=True):
     """The oldest event then: where receiving begins while nothing is settled."""
     time: float | None = None
     """Instead, the enqueued time from which on events are received, epoch seconds."""
+    since: float = 0.0
+    """When the consumer group claimed the first partition of this hub, epoch seconds by the clock of whoever did; 0: not
+    known. "latest" means the latest event then, also for a partition that is claimed later, or whose checkpoint is gone."""
 
 
 class Checkpoint(Struct, frozen=True):

@@ -19,7 +19,7 @@ from consumer.cli import support
 from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, fail, number, plain
 from consumer.leasing.balance import partition_order
 from consumer.leasing.claiming import incarnation_of
-from consumer.leasing.start_position import Start, identity_of, is_of_hub
+from consumer.leasing.start_position import Start, identity_of, is_of_hub, since_of
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
 from tidemark.foundation.app_settings import COMMAND_ROOT
@@ -146,7 +146,7 @@ class CheckpointCommands:
         receiver, store = parts.receiver(), parts.checkpoints()
         try:
             targets = await _targets(receiver, partitions, wanted, stored, file)
-            targets = [await _of_hub(store, receiver, each, stored.get(each.partition)) for each in targets]
+            targets = [await _of_hub(store, receiver, each, stored) for each in targets]
         finally:
             await receiver.close()
             await store.aclose()
@@ -217,12 +217,15 @@ async def _targets(
 
 
 async def _of_hub(
-    store: CheckpointStore, receiver: HubReceiver, target: Checkpoint, stored: Checkpoint | str | None
+    store: CheckpointStore,
+    receiver: HubReceiver,
+    target: Checkpoint,
+    everything: Mapping[str, Checkpoint | str],
 ) -> Checkpoint:
     """With the hub that it is a position of: so the consumer knows it for its own. Raises TidemarkError for one of another
     hub of the name.
     """
-    hub = identity_of(receiver.created_at)
+    hub, stored = identity_of(receiver.created_at), everything.get(target.partition)
     state = await receiver.state(target.partition)
     if not is_of_hub(target, state, receiver.created_at):
         raise TidemarkError(
@@ -233,9 +236,12 @@ async def _of_hub(
     before = hub
     if isinstance(stored, Checkpoint):
         before = stored.origin.hub or (hub if is_of_hub(stored, state, receiver.created_at) else 0)
-    incarnation = await incarnation_of(store, hub, first=before)
+    incarnation = await incarnation_of(store, hub, first=before, others=everything.values())
+    since = since_of(everything.values(), hub)
     partitions = target.origin.partitions or len(await receiver.partitions())
-    origin = msgspec.structs.replace(target.origin, hub=hub, partitions=partitions, incarnation=incarnation)
+    origin = msgspec.structs.replace(
+        target.origin, hub=hub, partitions=partitions, incarnation=incarnation, since=since
+    )
     return msgspec.structs.replace(target, origin=origin)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, structs
@@ -18,7 +19,10 @@ from consumer.leasing.start_position import (
     came_later,
     first_position,
     identity_of,
+    is_another_hub,
+    origins_of,
     refuse_skipped,
+    since_of,
     start,
 )
 from consumer.model import Checkpoint, Claim, Origin, PartitionState, Replacement
@@ -88,9 +92,11 @@ async def claim_partition(
     # later: else the owner before us could be ahead of what we know of the hub
     known = await ask_hub(hub, partition)
     begin = begin_at(partition, everything, known, policy)
-    if brought is not None and begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST:
+    told = begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST
+    unseen = stored is None and is_another_hub(everything.values(), known.hub)
+    if brought is not None and (told or (unseen and policy.on_foreign_checkpoint is not OnDistrust.LATEST)):
         refuse_skipped(partition, known.state, brought)
-    replacement = await to_store(checkpoints, stored, begin, known)
+    replacement = await to_store(checkpoints, stored, begin, known, everything)
     if replacement is not None and brought is not None:  # where it begins is not ours to say
         origin = structs.replace(replacement.by.origin, number=None)
         replacement = Replacement(stored, structs.replace(replacement.by, origin=origin))
@@ -100,7 +106,7 @@ async def claim_partition(
         known = await ask_hub(hub, partition)
         found = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
         begin = begin_at(partition, found, known, policy)
-        if claim.checkpoint is None or await to_store(checkpoints, claim.checkpoint, begin, known):
+        if claim.checkpoint is None or await to_store(checkpoints, claim.checkpoint, begin, known, found):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     level = logging.WARNING if begin.gap or begin.reset else logging.INFO
     _log.log(level, "partition %s: %s", partition, begin.note)
@@ -117,34 +123,52 @@ def begin_at(
         policy,
         hub_created_at=known.created_at,
         came_later=came_later(partition, everything.values(), known.hub),
+        since=since_of(everything.values(), known.hub),
     )
 
 
 async def to_store(
-    checkpoints: CheckpointStore, stored: Checkpoint | str | None, begin: Start, known: Known
+    checkpoints: CheckpointStore,
+    stored: Checkpoint | str | None,
+    begin: Start,
+    known: Known,
+    everything: Mapping[str, Checkpoint | str],
 ) -> Replacement | None:
     """What a claim has to store: a position that is new, or the hub of one that does not say it."""
+    others = everything.values()
+    since = since_of(others, known.hub) or time.time()
     if isinstance(stored, Checkpoint) and not begin.reset:
         if stored.origin.hub or not known.hub:
             return None
-        incarnation = await incarnation_of(checkpoints, known.hub)
-        adopted = structs.replace(stored.origin, hub=known.hub, incarnation=incarnation)
+        incarnation = await incarnation_of(checkpoints, known.hub, others=others)
+        adopted = structs.replace(stored.origin, hub=known.hub, incarnation=incarnation, since=since)
         return Replacement(stored, structs.replace(stored, origin=adopted))
     before = (
         stored.origin.hub if isinstance(stored, Checkpoint) else known.hub
     )  # 0: one of which nobody knows when
-    incarnation = await incarnation_of(checkpoints, known.hub, first=before)
-    origin = Origin(known.hub, known.partitions, incarnation)
+    incarnation = await incarnation_of(checkpoints, known.hub, first=before, others=others)
+    origin = Origin(known.hub, known.partitions, incarnation, since=since)
     return Replacement(stored, first_position(begin, known.state, origin))
 
 
-async def incarnation_of(checkpoints: CheckpointStore, hub: int, *, first: int | None = None) -> str:
+async def incarnation_of(
+    checkpoints: CheckpointStore,
+    hub: int,
+    *,
+    first: int | None = None,
+    others: Iterable[Checkpoint | str] = (),
+) -> str:
     """What keys of a hub's events carry, for the hub that was created then (Origin.hub). `first` is the hub whose keys are
-    plain if that is not stored yet; None: this one. Raises UnavailableError.
+    plain if that is not stored yet; None: this one. What `others` of the hub carry counts, though the store has lost the
+    note that says so. Raises UnavailableError.
     """
     if not hub:
         return ""
-    asked = hub if first is None else first
+    if same := origins_of(others, hub):
+        return same[0].incarnation
+    plain_of = (each.origin for each in others if isinstance(each, Checkpoint) and each.origin.hub)
+    known = next((origin.hub for origin in plain_of if not origin.incarnation), None)
+    asked = known or (hub if first is None else first)
     plain = await _store(checkpoints.hub_with_plain_keys(asked, deadline=_deadline()))
     return "" if plain == hub else str(hub)
 

@@ -103,15 +103,19 @@ def start(
     *,
     hub_created_at: float | None = None,
     came_later: bool = False,
+    since: float = 0.0,
 ) -> Start:
     """Where to begin in a partition. A text for a checkpoint says why it cannot be read.
 
     `hub_created_at` is the service's time, epoch seconds. A partition that `came_later` than the consumer begins at its
-    earliest event even if the policy says latest: nobody decided to leave its events out. Raises PositionError, naming the
+    earliest event even if the policy says latest: nobody decided to leave its events out. Nor those that came `since` the
+    consumer group began (0: not known), though nothing is stored of the partition. Raises PositionError, naming the
     setting that would decide otherwise, for a checkpoint that cannot be trusted and for events lost to retention.
     """
     if checkpoint is None and came_later and policy.start == "latest":
         return _beginning("earliest", state, "no checkpoint, and others were there before the partition")
+    if checkpoint is None and policy.start == "latest" and 0.0 < since < state.last_enqueued_at:
+        return _beginning(since + 0.001, state, "no checkpoint, and others were claimed then")
     if checkpoint is None:
         return _beginning(policy.start, state, "no checkpoint")
     if isinstance(checkpoint, str):
@@ -145,6 +149,22 @@ def _distrusted(decision: OnDistrust, setting: str, story: str, state: Partition
 def identity_of(created_at: float | None) -> int:
     """As Origin.hub. The service tells milliseconds; 0 is not known."""
     return round(created_at * 1000) if created_at else 0
+
+
+def origins_of(others: Iterable[Checkpoint | str], hub: int) -> list[Origin]:
+    """What is stored of a hub's partitions, of those that know which hub it is."""
+    return [each.origin for each in others if isinstance(each, Checkpoint) and hub and each.origin.hub == hub]
+
+
+def is_another_hub(others: Iterable[Checkpoint | str], hub: int) -> bool:
+    """Whether what is stored of the other partitions is all of another hub of the name: this one was created anew."""
+    known = [each for each in others if isinstance(each, Checkpoint) and each.origin.hub]
+    return bool(known) and bool(hub) and not origins_of(known, hub)
+
+
+def since_of(others: Iterable[Checkpoint | str], hub: int) -> float:
+    """When the first partition of the hub was claimed; 0 where nobody knows."""
+    return min((origin.since for origin in origins_of(others, hub) if origin.since), default=0.0)
 
 
 def came_later(partition: str, others: Iterable[Checkpoint | str], hub: int) -> bool:

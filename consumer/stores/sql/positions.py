@@ -77,7 +77,9 @@ def advance(
 def _move(
     connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint, if_: ColumnElement[bool]
 ) -> bool:
-    where = (*of_scope(CHECKPOINTS, scope, claim.partition), if_, _row.OwnerEpoch == claim.epoch)
+    # By its owner, too: of a row that was deleted meanwhile the epochs begin at 1 again.
+    ours = (_row.OwnerEpoch == claim.epoch, _row.Owner == claim.owner)
+    where = (*of_scope(CHECKPOINTS, scope, claim.partition), if_, *ours)
     moved = connection.execute(update(CHECKPOINTS).where(*where).values(**_values(checkpoint)))
     return moved.rowcount > 0
 
@@ -108,7 +110,7 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
             f"partition {claim.partition} has no row in {CHECKPOINTS.name}: it was claimed in another store, or the "
             "row was deleted since"
         )
-    if row.OwnerEpoch != claim.epoch:
+    if (row.OwnerEpoch, row.Owner) != (claim.epoch, claim.owner):
         raise FencedError(
             f"partition {claim.partition} was claimed by '{row.Owner}' (epoch {row.OwnerEpoch}) after "
             f"'{claim.owner}' (epoch {claim.epoch})"

@@ -194,6 +194,15 @@ class Story:
         self.namespace = f"namespace {len(self.namespaces)}"
         self.namespaces[self.namespace] = self._stores()
 
+    def delete(self, *partitions, note=False):
+        """Somebody deletes checkpoints (of all partitions, where none is named), and which hub has plain keys."""
+        store, _, recognized = self.namespaces[self.namespace]
+        for each in (store, recognized):
+            for partition in partitions or tuple(each._epochs):
+                each._checkpoints.pop(partition, None)
+                each._epochs.pop(partition, None)
+        self.plain = None if note else self.plain
+
     def forget_origins(self):
         """As an older version stored its checkpoints."""
         for store, _, recognized in self.namespaces.values():

@@ -7,10 +7,10 @@ import asyncio
 import uuid
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from consumer.model import Stream
-from consumer.stores.sql.tables import CHECKPOINTS, TABLES
+from consumer.stores.sql.tables import CHECKPOINTS, TABLES, of_scope
 from tests.support.servers.blobs import BlobPlace
 from tidemark.foundation.sql.database import SqlDatabase
 
@@ -45,6 +45,12 @@ class SqlPlace:
             )
             .values(Beyond="[[1,")
         )
+        await self.database.transact(lambda connection: connection.execute(query))
+
+    async def delete(self, hub, consumer_group, partition):
+        """Somebody deletes what is stored of the partition."""
+        scope = Stream(self.namespace, hub, consumer_group)
+        query = delete(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope, partition))
         await self.database.transact(lambda connection: connection.execute(query))
 
     async def aclose(self):

@@ -38,6 +38,11 @@ class BlobPlace:
     def dead_letters(self, hub, consumer_group):
         return BlobDeadLetterStore(self.container(), self.stream(hub, consumer_group))
 
+    async def delete(self, hub, consumer_group, partition):
+        """Somebody deletes what is stored of the partition."""
+        name = self.stream(hub, consumer_group).blob("checkpoint", partition)
+        await self.container().get_blob_client(name).delete_blob()
+
     async def spoil(self, hub, consumer_group, partition):
         blob = self.container().get_blob_client(
             self.stream(hub, consumer_group).blob("checkpoint", partition)

@@ -1,12 +1,14 @@
 """The next start: a consumer that ended in some way, in a world that changed meanwhile. One row is one case."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 
 from consumer.cli.checkpoints import Wanted, _of_hub, _targets
 from consumer.errors import PositionError
+from consumer.leasing import claiming
 from consumer.options import OnDistrust, OnGap
 from tests.support.consumer.next_starts import Receiver, Story, Trigger
 from tests.support.virtual_time import all_in_virtual_time
@@ -106,7 +108,7 @@ async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(whe
     store, receiver = story.namespaces["one"][0], Receiver(story)
     stored = await store.load_all(deadline=0)
     for target in await _targets(receiver, (), where, stored, None):
-        await store.put(await _of_hub(store, receiver, target, stored[target.partition]), deadline=0)
+        await store.put(await _of_hub(store, receiver, target, stored), deadline=0)
     story.send(10)
     again = story.start()
     await again.idle()
@@ -115,6 +117,110 @@ async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(whe
     settled = 9 if where.sequence_number is None else where.sequence_number
     assert story.written() == story.names(settled + 1) | old
     story.check_old()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("how", ENDS)
+async def test_a_checkpoint_that_was_deleted_costs_repetition_and_no_event(how, start, monkeypatch):
+    story = Story()
+    monkeypatch.setattr(claiming, "time", SimpleNamespace(time=story.clock))
+    await first_run(story, how, start=start)
+    await asyncio.sleep(60.0)
+    story.delete("1")
+    story.send(5)
+    again = story.start(start=start)
+    await again.idle()
+    await again.stop()
+
+    due = story.names({"earliest": 0, "latest": 10}[start])
+    assert due <= story.written()
+    if start == "latest":
+        assert not (story.names() - due) & story.written()
+    story.check_old()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_a_partition_that_was_never_claimed_loses_nothing_that_came_after_the_first_start(
+    start, monkeypatch
+):
+    story = Story()
+    monkeypatch.setattr(claiming, "time", SimpleNamespace(time=story.clock))
+    await first_run(story, "killed before anything was settled", start=start)
+    story.delete("1")  # as if the process had died between the two claims
+    story.send(5)
+    again = story.start(start=start)
+    await again.idle()
+    await again.stop()
+
+    assert story.names({"earliest": 0, "latest": 10}[start]) <= story.written()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_all_checkpoints_and_their_note_deleted_are_a_first_start(start):
+    """What guarantees.md says: with earliest all comes again as the same documents, with latest what came meanwhile is out."""
+    story = Story()
+    await first_run(story, "stopped in order", start=start)
+    written = story.written()
+    story.delete(note=True)
+    again = story.start(start=start)
+    await again.idle()
+    await again.stop()
+
+    assert story.written() == (story.names() if start == "earliest" else written)
+    story.check_old()
+
+
+async def test_a_trigger_refuses_events_behind_those_left_out_though_what_was_stored_of_the_partition_is_deleted():
+    story = Story()
+    trigger = Trigger(story)
+    story.send(10)
+    trigger.restart()
+    await trigger.run()
+    await story.recreate()
+    story.send(30)
+    story.delete("1")
+    trigger.restart()
+    with pytest.raises(PositionError, match="goes on at event 10 by its checkpoint of the hub before"):
+        await trigger._bring("1", [story.hub.event("1", number) for number in range(10, 20)], 1)
+
+    assert not {name for name in story.names() if "/1/" in name} & story.written()
+
+
+@pytest.mark.parametrize("left", [("0",), ("0", "1")])
+async def test_keys_stay_as_they_are_while_one_checkpoint_is_left_though_the_note_is_gone(left):
+    story = Story(partitions=3)
+    await first_run(story, "stopped in order")
+    await story.recreate()
+    story.send(10)
+    again = story.start(**EARLIEST)
+    await again.idle()
+    await again.stop()
+    documents = len(story.sink.documents)
+    story.delete(*{"0", "1", "2"}.difference(left), note=True)
+    again = story.start()
+    await again.idle()
+    await again.stop()
+
+    assert len(story.sink.documents) == documents
+    story.check_old()
+
+
+@pytest.mark.parametrize("note", [True, False])
+async def test_a_hub_created_anew_after_all_checkpoints_were_deleted_keeps_the_old_documents_by_the_note_alone(
+    note,
+):
+    story = Story()
+    await first_run(story, "stopped in order")
+    old = story.written()
+    await story.recreate()
+    story.send(20)
+    story.delete(note=note)
+    again = story.start()
+    await again.idle()
+    await again.stop()
+
+    assert story.names() <= story.written()
+    assert (old <= story.written()) is not note
 
 
 async def test_a_hub_created_anew_twice_and_another_back_again_each_have_keys_of_their_own():
