@@ -23,8 +23,8 @@ from scaling.advice.field import OFTENER, TODAY, Entry, Target
 from scaling.advice.load import Load, by_second
 from scaling.advice.waits import Series, series_of, waits_of
 from scaling.advice.world import Run, Sight
-from scaling.rules.service_level.memory import Copy
-from scaling.rules.service_level.paper import score
+from scaling.rules.service_level.candidates import score
+from scaling.rules.service_level.memory import Candidate
 
 WORTH = 0.02
 """A score that is better by less is no reason to change anything: two per cent of the bill."""
@@ -75,7 +75,7 @@ def play(
     run = Run(load.arrivals, policy, model, recorded.first, Sight(), load.parts).replay(told)
     found, waits = run.outcome(), waits_of(run)
     messages = float(run.arrived[run.length])
-    copy = Copy(cost=3600.0 * found.instance_hours, late=found.late * messages)
+    candidate = Candidate(cost=3600.0 * found.instance_hours, late=found.late * messages)
     return Row(
         entry.name,
         found.instance_hours,
@@ -84,7 +84,7 @@ def play(
         waits.slow if isfinite(waits.slow) else None,
         found.actions_per_hour,
         found.flaps_per_hour,
-        score(copy, messages, target.late),
+        score(candidate, messages, target.late),
         entry.objective,
         series_of(run),
     )

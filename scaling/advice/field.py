@@ -168,6 +168,6 @@ def objective_of(spec: PolicySpec) -> QueueSpec | None:
         backlog=rule.params.backlog,
         wait=objective.wait,
         late=objective.late,
-        concurrency=objective.held,
+        concurrency=objective.concurrency,
         start_up=objective.start_up,
     )

@@ -9,10 +9,10 @@ from msgspec import structs
 from scaling.config.policy import Policy
 from scaling.log_entry import decision_id
 from scaling.model import EffectRecord, TargetState
-from scaling.rules.service_level import learning, memory, plan
+from scaling.rules.service_level import estimates, learning, memory, sizing
 from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.memory import Memory
-from scaling.rules.service_level.rule import MOST, RECENT, ServiceLevelRule
+from scaling.rules.service_level.rule import MAX_INSTANCES, RECENT, ServiceLevelRule
 
 
 class Learner:
@@ -44,10 +44,20 @@ class Learner:
         done = None if outgoing is None else values[outgoing]
         latest = 0.0 if backlog is None else values[backlog]
         most = max(self.maximum, total, 1)
-        seen = Observation(now, self.interval, latest, came, done, total, ready, most, asked)
+        seen = Observation(
+            at=now,
+            interval=self.interval,
+            backlog=latest,
+            incoming=came,
+            outgoing=done,
+            current=total,
+            ready=ready,
+            most=most,
+            asked_at=asked,
+        )
         self.known = known = learning.learn(self.known, seen, self.objective)
-        wanted = total if known.wanted == total else self._stepped(known, latest, total)
-        if wanted < total and known.still >= learning.STANDS_STILL:
+        wanted = total if known.last_need == total else self._stepped(known, latest, total)
+        if wanted < total and known.unchanged_reports >= learning.UNCHANGED_REPORTS:
             return total
         wanted = min(max(wanted, self.minimum), self.maximum)
         if wanted != total:
@@ -56,13 +66,16 @@ class Learner:
         return wanted
 
     def _stepped(self, known: Memory, latest: float, total: int) -> int:
-        exact = float(known.wanted)
+        exact = float(known.last_need)
         if exact > total:  # only then does more than its whole number count
-            outlook = learning.outlook(known, self.objective)
-            exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
-        hold = learning.hold(known, learning.start_up_of(known, self.objective))
-        needs = plan.remembered(known.needs, known.at, known.wanted, hold)
-        return plan.step(exact, total, needs, known.at, hold)
+            outlook = estimates.outlook(known, self.objective)
+            exact = min(
+                estimates.instances_needed(known, outlook, latest, total, self.objective),
+                float(MAX_INSTANCES),
+            )
+        hold = estimates.hold_time(known, estimates.start_up_time(known, self.objective))
+        needs = sizing.needs_with(known.needs, known.at, known.last_need, hold)
+        return sizing.next_capacity(exact, total, needs, known.at, hold)
 
     def state(self, before: TargetState) -> TargetState:
         """The state with what was learned and changed since."""

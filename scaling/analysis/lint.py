@@ -27,7 +27,7 @@ from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.rules.activation import ActivationRule
 from scaling.rules.combine import levels_of, metrics_of
-from scaling.rules.service_level.instances import FIRST_HELD
+from scaling.rules.service_level.instances import FIRST_CONCURRENCY
 from scaling.rules.service_level.rule import LEARN
 from scaling.target_facts import TargetFacts
 from scaling.window import MAX_VALUE
@@ -331,7 +331,7 @@ def _unknown_concurrency(subject: Subject) -> Iterator[str]:
         counted = options.get("incoming") or options.get("outgoing")
         if not counted and options.get("concurrency", LEARN) == LEARN:
             yield (
-                f"rule '{name}' sees the backlog alone and takes an instance to hold {FIRST_HELD:g} messages at once: state "
+                f"rule '{name}' sees the backlog alone and takes an instance to hold {FIRST_CONCURRENCY:g} messages at once: state "
                 "concurrency, or incoming and outgoing"
             )
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from scaling.budget.days import DAY
 from scaling.config.policy import Policy
 from scaling.model import TargetState
-from scaling.rules.service_level import clock, memory
+from scaling.rules.service_level import memory, seasonality
 from scaling.rules.service_level.memory import Memory
 from scaling.rules.service_level.rule import ServiceLevelRule
 
@@ -48,10 +48,12 @@ def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimu
         return min(max(ceil(HEADROOM * rate / service) - minimum, 0), most)
 
     def usual(index: int) -> float:
-        return max(extra(_rate(each, index), each.learned.rate) for each in known)
+        return max(extra(_rate(each, index), each.learned.service_rate) for each in known)
 
     index = int(at // HOUR)
-    beyond = max(max(extra(each.rates[LEVEL], each.learned.rate) for each in known) - usual(index), 0.0)
+    beyond = max(
+        max(extra(each.rates[LEVEL], each.learned.service_rate) for each in known) - usual(index), 0.0
+    )
     now, total = usual(index) + beyond, beyond * min((end - at) / HOUR, BEYOND_LASTS)
     while at < end:
         stop = min((index + 1) * HOUR, end)
@@ -64,11 +66,11 @@ def _known(policy: Policy, state: TargetState) -> Iterator[Memory]:
     for rule in policy.flat_rules:
         if isinstance(rule, ServiceLevelRule):
             known = memory.decode(state.memories.get(rule.name))
-            if known is not None and known.learned.rate > 0.0 and known.at - known.since >= DAY:
+            if known is not None and known.learned.service_rate > 0.0 and known.at - known.since >= DAY:
                 yield known
 
 
 def _rate(known: Memory, index: int) -> float:
     """The usual rate of an hour (since the epoch); that of all hours where it was not seen yet."""
-    rate = clock.of_hour(known.calendar, index)
-    return max(known.usual if rate is None else rate, 0.0)
+    rate = seasonality.rate_of_hour(known.usual_rates, index)
+    return max(known.usual_rate if rate is None else rate, 0.0)

@@ -97,7 +97,7 @@ def _of_rules(specs: Iterable[RuleSpec]) -> dict[str, Any]:
         "outgoing": params.outgoing,
         "wait": objective.wait,
         "late": objective.late,
-        "concurrency": objective.held,
+        "concurrency": objective.concurrency,
         "start_up": objective.start_up,
     }
 

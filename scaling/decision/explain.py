@@ -20,8 +20,8 @@ _ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
 
 
-TOLD = "told"
-"""Comparator of evidence that is compared with nothing: the rule's own sentence tells it."""
+REPORTED = "reported"
+"""Comparator of evidence that is compared with nothing: the rule's sentence reports it."""
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -164,7 +164,7 @@ def _way(r: Recommendation) -> str:
 
 
 def _why(r: Recommendation) -> str:
-    compared = [e for e in r.evidence if not (r.sentence and e.comparator == TOLD)]
+    compared = [e for e in r.evidence if not (r.sentence and e.comparator == REPORTED)]
     numbers = ", ".join([*([r.sentence] if r.sentence else []), *map(evidence_text, compared)])
     limits = ", ".join(limit_text(limit) for limit in r.limits)
     if r.reason in (Reason.SCALE_OUT, Reason.SCALE_IN, Reason.DRY_RUN):

@@ -12,8 +12,8 @@ from scaling.decision import explain
 from scaling.decision.pending_action import Review
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, MetricsReport, Recommendation, TargetState
+from scaling.rules.service_level.report import Lateness
 from scaling.rules.service_level.rule import ServiceLevelRule
-from scaling.rules.service_level.told import Lateness
 from tidemark.foundation.log.tail import Line
 
 

@@ -32,7 +32,7 @@ from scaling.model import (
     TargetState,
     effect_of,
 )
-from scaling.rules.service_level.plan import changed, serving, settled
+from scaling.rules.service_level.sizing import serving_and_seconds, starting_after_change, still_starting
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode, sides
 from scaling.window import Window
@@ -216,10 +216,10 @@ class _OnPaper:
         shadow = self.shadow
         total = shadow.capacity or 0
         start_up = imagined.start_up_of(self.queue, shadow.known)
-        shadow.starts = settled(shadow.starts, self.now, start_up)
-        shadow.ready, _ = serving(shadow.starts, total, self.now, start_up)
+        shadow.starts = still_starting(shadow.starts, self.now, start_up)
+        shadow.ready, _ = serving_and_seconds(shadow.starts, total, self.now, start_up)
         called_after = imagined.called_ready_of(self.queue, shadow.known)
-        called, _ = serving(shadow.starts, total, self.now, called_after)
+        called, _ = serving_and_seconds(shadow.starts, total, self.now, called_after)
         capacity = Capacity(
             total,
             self.now,
@@ -260,7 +260,7 @@ class _OnPaper:
         if action is not None:
             to = action.to_capacity
             after = record_effect(after, effect_of(action, EffectOutcome.APPLIED, self.now, "", to))
-            shadow.starts = changed(shadow.starts, action.from_capacity, to, self.now)
+            shadow.starts = starting_after_change(shadow.starts, action.from_capacity, to, self.now)
             shadow.capacity = to
         tally.decisions += 1
         silent = made.proposed is None  # who does not vote agrees with nobody who does

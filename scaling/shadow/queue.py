@@ -14,10 +14,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from scaling.config.policy import Policy, QueueSpec
-from scaling.rules.service_level import instances, learning, memory
-from scaling.rules.service_level.paper import late_share
-from scaling.rules.service_level.plan import serving
+from scaling.rules.service_level import estimates, instances, learning, memory
+from scaling.rules.service_level.candidates import late_share
 from scaling.rules.service_level.rule import ServiceLevelRule
+from scaling.rules.service_level.sizing import serving_and_seconds
 from scaling.rules.view import MetricsView
 from scaling.shadow.memory import Shadow, Tally
 from scaling.window import Window
@@ -96,7 +96,7 @@ def start_up_of(queue: QueueSpec | None, known: bytes) -> float:
     found = memory.decode(known)
     if queue is None or found is None:
         return instances.FIRST_START_UP
-    return learning.start_up_of(found, watcher(queue).objective)
+    return estimates.start_up_time(found, watcher(queue).objective)
 
 
 def called_ready_of(queue: QueueSpec | None, known: bytes) -> float:
@@ -109,7 +109,7 @@ def service_rate_of(queue: QueueSpec, known: memory.Memory | None) -> float | No
     """Messages per second of a busy instance; None while nothing is known of it."""
     if queue.service_rate is not None:
         return queue.service_rate
-    return known.learned.rate if known is not None and known.learned.rate > 0.0 else None
+    return known.learned.service_rate if known is not None and known.learned.service_rate > 0.0 else None
 
 
 def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | None:
@@ -133,14 +133,17 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     old = learning.arrived_at(before, before.at - queue.wait)
     after = learning.learn(before, seen, rule.objective)
     shadow.known = memory.encode(after)
-    follows = 0.0 < seconds <= learning.GAP * seen.interval and after.seen == then.seen + 1
+    follows = 0.0 < seconds <= learning.GAP * seen.interval and after.observations == then.observations + 1
     if not follows or rate is None:
         _settle(shadow.tally)
         shadow.waiting, shadow.apart = after.waiting, []
         return None
     old_now = learning.arrived_at(after, after.at - queue.wait)
-    held, start_up = learning.held_of(after, rule.objective), learning.start_up_of(after, rule.objective)
-    ready, _ = serving(shadow.starts, shadow.capacity or 0, seen.at, start_up)
+    held, start_up = (
+        estimates.concurrency(after, rule.objective),
+        estimates.start_up_time(after, rule.objective),
+    )
+    ready, _ = serving_and_seconds(shadow.starts, shadow.capacity or 0, seen.at, start_up)
     live = _Live(seconds, then, after, old, old_now, rate, held * ready, held)
     return _serve(shadow, live, given=queue.service_rate is not None)
 
@@ -252,7 +255,7 @@ def told(queue: QueueSpec, known: bytes) -> str:
     if rate is None or learned is None:
         return "what an instance serves is not known yet"
     how = "given" if queue.service_rate is not None else "learned"
-    if queue.service_rate is None and not learned.learned.rate_seen:
+    if queue.service_rate is None and not learned.learned.service_rate_count:
         how = "estimated: never seen busy"
     start_up = duration_text(start_up_of(queue, known))
     return f"an instance serves {rate:.3g}/s ({how}) from {start_up} after it was asked for"

@@ -22,8 +22,8 @@ from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import Direction, Evidence, ForeignHand, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
+from scaling.rules.service_level.report import ServiceLevelView
 from scaling.rules.service_level.rule import ServiceLevelRule
-from scaling.rules.service_level.told import ServiceLevelView
 from scaling.service.entries import limited_by
 from scaling.shadow.comparison import ShadowView, shadow_view
 from scaling.web.budget_view import BudgetView, budget_view
@@ -199,7 +199,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
 def _service_levels(policy: Policy, state: TargetState) -> tuple[ServiceLevelView, ...]:
     """What the rules of an objective have learned."""
     rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
-    told = (rule.told(state.memories.get(rule.name)) for rule in rules)
+    told = (rule.view(state.memories.get(rule.name)) for rule in rules)
     return tuple(view for view in told if view is not None)
 
 

@@ -95,9 +95,9 @@ async def test_a_service_level_shows_its_budget_its_forecast_and_what_was_learne
     plot = card(page).get_by_role("img", name=re.compile("messages.s: now"))
     assert await plot.locator("path.forecast").count() >= 1
     assert await plot.locator("path.margin").count() >= 1
-    await card(page).get_by_text("What other choices would cost").click()
+    await card(page).get_by_text("What other margins would cost").click()
     assert await card(page).locator("tr.chosen").count() == 1
-    assert len(view.choices) == await card(page).locator("details tbody tr").count()
+    assert len(view.candidates) == await card(page).locator("details tbody tr").count()
     seen, poor = await page.evaluate(CONTRASTS)
     assert seen > 40
     assert poor == []

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.model import Reason
-from scaling.rules.service_level import learning, memory, paper
-from scaling.rules.service_level.learning import Objective, Observation
+from scaling.rules.service_level import candidates, estimates, learning, memory
+from scaling.rules.service_level.estimates import Objective
+from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.view import MetricsView
 from scaling.window import Window, WindowSpec
@@ -21,10 +22,10 @@ AMOUNTS = st.one_of(
 COUNTED = st.one_of(st.none(), AMOUNTS)
 OBJECTIVES = st.builds(
     Objective,
-    st.floats(0.5, 1e5),
-    st.floats(1e-4, 0.9),
-    st.one_of(st.none(), st.floats(0.1, 1e4)),
-    st.one_of(st.none(), st.floats(0.5, 1e4)),
+    wait=st.floats(0.5, 1e5),
+    late=st.floats(1e-4, 0.9),
+    concurrency=st.one_of(st.none(), st.floats(0.1, 1e4)),
+    start_up=st.one_of(st.none(), st.floats(0.5, 1e4)),
 )
 
 
@@ -39,14 +40,14 @@ def histories(draw):
         ready = draw(st.one_of(st.none(), st.integers(0, 200)))
         found.append(
             Observation(
-                at,
-                interval,
-                draw(AMOUNTS),
-                draw(COUNTED),
-                draw(COUNTED),
-                current,
-                ready,
-                draw(st.integers(1, 200)),
+                at=at,
+                interval=interval,
+                backlog=draw(AMOUNTS),
+                incoming=draw(COUNTED),
+                outgoing=draw(COUNTED),
+                current=current,
+                ready=ready,
+                most=draw(st.integers(1, 200)),
             )
         )
     return found
@@ -73,7 +74,7 @@ def test_learning_is_total_and_what_is_remembered_is_finite_and_small(history, o
         assert len(data) <= memory.MAX_BYTES
         assert all(isfinite(number) for number in numbers_of(known))
         assert memory.decode(data) == known
-        assert len(known.copies) == len(paper.CAREFULNESS)
+        assert len(known.candidates) == len(candidates.SAFETY_FACTORS)
 
 
 @given(histories(), OBJECTIVES)
@@ -125,8 +126,9 @@ def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objec
     assert all(isfinite(e.value) and isfinite(e.threshold) for e in verdict.evidence)
     assert verdict.sentence
     if verdict.desired < seen.current:
-        ahead = learning.outlook(known, objective)
-        waiting = max(backlog - learning.held_of(known, objective) * known.serving, 0.0)
+        ahead = estimates.outlook(known, objective)
+        waiting = max(backlog - estimates.concurrency(known, objective) * known.serving, 0.0)
         assert (
-            verdict.desired * ahead.service * objective.wait >= waiting * 0.9 - ahead.service * objective.wait
+            verdict.desired * ahead.service_rate * objective.wait
+            >= waiting * 0.9 - ahead.service_rate * objective.wait
         )

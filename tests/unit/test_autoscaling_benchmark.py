@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from benchmarks.autoscaling import bound, field, ours, traces
+from benchmarks.autoscaling import bound, field, ours, picture, traces
 from scaling.advice import peers, world
 from scaling.advice.world import Fleet, Model, Seen, Sight
 
@@ -198,3 +198,7 @@ def test_no_condition_makes_the_rule_collapse(condition):
 
     assert found.instance_hours < 2.6 * work
     assert found.late < (0.25 if condition.model.wait < 30 or condition.model.start_up > 120 else 0.1)
+
+
+def test_the_picture_of_the_docs_is_what_the_rule_does():
+    assert picture.FILE.read_text(encoding="utf-8") == picture.draw()

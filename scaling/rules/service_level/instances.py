@@ -1,331 +1,400 @@
-"""What is learned of the instances: what a busy one serves, how many messages it holds, how long it takes to start. Pure.
+"""What is learned of the instances: how many messages one serves and holds at once, and how long it takes to start. Pure.
 
-* Service time: messages there over completed per second, by Little's law, is the time from arrival to completion. Its
-  lowest values are those of messages that did not wait.
-* Service rate: completed per second and serving instance, while all of them are busy. That is so where messages take
-  longer than the service time and the backlog moves; a number that only stands higher is a service that got slower.
-  Whatever all instances there complete is the least they can do, at any time. Which instances serve is certain for old
-  ones only: the young ones, serving or not, bound the rate from both sides.
-* What an instance holds: service rate times service time. By it the rate follows a service time that changes, where no
-  busy time has told the rate for an hour, or ever. Where completed messages are not counted: `follow_drain`.
-* Start-up time: from the report the change was decided upon to the one that finds the instances ready, where the platform
-  counts its ready instances.
-* Warm-up: what an instance called ready still takes to serve, for a platform that counts machines knows nothing of the
-  app on them. Seen in completed messages, where all instances are busy after a scale-out. A platform that does not count
-  ready instances is one that calls them ready at once.
+* Service time: by Little's law, the messages that are there over those completed per second are the seconds from arrival to
+  completion. The lowest values are of messages that did not wait.
+* Service rate: completed messages per second and serving instance, while all instances are busy. They are busy where messages take
+  longer than the service time and the backlog moves. (A time that is longer while the backlog stands is a slower service.) What all
+  present instances complete is a lower bound at any time. Only old instances serve for certain: the young ones, serving or
+  not, bound the rate from both sides.
+* Concurrency: service rate times service time. It lets the rate follow a service time that changes, where no busy interval
+  measured the rate for an hour, or ever. Where completed messages are not counted: see `learn_from_drain`.
+* Start-up time: from the report that the change was decided on to the one that finds the instances ready, where the platform
+  counts ready instances.
+* Warm-up: what a ready instance still takes to serve. Platforms count machines and know nothing of the app on them. It shows in
+  completed messages, where all instances are busy after a scale-out. A platform that does not count ready instances
+  is treated as one whose instances are ready at once.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from scaling.rules.service_level.memory import STARTS, Learned, Memory
-from scaling.rules.service_level.plan import Starts, fewer
+from scaling.rules.service_level.memory import MAX_STARTS, LearnedInstance, Memory, Starts
+from scaling.rules.service_level.sizing import count_instances, remove_newest
 
-FIRST_HELD = 16.0
-"""Messages an instance holds at once where nothing else is known: Service Bus' `maxConcurrentCalls` in Functions."""
+FIRST_CONCURRENCY = 16.0
+"""Messages an instance processes at once, until known: the default `maxConcurrentCalls` of Service Bus in Azure Functions."""
 
 FIRST_START_UP = 90.0
-"""Seconds, warm-up included, where nothing else is known: of an App Service plan about 30 s for the instance and 60 s
-for the app.
-"""
-
-WARM = 0.75
-"""New instances count as warm when so much of what they should serve is served."""
-WARM_SHARE = 0.25
-"""Of the instances that serve, so many new ones show in what is completed."""
-LONGEST_START = 1800.0
-"""Seconds after which an instance that is not called ready is one that the platform does not count right."""
-LONGEST_WARM_UP = 900.0
-"""Seconds after which instances that still do not serve are taken for slow ones: it is the service rate that is lower."""
-
-OLD = 1.5
-"""Times the start-up time: instances asked for so long ago serve for certain."""
-OLD_LEAST = 600.0
-"""Seconds of the same at least, where the start-up time is learned: a rate taken from instances that do not serve yet asks
-for more of them, and so on.
+"""Seconds, warm-up included, until known. Of an App Service plan about 30 s are for the instance and 60 s for the app (estimate
+of 21 November 2026; benchmarks and `advise` assume the same).
 """
 
 FIRST_SERVICE_TIME = 1.0
-"""Seconds one message takes, where nothing else is known."""
+"""Seconds of one message, until known. Chosen: with 16 at once, 16 messages per second and instance."""
+
+WARM_SHARE = 0.75
+"""New instances are warm when this share of what they should serve is served. Chosen: the rate is not known to a quarter."""
+
+VISIBLE_SHARE = 0.25
+"""New instances show in what is completed if they are this share of those that serve. Chosen, for the same reason."""
+
+MAX_START_UP = 1800.0
+"""Seconds after which an instance that is not ready is one that the platform counts wrongly. Chosen: longer than any start-up of
+an App Service plan or Kubernetes node that we know of.
+"""
+
+MAX_WARM_UP = 900.0
+"""Seconds after which an instance that does not serve fully is a slow one: then the service rate is lower. Chosen: half of it."""
+
+OLD_START_UPS = 1.5
+"""Instances that were asked for so many start-up times ago serve for certain. Chosen: half as long again as learned."""
+
+MIN_OLD = 600.0
+"""At least so many seconds, where the start-up time is learned. A rate measured on instances that do not serve yet is too low,
+asks for more of them, and so on. Chosen: no start-up of the worlds tried was longer than 5 minutes.
+"""
 
 BUSY, NOT_BUSY = 1.25, 0.8
-"""Times what all instances hold: with so many messages there, all are busy; below, they are not."""
+"""Times the concurrency of all instances: with more messages there all are busy, with fewer they are not. Chosen: a fifth to
+either side, because the concurrency is known to about that.
+"""
 
 WAITED, WAITED_LONG = 1.5, 5.0
-"""Times the service time: messages that took so long had to wait, if the backlog moves; and in any case."""
-GROWS = 1.5
-"""Where so many times more arrive than are completed, what is there would not fit into instances that have room."""
+"""Times the service time: messages that took so long had to wait, if the backlog moves; or in any case. Chosen."""
+
+GROWING = 1.5
+"""Where so many times more messages arrive than are completed, those there do not fit into instances with room. Chosen."""
+
 MOVING = 0.05
-"""A backlog moves where arrivals and completed messages differ by this share."""
+"""A backlog moves where arrivals and completed messages differ by this share. Chosen: above the error of a count."""
 
-ALIKE = 0.25
-"""Messages that took as long as the service time, within this share, did not wait."""
-HELD_KNOWN = 40
-"""So often measured, what an instance holds is known."""
+SAME_TIME = 0.25
+"""Messages that took as long as the service time, within this share, did not wait. Chosen: as `WARM_SHARE`."""
 
-ENOUGH = 32.0
-"""Messages there; with fewer, how long they took is chance in part, and counts for less."""
+CONCURRENCY_KNOWN = 40
+"""Measurements after which the concurrency is known. Chosen: ten minutes of reports every 15 s."""
+
+MANY_MESSAGES = 32.0
+"""With fewer messages there, their time is partly chance, and counts for less. Chosen: two instances' worth."""
 
 STEADY = 0.5
-"""Little's law holds for a steady flow: at one end of the interval at least so much of the other is there. A burst that
-comes and is done between two looks would make messages look fast, and instances slow.
+"""Little's law holds for a steady flow: at one end of the interval at least this share of the other is there. Without it, a burst
+that comes and goes between two reports makes messages look fast and instances slow: over 120 simulated worlds
+1.10 times the instance-hours of a rule that knows the truth, with it 1.05.
 """
 
-RATE_WEIGHT, HELD_WEIGHT, START_UP_WEIGHT = 0.1, 0.02, 0.3
+RATE_WEIGHT, CONCURRENCY_WEIGHT, START_UP_WEIGHT = 0.1, 0.02, 0.3
+"""Weight of the newest measurement. Chosen: ten busy intervals for the rate, fifty for the concurrency, which changes with a
+deployment only, and three scale-outs for the start-up time, of which there are few.
+"""
+
 BOUND_WEIGHT = 0.3
-"""Of a bound that a known rate is above."""
-TIME_DOWN, TIME_ALIKE, TIME_UP, TIME_REACH = 0.2, 0.05, 0.1, 0.5
-"""The service time follows much lower values fast, and much higher ones, of which waiting may be a part, slowly: by a
-twentieth per interval at most.
-"""
-ANOTHER = 1.25
-"""A service time that tells a rate so many times higher, or lower, is believed though a busy time told another one."""
-BELIEVED = 3600.0
-"""Seconds for which a busy time is believed more than the service time."""
+"""Weight of an upper bound on the rate that is below it. Chosen: a service that gets slower makes messages late at once."""
 
-DOUBTED = 360_000.0
-"""Seconds in which it doubles towards what is assumed of what an instance holds, where that is more: a hundredth per hour. A
-rate learned too low shows nowhere, for too many instances are never busy; one that is too high shows at the next load.
+TIME_DOWN, TIME_SAME, TIME_UP, MAX_TIME_RISE = 0.2, 0.05, 0.1, 0.5
+"""Weights of the newest service time. It follows much lower values fast, because messages do not get fast by waiting, and much
+higher ones slowly: by a twentieth per interval (0.1 of at most a half). Chosen.
 """
 
-LEAST_START_UP = 1.0
-LEAST_HELD = 1.0
-LEAST_COMPLETED = 1e-6
-"""Messages per second; with fewer nothing is learned."""
+OTHER_RATE = 1.25
+"""A service time that implies a rate so many times higher or lower is believed, although busy intervals measured another.
+Chosen: more than the two differ by on a steady load.
+"""
 
-LEAST_IDLE = 0.25
-"""Of the instances, so many must not have been needed at the end of a busy time for it to tell what one serves."""
-LARGEST_CHANGE = 3.0
-LARGEST_RISE = 1.25
-"""Messages that vanish (a purge) look completed: one interval raises the service rate by no more than this."""
-DRAINS_BELOW = 5.0
-"""A drain that tells a lower rate counts so many times less than one that tells a higher: load that ends a busy time by
-falling makes instances look slower than they are, and hardly anything makes them look faster.
+RATE_BELIEVED = 3600.0
+"""Seconds for which a busy interval is believed more than the service time. Chosen: one hour, within which most loads peak."""
+
+CONCURRENCY_DOUBLES = 360_000.0
+"""Seconds in which a concurrency below the assumed one doubles: by a hundredth an hour. Chosen: a rate learned too low shows
+nowhere, because too many instances are never busy, while one that is too high shows at the next load.
+"""
+
+MIN_START_UP, MIN_CONCURRENCY, MIN_COMPLETED = 1.0, 1.0, 1e-6
+"""Seconds, messages, and messages per second: with less nothing is divided."""
+
+MIN_IDLE_SHARE = 0.25
+"""Of the instances, so many must not have been needed at the end of a busy time to measure what one serves. Chosen: the
+rate is what the backlog fell by over these, so their number must not be small.
+"""
+
+MAX_DRAIN_CHANGE = 3.0
+"""A drain changes the rate by no more than this factor. Chosen: `RATE_WEIGHT` then moves it by a fifth at most."""
+
+MAX_RATE_RISE = 1.25
+"""One interval raises the rate by no more than this factor: messages that vanish (a purge) look completed. Chosen."""
+
+SLOWER_DRAIN = 5.0
+"""A drain that measures a lower rate counts so many times less. A load that ends a busy time by falling makes instances look slow,
+and hardly anything makes them look fast. Chosen.
 """
 
 
-class Interval(Struct):
-    """One interval between two observations: `seconds` long, messages at both ends, what arrived and was completed
-    (messages per second). Of the instances `serving` are believed to have served, `certain` did, no more than `present`
-    can have.
+class Interval(Struct, kw_only=True):
+    """One interval between two reports, `seconds` long.
+
+    `backlog_before` and `backlog_after` are the messages at its ends, `arrived` and `completed` messages per second. `serving`
+    instances are believed to have served. `certain` ones did, and no more than `present` ones can have.
     """
 
     seconds: float
-    before: float
-    after: float
+    backlog_before: float
+    backlog_after: float
     arrived: float
     completed: float
     serving: float
     certain: int
     present: int
 
+    @property
+    def rate_of_present(self) -> float:
+        """Completed messages per second and present instance: no more than a busy one serves."""
+        return self.completed / self.present
 
-def service_rate(learned: Learned, held: float) -> float:
+
+def service_rate(learned: LearnedInstance, concurrency: float) -> float:
     """Messages per second of one busy instance."""
-    return learned.rate if learned.rate > 0.0 else held / FIRST_SERVICE_TIME
+    return learned.service_rate if learned.service_rate > 0.0 else concurrency / FIRST_SERVICE_TIME
 
 
-def follow(learned: Learned, interval: Interval, given: float | None, now: float) -> None:
-    """Learns the service time, the service rate and what an instance holds, where that is not `given`."""
-    completed, present, held = interval.completed, interval.present, given or FIRST_HELD
-    if completed < LEAST_COMPLETED or present < 1:
+def learn_from_flow(
+    learned: LearnedInstance, interval: Interval, given_concurrency: float | None, now: float
+) -> None:
+    """Learns service time, service rate and concurrency (the latter, if it is not given) where messages are counted."""
+    completed, present = interval.completed, interval.present
+    if completed < MIN_COMPLETED or present < 1:
         return
-    low, high = sorted((interval.before, interval.after))
-    there = (low + high) / 2
-    took, sure = there / completed, min(there / ENOUGH, 1.0)
-    learned.held = learned.held or held
-    known = given is not None or learned.held_seen > HELD_KNOWN or learned.time <= 0.0
-    known = known or interval.arrived > GROWS * completed
-    busy = (known and low > BUSY * learned.held * present) or _waited(learned, interval, took, low)
+    low, high = sorted((interval.backlog_before, interval.backlog_after))
+    mean_backlog = (low + high) / 2
+    took, confidence = mean_backlog / completed, min(mean_backlog / MANY_MESSAGES, 1.0)  # Little's law
+    learned.concurrency = learned.concurrency or given_concurrency or FIRST_CONCURRENCY
+    is_busy = _is_full(learned, interval, given_concurrency, low) or _did_wait(learned, interval, took, low)
     if low > 0.0 and low >= STEADY * high:
-        room = high <= learned.held * present and (learned.rate_seen > 0 or learned.time <= 0.0)
-        _take_time(learned, took, sure, room=room)
-    least = completed / present
-    if learned.rate <= 0.0:
-        learned.rate = max(learned.held / (learned.time or FIRST_SERVICE_TIME), least)
-    elif busy:
-        _measure(learned, interval, now)
-    elif least > learned.rate:
-        if learned.rate_seen:
-            least = learned.rate + (min(least, learned.rate * LARGEST_RISE) - learned.rate) * RATE_WEIGHT
-        learned.rate = least
-    elif abs(took - learned.time) < ALIKE * learned.time:
-        _follow_time(learned, interval, given, sure, now)
-        if given is not None:
-            learned.held = min(learned.held, given)
+        measured = learned.service_rate_count > 0 or learned.service_time <= 0.0
+        has_room = high <= learned.concurrency * present and measured
+        _follow_service_time(learned, took, confidence, has_room=has_room)
+    if learned.service_rate <= 0.0:
+        assumed = learned.concurrency / (learned.service_time or FIRST_SERVICE_TIME)
+        learned.service_rate = max(assumed, interval.rate_of_present)
+    elif is_busy:
+        _measure_rate(learned, interval, now)
+    elif interval.rate_of_present > learned.service_rate:
+        _raise_rate(learned, interval.rate_of_present)
+    elif abs(took - learned.service_time) < SAME_TIME * learned.service_time:
+        _follow_rate_or_concurrency(learned, interval, given_concurrency, confidence, now)
+        if given_concurrency is not None:
+            learned.concurrency = min(learned.concurrency, given_concurrency)
 
 
-def _waited(learned: Learned, interval: Interval, took: float, low: float) -> bool:
-    """Whether messages took so long that they had to wait for a busy instance."""
-    time, completed = learned.time, interval.completed
-    held = max(time * max(completed, learned.rate * interval.serving), LEAST_HELD * interval.present)
-    if time <= 0.0 or took < WAITED * time or low < BUSY * held:
+def _is_full(
+    learned: LearnedInstance, interval: Interval, given_concurrency: float | None, low: float
+) -> bool:
+    """Whether more messages were there than all instances hold, as far as that is known."""
+    is_known = (
+        given_concurrency is not None
+        or learned.concurrency_count > CONCURRENCY_KNOWN
+        or learned.service_time <= 0.0
+        or interval.arrived > GROWING * interval.completed
+    )
+    return is_known and low > BUSY * learned.concurrency * interval.present
+
+
+def _did_wait(learned: LearnedInstance, interval: Interval, took: float, low: float) -> bool:
+    """Whether messages took so long that they waited for a busy instance."""
+    time, completed = learned.service_time, interval.completed
+    if time <= 0.0 or took < WAITED * time:
+        return False
+    rate = max(completed, learned.service_rate * interval.serving)
+    if low < BUSY * max(time * rate, MIN_CONCURRENCY * interval.present):
         return False
     return abs(interval.arrived - completed) > MOVING * completed or took > WAITED_LONG * time
 
 
-def _take_time(learned: Learned, took: float, sure: float, *, room: bool) -> None:
-    """`room`: there is room for all messages in the instances; higher values count then only."""
-    known, before = learned.time, learned.time_before
-    learned.time_before = took
+def _follow_service_time(learned: LearnedInstance, took: float, confidence: float, *, has_room: bool) -> None:
+    """Takes one time of a message in. A longer one counts only if the instances have room for all messages."""
+    known, before = learned.service_time, learned.last_service_time
+    learned.last_service_time = took
     if known <= 0.0:
-        learned.time = took if room else 0.0
-    elif abs(took - known) < ALIKE * known and (room or took < known):
-        learned.time += (took - known) * TIME_ALIKE * sure
+        learned.service_time = took if has_room else 0.0
+    elif abs(took - known) < SAME_TIME * known and (has_room or took < known):
+        learned.service_time += (took - known) * TIME_SAME * confidence
     elif took < known:
-        learned.time += (took - known) * TIME_DOWN * sure
-    elif room and abs(took - before) < MOVING * before:
-        learned.time += min(took - known, TIME_REACH * known) * TIME_UP * sure
+        learned.service_time += (took - known) * TIME_DOWN * confidence
+    elif has_room and abs(took - before) < MOVING * before:
+        learned.service_time += min(took - known, MAX_TIME_RISE * known) * TIME_UP * confidence
 
 
-def _measure(learned: Learned, interval: Interval, now: float) -> None:
-    """A busy interval: exact where it is certain which instances served, a bound from either side where it is not."""
-    least = interval.completed / interval.present
+def _raise_rate(learned: LearnedInstance, completed_by_one: float) -> None:
+    """An instance serves no less than what all present ones completed. A measured rate follows that slowly."""
+    rate = learned.service_rate
+    if learned.service_rate_count:
+        completed_by_one = rate + (min(completed_by_one, rate * MAX_RATE_RISE) - rate) * RATE_WEIGHT
+    learned.service_rate = completed_by_one
+
+
+def _measure_rate(learned: LearnedInstance, interval: Interval, now: float) -> None:
+    """All instances were busy: the rate is exact if it is certain which ones served, and has a bound on either side if not."""
+    lower = interval.rate_of_present
     if interval.certain == interval.present:
-        _take_rate(learned, least, now)
-    elif interval.certain >= 1 and learned.rate > interval.completed / interval.certain:
+        _take_rate(learned, lower, now)
+    elif interval.certain >= 1 and learned.service_rate > interval.completed / interval.certain:
         _take_rate(learned, interval.completed / interval.certain, now, weight=BOUND_WEIGHT)
-    elif learned.rate < least:
-        learned.rate += (least - learned.rate) * RATE_WEIGHT
+    elif learned.service_rate < lower:
+        learned.service_rate += (lower - learned.service_rate) * RATE_WEIGHT
 
 
-def _follow_time(learned: Learned, interval: Interval, given: float | None, sure: float, now: float) -> None:
-    """Not busy: the rate follows the service time, or what is held the rate where that is known better."""
-    told, assumed = learned.held / learned.time, given or FIRST_HELD
-    least = interval.completed / interval.present
-    if not learned.rate_seen:  # the rate is what was completed at least: an instance holds more than assumed
-        learned.rate = max(learned.rate, told)
-        learned.held = max(learned.held, least * learned.time)
+def _follow_rate_or_concurrency(
+    learned: LearnedInstance,
+    interval: Interval,
+    given_concurrency: float | None,
+    confidence: float,
+    now: float,
+) -> None:
+    """Not busy: the rate follows the service time, or the concurrency follows the rate where that is known better."""
+    implied_rate = learned.concurrency / learned.service_time
+    if not learned.service_rate_count:  # the rate is a lower bound: an instance holds more than assumed
+        learned.service_rate = max(learned.service_rate, implied_rate)
+        learned.concurrency = max(learned.concurrency, interval.rate_of_present * learned.service_time)
         return
-    doubted = now - learned.rate_at > BELIEVED
-    if doubted:
-        more = learned.held * (1.0 + min(interval.seconds / DOUBTED, 1.0))
-        learned.held = max(learned.held, min(more, assumed))
-    alike = learned.rate < ANOTHER * told < ANOTHER * ANOTHER * learned.rate
-    if doubted or (learned.held_seen > HELD_KNOWN and not alike):
-        learned.rate += (min(told, LARGEST_RISE * learned.rate) - learned.rate) * RATE_WEIGHT * sure
+    is_doubted = now - learned.service_rate_at > RATE_BELIEVED
+    if is_doubted:
+        grown = learned.concurrency * (1.0 + min(interval.seconds / CONCURRENCY_DOUBLES, 1.0))
+        learned.concurrency = max(learned.concurrency, min(grown, given_concurrency or FIRST_CONCURRENCY))
+    agrees = learned.service_rate < OTHER_RATE * implied_rate < OTHER_RATE * OTHER_RATE * learned.service_rate
+    if is_doubted or (learned.concurrency_count > CONCURRENCY_KNOWN and not agrees):
+        target = min(implied_rate, MAX_RATE_RISE * learned.service_rate)
+        learned.service_rate += (target - learned.service_rate) * RATE_WEIGHT * confidence
     else:
-        learned.held_seen += 1
-        seen = max(learned.rate * learned.time, LEAST_HELD)
-        learned.held += (seen - learned.held) * max(HELD_WEIGHT, 1.0 / learned.held_seen)
+        learned.concurrency_count += 1
+        measured = max(learned.service_rate * learned.service_time, MIN_CONCURRENCY)
+        weight = max(CONCURRENCY_WEIGHT, 1.0 / learned.concurrency_count)
+        learned.concurrency += (measured - learned.concurrency) * weight
 
 
-def _take_rate(learned: Learned, seen: float, now: float, weight: float = RATE_WEIGHT) -> None:
-    learned.rate_seen += 1
-    learned.rate_at = now
-    learned.rate += (seen - learned.rate) * max(weight, 1.0 / learned.rate_seen)
+def _take_rate(learned: LearnedInstance, measured: float, now: float, weight: float = RATE_WEIGHT) -> None:
+    learned.service_rate_count += 1
+    learned.service_rate_at = now
+    weight = max(weight, 1.0 / learned.service_rate_count)
+    learned.service_rate += (measured - learned.service_rate) * weight
 
 
-def follow_drain(learned: Learned, interval: Interval, held: float, now: float) -> None:
-    """Learns the service rate where completed messages are not counted: at the end of a time in which all were busy.
+def learn_from_drain(learned: LearnedInstance, interval: Interval, concurrency: float, now: float) -> None:
+    """Learns the service rate where no messages are counted, at the end of a time in which all instances were busy.
 
-    Then the backlog fell by what the instances served less what arrived. What arrived is known right after it, in
-    instances: those that are busy then. So the fall, over the instances that were not needed, is what one serves.
+    While all were busy, the backlog fell by what they served less what arrived. Right afterwards, what arrives keeps some of
+    them busy: the messages that are there then, over the concurrency. So the fall, over the instances that were not needed, is
+    what one instance serves.
     """
-    full = held * (interval.serving if interval.serving > 1.0 else 1.0)
-    if interval.before > BUSY * full < interval.after:
-        learned.slope = (interval.after - interval.before) / interval.seconds
-        learned.drained_by = interval.serving
+    full = concurrency * max(interval.serving, 1.0)
+    if interval.backlog_before > BUSY * full < interval.backlog_after:
+        learned.busy_growth = (interval.backlog_after - interval.backlog_before) / interval.seconds
+        learned.busy_instances = interval.serving
         return
-    if interval.after >= NOT_BUSY * full or learned.drained_by <= 0.0:
+    if interval.backlog_after >= NOT_BUSY * full or learned.busy_instances <= 0.0:
         return
-    idle = learned.drained_by - interval.after / held
-    if learned.slope < 0.0 and idle >= max(1.0, LEAST_IDLE * learned.drained_by):
-        known = service_rate(learned, held)
-        seen = min(max(-learned.slope / idle, known / LARGEST_CHANGE), known * LARGEST_CHANGE)
-        learned.rate = known
-        _take_rate(learned, seen, now, weight=RATE_WEIGHT if seen > known else RATE_WEIGHT / DRAINS_BELOW)
-    learned.drained_by = 0.0
+    idle = learned.busy_instances - interval.backlog_after / concurrency
+    if learned.busy_growth < 0.0 and idle >= max(1.0, MIN_IDLE_SHARE * learned.busy_instances):
+        known = service_rate(learned, concurrency)
+        measured = min(max(-learned.busy_growth / idle, known / MAX_DRAIN_CHANGE), known * MAX_DRAIN_CHANGE)
+        learned.service_rate = known
+        weight = RATE_WEIGHT if measured > known else RATE_WEIGHT / SLOWER_DRAIN
+        _take_rate(learned, measured, now, weight=weight)
+    learned.busy_instances = 0.0
 
 
-def take_start_up(learned: Learned, seen: float, now: float) -> None:
-    """Takes one measured start-up time."""
-    learned.start_up_seen += 1
+def learn_start_up(learned: LearnedInstance, measured: float, now: float) -> None:
+    learned.start_up_count += 1
     learned.start_up_at = now
     known = learned.start_up if learned.start_up > 0.0 else FIRST_START_UP
-    weight = max(START_UP_WEIGHT, 1.0 / (learned.start_up_seen + 1.0))
-    learned.start_up = max(known + (seen - known) * weight, LEAST_START_UP)
+    weight = max(START_UP_WEIGHT, 1.0 / (learned.start_up_count + 1.0))
+    learned.start_up = max(known + (measured - known) * weight, MIN_START_UP)
 
 
-def warm_up_of(learned: Learned) -> float:
-    """Seconds from called ready to serving. Until that was seen, start-up and warm-up together take what is assumed."""
-    if learned.warm_up_seen:
+def warm_up_time(learned: LearnedInstance) -> float:
+    """Seconds from ready to serving. Until measured, start-up and warm-up together take what is assumed."""
+    if learned.warm_up_count:
         return learned.warm_up
-    return FIRST_START_UP - learned.start_up if learned.start_up < FIRST_START_UP else 0.0
+    return max(FIRST_START_UP - learned.start_up, 0.0)
 
 
-def started(memory: Memory, ready: int | None, now: float) -> None:
-    """Compares the platform's count of ready instances with the starts that are known: those that are over tell how
-    long they took, and warm up from now on. Without a count all warm up from when they were asked for.
+def follow_ready_count(memory: Memory, ready: int | None, now: float) -> None:
+    """Compares the known starts with the platform's count of ready instances.
+
+    The oldest ones that are over by that count give their start-up time, and warm up from now on. Without a count all
+    warm up from when they were asked for.
     """
-    if not memory.starts:
+    if not memory.starting:
         return
-    kept = [start for start in memory.starts if now - start[0] < LONGEST_START]
-    gone = sum(count for _, count in kept) - (0 if ready is None else max(memory.current - ready, 0))
-    while gone > 0 and kept:
-        asked, count = kept[0]
-        take = min(count, gone)
-        gone -= take
+    starting = [start for start in memory.starting if now - start[0] < MAX_START_UP]
+    not_ready = 0 if ready is None else max(memory.current - ready, 0)
+    became_ready = count_instances(starting) - not_ready
+    while became_ready > 0 and starting:
+        asked_at, count = starting[0]
+        taken = min(count, became_ready)
+        became_ready -= taken
         if ready is not None:
-            take_start_up(memory.learned, now - asked, now)
-        memory.warming = [*memory.warming[-(STARTS - 1) :], (asked if ready is None else now, take)]
-        if take == count:
-            kept.pop(0)
+            learn_start_up(memory.learned, now - asked_at, now)
+        group = (asked_at if ready is None else now, taken)
+        memory.warming = [*memory.warming[1 - MAX_STARTS :], group]
+        if taken == count:
+            starting.pop(0)
         else:
-            kept[0] = (asked, count - take)
-    memory.starts = kept
+            starting[0] = (asked_at, count - taken)
+    memory.starting = starting
 
 
-def follow_warm_up(memory: Memory, interval: Interval, held: float, now: float) -> None:
-    """Looks whether the instances called ready a short time ago serve, the oldest first. That shows only while all are
-    busy; where they are not, nobody waits for them.
+def follow_warm_up(memory: Memory, interval: Interval, concurrency: float, now: float) -> None:
+    """Checks whether the instances that became ready serve, the oldest first.
+
+    That shows only while all are busy. Where they are not, nobody waits for them, and they count as warm after the time
+    that is known.
     """
     learned, warming = memory.learned, memory.warming
     if not warming:
         return
-    busy = min(interval.before, interval.after) > BUSY * held * max(interval.serving, 1.0)
-    if not learned.rate_seen or not busy:
-        memory.warming = [start for start in warming if now < start[0] + warm_up_of(learned)]
+    low = min(interval.backlog_before, interval.backlog_after)
+    is_busy = low > BUSY * concurrency * max(interval.serving, 1.0)
+    if not learned.service_rate_count or not is_busy:
+        memory.warming = [start for start in warming if now < start[0] + warm_up_time(learned)]
         return
-    cold = sum(count for _, count in warming)
-    hot = memory.current - cold - sum(count for _, count in memory.starts)
+    warm = memory.current - count_instances(warming) - count_instances(memory.starting)
     while warming and warming[0][0] < now:
         ready_at, count = warming[0]
-        if count < WARM_SHARE * hot:  # too few to show
-            if now < ready_at + warm_up_of(learned):
+        if count < VISIBLE_SHARE * warm:
+            if now < ready_at + warm_up_time(learned):
                 break
-        elif interval.completed < learned.rate * (hot + WARM * count):
+        elif interval.completed < learned.service_rate * (warm + WARM_SHARE * count):
             break
         else:
-            _take_warm_up(learned, max(now - interval.seconds - ready_at, 0.0))
-        hot += count
+            _learn_warm_up(learned, max(now - interval.seconds - ready_at, 0.0))
+        warm += count
         warming = warming[1:]
-    memory.warming = [start for start in warming if now - start[0] < LONGEST_WARM_UP]
+    memory.warming = [start for start in warming if now - start[0] < MAX_WARM_UP]
 
 
-def _take_warm_up(learned: Learned, seen: float) -> None:
-    learned.warm_up_seen += 1
-    learned.warm_up += (seen - learned.warm_up) * max(START_UP_WEIGHT, 1.0 / learned.warm_up_seen)
+def _learn_warm_up(learned: LearnedInstance, measured: float) -> None:
+    learned.warm_up_count += 1
+    weight = max(START_UP_WEIGHT, 1.0 / learned.warm_up_count)
+    learned.warm_up += (measured - learned.warm_up) * weight
 
 
 def not_serving(memory: Memory, start_up: float, now: float) -> Starts:
-    """All instances that do not serve yet, as if each had been asked for one start-up time before it does: those that are
-    not ready, and those that warm up.
+    """All instances that do not serve yet, not ready or warming up, each dated as if asked for one start-up time before it
+    serves.
     """
     if not memory.warming:
-        return memory.starts
-    warm_up = warm_up_of(memory.learned)
+        return memory.starting
+    warm_up = warm_up_time(memory.learned)
     warming = [
         (ready_at + warm_up - start_up, count)
         for ready_at, count in memory.warming
         if now < ready_at + warm_up
     ]
-    return [*warming, *memory.starts]
+    return [*warming, *memory.starting]
 
 
-def given_up(memory: Memory, excess: int) -> None:
-    """Fewer instances: those that started last went first."""
-    memory.recent, _ = fewer(memory.recent, excess)
-    memory.starts, excess = fewer(memory.starts, excess)
-    memory.warming, _ = fewer(memory.warming, excess)
+def forget_removed(memory: Memory, excess: int) -> None:
+    """Takes `excess` removed instances out of those that start: the newest go first."""
+    memory.recently_started, _ = remove_newest(memory.recently_started, excess)
+    memory.starting, excess = remove_newest(memory.starting, excess)
+    memory.warming, _ = remove_newest(memory.warming, excess)

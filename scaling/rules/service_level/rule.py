@@ -1,7 +1,8 @@
 """The rule `service_level`: no message waits longer than stated, but for a share of them, with the fewest instances.
 
-The shell around the pure parts of this folder: it reads what is seen from the view (`Observation`), learns from it
-(`learn`), and says what is needed (`evaluate`). docs/service-level.md tells how it works, and how to see when it is wrong.
+The shell around the pure parts of this folder. It reads a report from the view (`Observation`), learns from it (`learn`),
+and says what is needed (`evaluate`). The rule itself holds its options and nothing else: what it knows travels as bytes
+(`memory`). docs/service-level.md derives the formulas, and shows how to see when the rule is wrong.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from msgspec import Struct
 
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Reason, Verdict
-from scaling.rules.service_level import instances, learning, memory, plan, told
-from scaling.rules.service_level.learning import Objective, Observation
+from scaling.rules.service_level import estimates, instances, learning, memory, report, sizing
+from scaling.rules.service_level.estimates import Objective
+from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.memory import Memory
-from scaling.rules.service_level.told import Lateness
+from scaling.rules.service_level.report import Lateness, ServiceLevelView
 from scaling.rules.view import GAP, MetricsView
 from scaling.window import Summary
 from tidemark.foundation.durations import parse_duration
@@ -24,14 +26,14 @@ from tidemark.foundation.wording import duration_text, number_text
 
 LEARN = "learn"
 
-MOST = 1_000_000
-"""No more instances are asked for, whatever the numbers; the policy's maximum comes after the rules."""
+MAX_INSTANCES = 1_000_000
+"""No more instances are asked for, whatever the numbers. Chosen: beyond any platform. The policy's maximum applies after the rules."""
 
-TOLD = "told"
-"""Comparator of numbers that the rule's sentence tells: they are compared with nothing."""
+REPORTED = "reported"
+"""Comparator of numbers that the rule's sentence reports: they are compared with nothing."""
 
-RECENT = instances.LONGEST_START
-"""Seconds for which an effect may belong to instances that start now."""
+RECENT = instances.MAX_START_UP
+"""Seconds for which the last effect may be of instances that still start."""
 
 
 def _seconds(text: str) -> float:
@@ -61,7 +63,7 @@ class ServiceLevelRule:
 
         `backlog`: messages waiting and being processed. `incoming`, `outgoing`: messages that arrived and were
         completed per collection interval; without them both follow from the backlog. `concurrency`: messages one
-        instance holds at once. `start_up`: from asked-for to serving.
+        instance processes at once. `start_up`: from asked-for to serving.
         """
 
         backlog: str
@@ -73,27 +75,29 @@ class ServiceLevelRule:
         start_up: str = LEARN
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             for option, check in (("wait", _seconds), ("late", _share), ("start_up", _seconds)):
                 value = getattr(self, option)
                 try:
                     if value != LEARN or option != "start_up":
                         check(value)
                 except ValueError as error:
-                    found[option] = str(error)
+                    problems[option] = str(error)
             if not isinstance(self.concurrency, str) and not 0 < self.concurrency <= 1e6:
-                found["concurrency"] = (
+                problems["concurrency"] = (
                     f"found {self.concurrency}; above 0 to 1,000,000, or 'learn' is accepted"
                 )
-            return found
+            return problems
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self.params = params
-        start_up = None if params.start_up == LEARN else _seconds(params.start_up)
-        held = None if isinstance(params.concurrency, str) else params.concurrency
-        self.objective = Objective(_seconds(params.wait), _share(params.late), held, start_up)
-        self._read: tuple[bytes | None, Memory | None] = (None, None)
+        self.objective = Objective(
+            wait=_seconds(params.wait),
+            late=_share(params.late),
+            concurrency=None if isinstance(params.concurrency, str) else params.concurrency,
+            start_up=None if params.start_up == LEARN else _seconds(params.start_up),
+        )
 
     def metrics(self) -> tuple[str, ...]:
         params = self.params
@@ -105,39 +109,28 @@ class ServiceLevelRule:
         return self._name
 
     def learn(self, known: bytes | None, view: MetricsView, /) -> bytes | None:
-        """The memory after what the view shows; as it was, where the backlog of now is not known."""
+        """The memory after what the view shows; `known` itself, where the present backlog is not known."""
         seen = self.observed(view)
         if seen is None:
             return known
-        before = self._decoded(known)
-        self._read = (None, None)  # what was read is changed now
+        before = memory.decode(known)
         after = learning.learn(before, seen, self.objective)
         if known and before is None:
-            after.started_anew = "what was remembered could not be read"
-        data = memory.encode(after)
-        self._read = (data, after)
-        return data
+            after.restart_reason = "what was remembered could not be read"
+        return memory.encode(after)
 
-    def _decoded(self, data: bytes | None) -> Memory | None:
-        """The memory in the bytes. Those read or written last are not read again: that takes longer than to learn."""
-        read, found = self._read
-        if data is None or data is not read:
-            found = memory.decode(data)
-            self._read = (data, found)
-        return found
-
-    def told(self, known: bytes | None) -> told.ServiceLevelView | None:
+    def view(self, known: bytes | None) -> ServiceLevelView | None:
         """What was learned, for people; None before the first report."""
-        found = self._decoded(known)
-        return None if found is None else told.view_of(self._name, found, self.objective)
+        learned = memory.decode_shared(known)
+        return None if learned is None else report.view_of(self._name, learned, self.objective)
 
     def lateness(self, known: bytes | None) -> Lateness | None:
         """The late messages of today; None before the first report."""
-        found = self._decoded(known)
-        return None if found is None else told.lateness_of(self._name, found, self.objective)
+        learned = memory.decode_shared(known)
+        return None if learned is None else report.lateness_of(self._name, learned, self.objective)
 
     def observed(self, view: MetricsView) -> Observation | None:
-        """What the view shows; None where the backlog of now is not known."""
+        """The report that the view shows; None where the present backlog is not known."""
         name = self.params.backlog
         window = view.windows.get(name)
         if window is None or not window.times or window.failure is not None:
@@ -156,29 +149,112 @@ class ServiceLevelRule:
         )
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
-        """Needs a backlog that is fresh; less is wanted only where no sample is missing, and the backlog moves."""
-        summary = view.metric(self.params.backlog)
+        """Needs a fresh backlog. Wants fewer instances only where no sample is missing, and the backlog moves."""
+        backlog = self.params.backlog
+        summary = view.metric(backlog)
         if summary.problem is not None and (
             summary.problem is not Reason.INCOMPLETE_WINDOW or not summary.count
         ):
-            return Verdict(None, summary.problem)
-        known = self._decoded(view.memory(self._name))
+            return Verdict(desired=None, reason=summary.problem)
+        known = memory.decode_shared(view.memory(self._name))
         if known is None:
             return self._by_backlog(view, summary, "nothing is learned yet")
         if not summary.count:
             return self._by_backlog(view, summary, "the backlog is a default")
-        behind = view.windows[self.params.backlog].times[-1] - known.at
-        if abs(behind) > view.specs[self.params.backlog].interval:
+        behind = view.windows[backlog].times[-1] - known.at
+        if abs(behind) > view.specs[backlog].interval:
             return self._by_backlog(view, summary, f"what is learned is {duration_text(abs(behind))} off")
-        return _Case(self._name, self.params.backlog, self.objective, view, summary, known).verdict()
+        return self._by_forecast(view.current, summary, known)
 
     def _by_backlog(self, view: MetricsView, summary: Summary, why: str) -> Verdict:
-        """Nothing remembered is of use: as many instances as hold what is there, and never fewer than there are."""
-        needed = learning.by_backlog(summary.latest, self.objective)
-        desired = max(ceil(min(needed, MOST)), view.current)
-        told = f"{why}; {number_text(summary.latest)} messages there need {number_text(needed)} instances"
-        reason = Reason.SCALE_OUT if desired > view.current else Reason.WITHIN_TARGET
-        return Verdict(desired, reason, sentence=told)
+        """Without a usable memory: as many instances as process the whole backlog, and never fewer than there are."""
+        needed = estimates.instances_for_backlog(summary.latest, self.objective)
+        desired = max(ceil(min(needed, MAX_INSTANCES)), view.current)
+        messages = number_text(summary.latest)
+        return Verdict(
+            desired=desired,
+            reason=Reason.SCALE_OUT if desired > view.current else Reason.WITHIN_TARGET,
+            sentence=f"{why}; {messages} messages there need {number_text(needed)} instances",
+        )
+
+    def _by_forecast(self, current: int, summary: Summary, known: Memory) -> Verdict:
+        """With a memory: what is expected, what waits, and the highest need of the hold time."""
+        outlook = estimates.outlook(known, self.objective)
+        needed = estimates.instances_needed(known, outlook, summary.latest, current, self.objective)
+        needed = min(needed, float(MAX_INSTANCES))
+        hold = estimates.hold_time(known, outlook.start_up)
+        need = sizing.need_for_scale_in(needed, outlook)
+        needs = sizing.needs_with(known.needs, known.at, need, hold)
+        desired = sizing.next_capacity(needed, current, needs, known.at, hold)
+        note, reason = "", Reason.WITHIN_TARGET
+        if desired > current:
+            reason = Reason.SCALE_OUT
+        elif desired < current:
+            reason, note = self._scale_in_or_problem(summary, known)
+        return Verdict(
+            desired=None if reason not in _VOTES else desired,
+            reason=reason,
+            evidence=self._evidence(outlook, known),
+            note=note,
+            sentence=self._sentence(outlook, known, desired),
+        )
+
+    def _scale_in_or_problem(self, summary: Summary, known: Memory) -> tuple[Reason, str]:
+        """Why fewer instances must not be wanted, with a note; else that the target scales in."""
+        if summary.problem is not None:
+            return summary.problem, ""
+        if summary.gap:
+            return Reason.INCOMPLETE_WINDOW, GAP
+        if known.unchanged_reports >= learning.UNCHANGED_REPORTS:
+            name, value = self.params.backlog, number_text(summary.latest)
+            reports = f"{name} stands at {value} for {known.unchanged_reports} reports"
+            return Reason.STALE_METRIC, f"{reports}, though messages come and go"
+        return Reason.SCALE_IN, ""
+
+    def _evidence(self, outlook: sizing.Outlook, known: Memory) -> tuple[Evidence, ...]:
+        """The numbers of the sentence, for machines: value, and what the target is ready for or allowed."""
+        ready_for = outlook.rate_with_margin(estimates.safety_factor(known))
+        now, service_rate = known.rates[0], outlook.service_rate
+        late, allowed = report.late_today(known), 100.0 * self.objective.late
+        return (
+            self._reported("arrivals", "expected", outlook.expected, ready_for, span=outlook.start_up),
+            self._reported("arrivals", "now", now, now),
+            self._reported("service rate", "learned", service_rate, service_rate),
+            self._reported("late messages", "today", late, allowed),
+        )
+
+    def _reported(
+        self, metric: str, statistic: str, value: float, threshold: float, *, span: float = 0.0
+    ) -> Evidence:
+        return Evidence(
+            rule=self._name,
+            metric=metric,
+            statistic=statistic,
+            value=value,
+            comparator=REPORTED,
+            threshold=threshold,
+            span=span,
+        )
+
+    def _sentence(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
+        expected, within = number_text(outlook.expected), duration_text(outlook.start_up)
+        ready_for = outlook.rate_with_margin(estimates.safety_factor(known))
+        margin = f", margin {ready_for / outlook.expected:.2f}" if outlook.expected > 0 else ""
+        still_learning = (
+            "; still learning: no fewer instances than process the whole backlog"
+            if estimates.is_learning(known)
+            else ""
+        )
+        anew = f"; {known.restart_reason}, so everything is learned anew" if known.restart_reason else ""
+        return (
+            f"{expected} messages/s expected within {within} (now {number_text(known.rates[0])}{margin}), "
+            f"an instance serves {number_text(outlook.service_rate)}/s, {desired} keep waits under "
+            f"{duration_text(outlook.wait)}; {report.late_today(known):.1f} % late today of "
+            f"{100 * self.objective.late:g} % allowed{still_learning}{anew}"
+        )
+
+
+_VOTES = frozenset({Reason.SCALE_OUT, Reason.WITHIN_TARGET, Reason.SCALE_IN})
 
 
 def _count(view: MetricsView, name: str | None, at: float) -> float | None:
@@ -190,7 +266,7 @@ def _count(view: MetricsView, name: str | None, at: float) -> float | None:
 
 
 def _asked_at(view: MetricsView, at: float) -> float | None:
-    """When the instances of a recent change were asked for: its action is named by the report it follows from."""
+    """When the instances of a recent change were asked for: the id of its action names the report it follows from."""
     effect = view.last_effect
     if effect is None or effect.to_capacity <= effect.from_capacity or at - effect.at > RECENT:
         return None
@@ -198,90 +274,3 @@ def _asked_at(view: MetricsView, at: float) -> float | None:
         return parse_decision_id(effect.action_id)[1]
     except ValueError:
         return None
-
-
-class _Case:
-    """One evaluation."""
-
-    def __init__(
-        self,
-        name: str,
-        backlog: str,
-        objective: Objective,
-        view: MetricsView,
-        summary: Summary,
-        known: Memory,
-    ) -> None:
-        self.name, self.backlog, self.objective = name, backlog, objective
-        self.view, self.summary, self.known = view, summary, known
-        self.outlook = learning.outlook(known, objective)
-        self.carefulness = learning.carefulness(known)
-        self.busy_hold = learning.held_of(known, objective) * known.serving
-        _, seconds = plan.serving(
-            learning.starts_of(known, objective, self.outlook.start_up),
-            view.current,
-            known.at,
-            self.outlook.start_up,
-        )
-        self.capacity = seconds * self.outlook.service
-        self.hold = learning.hold(known, self.outlook.start_up)
-        self.exact = learning.needed(known, self.outlook, summary.latest, view.current, objective)
-
-    def verdict(self) -> Verdict:
-        known, current = self.known, self.view.current
-        exact = min(self.exact, float(MOST))
-        needs = plan.remembered(known.needs, known.at, plan.lasting(exact, self.outlook), self.hold)
-        desired = plan.step(exact, current, needs, known.at, self.hold)
-        evidence = self._evidence()
-        sentence = self._sentence(desired)
-        if desired > current:
-            return Verdict(desired, Reason.SCALE_OUT, evidence, sentence=sentence)
-        if desired == current:
-            return Verdict(current, Reason.WITHIN_TARGET, evidence, sentence=sentence)
-        missing = self._not_for_less()
-        if missing is not None:
-            reason, note = missing
-            return Verdict(None, reason, evidence, note=note, sentence=sentence)
-        return Verdict(desired, Reason.SCALE_IN, evidence, sentence=sentence)
-
-    def _not_for_less(self) -> tuple[Reason, str] | None:
-        """Why less must not be wanted."""
-        if self.summary.problem is not None:
-            return self.summary.problem, ""
-        if self.summary.gap:
-            return Reason.INCOMPLETE_WINDOW, GAP
-        if self.known.still >= learning.STANDS_STILL:
-            stands = (
-                f"{self.backlog} stands at {number_text(self.summary.latest)} for {self.known.still} reports"
-            )
-            return Reason.STALE_METRIC, f"{stands}, though messages come and go"
-        return None
-
-    def _evidence(self) -> tuple[Evidence, ...]:
-        """Numbers of the sentence, for machines: what is expected and what the target is ready for; late messages."""
-        outlook, known = self.outlook, self.known
-        ready_for = outlook.careful(self.carefulness)
-        late, allowed = told.late_today(known), 100.0 * self.objective.late
-        return (
-            Evidence(self.name, "arrivals", "expected", outlook.expected, TOLD, ready_for, outlook.start_up),
-            Evidence(self.name, "arrivals", "now", known.rates[0], TOLD, known.rates[0]),
-            Evidence(self.name, "service rate", "learned", outlook.service, TOLD, outlook.service),
-            Evidence(self.name, "late messages", "today", late, TOLD, allowed),
-        )
-
-    def _sentence(self, desired: int) -> str:
-        outlook, known = self.outlook, self.known
-        expected, within = number_text(outlook.expected), duration_text(outlook.start_up)
-        ready_for = outlook.careful(self.carefulness)
-        margin = f", margin {ready_for / outlook.expected:.2f}" if outlook.expected > 0 else ""
-        late = told.late_today(known)
-        learns = (
-            "; still learning: no fewer instances than hold what is there" if learning.learning(known) else ""
-        )
-        anew = f"; {known.started_anew}, so everything is learned anew" if known.started_anew else ""
-        return (
-            f"{expected} messages/s expected within {within} (now {number_text(known.rates[0])}{margin}), "
-            f"an instance serves {number_text(outlook.service)}/s, {desired} keep waits under "
-            f"{duration_text(outlook.wait)}; {late:.1f} % late today of {100 * self.objective.late:g} % allowed"
-            f"{learns}{anew}"
-        )

@@ -1,16 +1,16 @@
-// What a rule `service_level` has learned: the budget of late messages, the forecast, and what other choices would cost.
+// What a rule `service_level` has learned: the budget of late messages, the forecast, and what other margins would cost.
 
 const LATE_SHOWN = 2; // times the allowed share at which the meter ends
 
 /** What came, and what was expected: [[at, rate]], and [[at, rate, rate with margin]] in the middle of the time expected. */
 function arrivalsOf(decisions, from, to) {
   const of = (entry, statistic) => entry.evidence.find((each) => each.metric === "arrivals" && each.statistic === statistic);
-  const told = decisions.filter((entry) => of(entry, "now") && of(entry, "expected"));
-  if (!told.length) return null;
+  const reported = decisions.filter((entry) => of(entry, "now") && of(entry, "expected"));
+  if (!reported.length) return null;
   const within = ([at]) => at >= from && at <= to;
   return {
-    came: told.map((entry) => [entry.at, of(entry, "now").value]).filter(within),
-    expected: told.map((entry) => {
+    came: reported.map((entry) => [entry.at, of(entry, "now").value]).filter(within),
+    expected: reported.map((entry) => {
       const forecast = of(entry, "expected");
       return [entry.at + forecast.span / 2, forecast.value, Math.max(forecast.value, forecast.threshold)];
     }).filter(within),
@@ -24,9 +24,9 @@ const shareText = (value) => `${value < 10 ? Number(value.toFixed(2)) : Math.rou
 function knownText(known, unit, now) {
   const value = `${numberText(known.value)}${unit}`;
   if (known.given) return `${value}, as given`;
-  if (!known.seen) return `${value}, assumed`;
+  if (!known.count) return `${value}, assumed`;
   const last = known.at === null ? "" : `, last ${momentText(known.at, now)}`;
-  return `${value}, measured ${known.seen === 1 ? "once" : `${known.seen} times`}${last}`;
+  return `${value}, measured ${known.count === 1 ? "once" : `${known.count} times`}${last}`;
 }
 
 function meter(level) {
@@ -41,21 +41,21 @@ function meter(level) {
     h("span", {}, text));
 }
 
-function choicesTable(level) {
-  const rows = level.choices.map((choice) => h("tr", { className: choice.chosen ? "chosen" : null },
-    h("th", { scope: "row" }, `${Number(choice.carefulness.toFixed(2))}${choice.chosen ? ", chosen" : ""}`),
-    h("td", { className: "num" }, `${choice.cost >= 1 ? "+" : "−"}${Math.abs((choice.cost - 1) * 100).toFixed(0)} %`),
-    h("td", { className: "num" }, shareText(choice.late))));
+function candidatesTable(level) {
+  const rows = level.candidates.map((candidate) => h("tr", { className: candidate.chosen ? "chosen" : null },
+    h("th", { scope: "row" }, `${Number(candidate.safety_factor.toFixed(2))}${candidate.chosen ? ", chosen" : ""}`),
+    h("td", { className: "num" }, `${candidate.cost >= 1 ? "+" : "−"}${Math.abs((candidate.cost - 1) * 100).toFixed(0)} %`),
+    h("td", { className: "num" }, shareText(candidate.late))));
   return h("details", {},
-    h("summary", {}, "What other choices would cost"),
-    h("table", {}, h("thead", {}, h("tr", {}, ["carefulness", "cost", "late"].map((name, index) => h("th", { scope: "col", className: index ? "num" : "" }, name)))), h("tbody", {}, rows)));
+    h("summary", {}, "What other margins would cost"),
+    h("table", {}, h("thead", {}, h("tr", {}, ["safety factor", "cost", "late"].map((name, index) => h("th", { scope: "col", className: index ? "num" : "" }, name)))), h("tbody", {}, rows)));
 }
 
 function serviceLevelBlock(level, now) {
   const peak = level.shape.length ? level.shape.indexOf(Math.max(...level.shape)) : -1;
   const clock = peak < 0
     ? "nothing that comes by the clock"
-    : `minute ${peak} of the hour is ${Math.round(level.shape[peak] * 100)} % above its mean, trusted to ${Math.round(level.trust * 100)} %`;
+    : `minute ${peak} of the hour is ${Math.round(level.shape[peak] * 100)} % above its mean, trusted to ${Math.round(level.shape_trust * 100)} %`;
   return h("div", {},
     h("h4", {}, `Service level: ${durationText(level.wait)} for all but ${shareText(level.allowed)}`),
     meter(level),
@@ -63,9 +63,9 @@ function serviceLevelBlock(level, now) {
       `expects ${numberText(level.expected)} messages/s, is ready for ${numberText(level.ready_for)}, now ${numberText(level.now)}`,
       `an instance serves ${knownText(level.service_rate, "/s", now)}`,
       `an instance starts within ${knownText({ ...level.start_up, value: Math.round(level.start_up.value) }, " s", now)}`,
-      `an instance holds ${knownText(level.held, " messages", now)}`,
+      `an instance processes ${knownText(level.concurrency, " messages", now)} at once`,
       clock,
       level.learning_until === null ? `learning since ${momentText(level.since, now)}` : `still learning, until ${momentText(level.learning_until, now)}`,
     ]),
-    choicesTable(level));
+    candidatesTable(level));
 }

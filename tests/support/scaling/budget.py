@@ -21,7 +21,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.service_level import memory
-from scaling.rules.service_level.memory import COPIES, Calendar, Copy, Learned, Memory
+from scaling.rules.service_level.memory import CANDIDATES, Candidate, LearnedInstance, Memory, UsualRates
 from scaling.window import Window
 from tests.support.scaling.runner import MINUTE, metric, policy
 
@@ -131,12 +131,12 @@ def memories(*, days=8, now=0.0, rate=10.0, by_hour=None):
         since=MIDNIGHT - days * DAY,
         at=MIDNIGHT,
         rates=[now] * 5,
-        blend=[0.2] * 5,
-        spread=[[0.0] * 5 for _ in range(5)],
-        usual=44.0,
+        weights=[0.2] * 5,
+        covariance=[[0.0] * 5 for _ in range(5)],
+        usual_rate=44.0,
         marks=[(MIDNIGHT, 0.0)],
-        copies=[Copy() for _ in range(COPIES)],
-        calendar=Calendar(day=rates, day_seen=[days] * 24),
-        learned=Learned(rate=rate, rate_seen=100),
+        candidates=[Candidate() for _ in range(CANDIDATES)],
+        usual_rates=UsualRates(day=rates, day_count=[days] * 24),
+        learned=LearnedInstance(service_rate=rate, service_rate_count=100),
     )
     return {"level": memory.encode(known)}

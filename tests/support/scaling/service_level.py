@@ -1,7 +1,8 @@
 """A target that is observed every 15 s, as the rule `service_level` sees it, and the rule on its own."""
 
 from scaling.rules.service_level import learning
-from scaling.rules.service_level.learning import Objective, Observation
+from scaling.rules.service_level.estimates import Objective
+from scaling.rules.service_level.learning import Observation
 
 NOW = 1_799_625_600.0  # a Monday, 00:00 UTC
 STEP = 15.0

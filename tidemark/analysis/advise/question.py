@@ -14,7 +14,7 @@ from scaling.advice.answer import Recorded
 from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING
 from scaling.advice.field import Target, objective_of, reads_of
 from scaling.config.policy import PolicySpec, QueueSpec
-from scaling.rules.service_level.instances import FIRST_HELD, FIRST_START_UP
+from scaling.rules.service_level.instances import FIRST_CONCURRENCY, FIRST_START_UP
 from tidemark.analysis.backtest.candidates.grid import metric_of
 from tidemark.analysis.backtest.candidates.variation import GridError
 from tidemark.analysis.backtest.replay.history import (
@@ -71,7 +71,7 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
     looks = _looks(name, spec, queue)
     known = _Known(options, None if spec is None else objective_of(spec))
-    held = known.value("concurrency", FIRST_HELD)
+    held = known.value("concurrency", FIRST_CONCURRENCY)
     history, rate, how = _load(name, readings, options, spec, reads, looks, held)
     if history.step < 1 or history.step != int(history.step):
         raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")

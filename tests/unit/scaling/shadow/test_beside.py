@@ -181,14 +181,14 @@ def test_a_shadow_begins_with_what_the_rules_of_its_target_have_learned():
     target.step()
 
     assert target.shadow.known == target.state.memories["service_level"]
-    assert service_level.decode(target.shadow.known).seen >= HOUR
+    assert service_level.decode(target.shadow.known).observations >= HOUR
 
 
 def test_what_is_given_of_the_instances_is_not_learned():
     given = watcher(structs.replace(QUEUE, concurrency=5.0, start_up=20.0)).objective
 
-    assert (given.held, given.start_up) == (5.0, 20.0)
-    assert watcher(QueueSpec(backlog="backlog")).objective.held is None
+    assert (given.concurrency, given.start_up) == (5.0, 20.0)
+    assert watcher(QueueSpec(backlog="backlog")).objective.concurrency is None
 
 
 def test_a_rule_on_paper_reads_the_queue_on_paper():
@@ -209,7 +209,9 @@ def test_what_instances_serve_is_learned_of_the_real_ones():
     target.steps(HOUR)
 
     on_paper = service_level.decode(target.shadow.memories["service_level"]).learned
-    assert on_paper.rate == pytest.approx(service_level.decode(target.shadow.known).learned.rate, rel=0.02)
+    assert on_paper.service_rate == pytest.approx(
+        service_level.decode(target.shadow.known).learned.service_rate, rel=0.02
+    )
 
 
 def test_instances_on_paper_serve_a_start_up_time_after_they_were_asked_for():
@@ -224,7 +226,7 @@ def test_instances_on_paper_serve_a_start_up_time_after_they_were_asked_for():
 
 
 def test_the_time_to_serve_is_with_the_warm_up_and_the_time_to_be_called_ready_without_it():
-    learned = service_level.Learned(start_up=30.0, start_up_seen=5, warm_up=60.0, warm_up_seen=3)
+    learned = service_level.LearnedInstance(start_up=30.0, start_up_count=5, warm_up=60.0, warm_up_count=3)
     known = service_level.encode(structs.replace(learned_of([20.0] * 3), learned=learned))
     told = structs.replace(QUEUE, start_up=None)
 
@@ -572,8 +574,8 @@ def test_a_promoted_rule_that_learns_goes_on_from_what_the_target_really_showed(
 
     learned = service_level.decode(target.state.memories["service_level"])
     before = service_level.decode(known)
-    assert learned.seen == before.seen + 1
-    assert learned.learned.rate == pytest.approx(SERVICE, rel=0.05)
+    assert learned.observations == before.observations + 1
+    assert learned.learned.service_rate == pytest.approx(SERVICE, rel=0.05)
     target.steps(HOUR)
     assert 4 <= target.current <= 11
     assert "still learning" not in target.made.sentence
@@ -603,7 +605,7 @@ def test_when_the_file_follows_what_was_learned_stays():
     target.policy = changed(target.policy, rules=(SERVICE_LEVEL,), shadow=None)
     target.step()
 
-    assert service_level.decode(target.state.memories["service_level"]).seen == known.seen + 1
+    assert service_level.decode(target.state.memories["service_level"]).observations == known.observations + 1
     assert target.state.shadow == b""
 
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from rich.console import Console
 
 from scaling.model import NO_CONTROLS, Controls, Promotion, TargetState
-from scaling.rules.service_level import learning
+from scaling.rules.service_level import estimates
 from scaling.rules.service_level import memory as service_level
 from scaling.shadow.comparison import promotion_warning, shadow_view
 from scaling.shadow.memory import Shadow, Tally, encode
@@ -108,7 +108,7 @@ def test_before_anything_is_seen_there_is_a_view_all_the_same():
 
 
 def test_what_the_figures_rest_on_is_told():
-    holding = structs.replace(ONE_PER_CENT, held=16.0)
+    holding = structs.replace(ONE_PER_CENT, concurrency=16.0)
     busy = learned([300.0] * 40, backlog=2000.0, objective=holding)
     shadow = encode(Shadow(known=service_level.encode(busy)))
 
@@ -119,7 +119,7 @@ def test_what_the_figures_rest_on_is_told():
         NO_CONTROLS,
     )
 
-    rate = learning.outlook(busy, holding).service
+    rate = estimates.outlook(busy, holding).service_rate
     assert view.notes == (f"an instance serves {rate:.3g}/s (learned) from 1 min after it was asked for",)
     assert given.notes == ("an instance serves 4.5/s (given) from 1 min after it was asked for",)
 

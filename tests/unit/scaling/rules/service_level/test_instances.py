@@ -8,7 +8,7 @@ import pytest
 from benchmarks.autoscaling import ours
 from scaling.advice import world
 from scaling.advice.world import Model, Sight
-from scaling.rules.service_level import instances, learning, memory
+from scaling.rules.service_level import estimates, instances, learning, memory
 
 HOUR = 3600
 BURSTS = np.tile(np.repeat([60.0, 30.0, 250.0, 40.0], [1200, 600, 300, 1500]), 6)  # six hours
@@ -51,12 +51,12 @@ def test_instances_called_ready_before_they_serve_cost_hardly_more(truthful, ear
     _, known, outcome = lived(BURSTS, sight=Sight(early=early))
 
     assert rate_of(known) == pytest.approx(10.0, rel=0.1)
-    assert learning.start_up_of(known, ours_objective()) == pytest.approx(90.0, abs=20.0)
+    assert estimates.start_up_time(known, ours_objective()) == pytest.approx(90.0, abs=20.0)
     assert outcome.instance_hours < 1.1 * truthful.instance_hours
 
 
 def ours_objective():
-    return learning.Objective(60.0, 0.01)
+    return estimates.Objective(wait=60.0, late=0.01)
 
 
 def test_a_service_rate_that_halves_and_comes_back_is_followed_both_ways():
@@ -70,10 +70,19 @@ def test_a_service_rate_that_halves_and_comes_back_is_followed_both_ways():
 
 def test_a_service_rate_learned_too_low_comes_back():
     _, known, _ = lived(BURSTS)
-    known.learned.rate, known.learned.held = 3.0, 16.0
+    known.learned.service_rate, known.learned.concurrency = 3.0, 16.0
     for second, (before, after) in enumerate(pairwise(np.tile([80.0, 82.0, 79.0], 300))):
-        steady = instances.Interval(15.0, 1.6 * before, 1.6 * after, after, after, 27.0, 27, 27)
-        instances.follow(known.learned, steady, None, known.at + 15.0 * second)
+        steady = instances.Interval(
+            seconds=15.0,
+            backlog_before=1.6 * before,
+            backlog_after=1.6 * after,
+            arrived=after,
+            completed=after,
+            serving=27.0,
+            certain=27,
+            present=27,
+        )
+        instances.learn_from_flow(known.learned, steady, None, known.at + 15.0 * second)
 
     assert rate_of(known) > 7.0
 
@@ -83,7 +92,7 @@ def test_what_an_instance_holds_is_learned_whatever_it_is(truthful, held):
     _, known, outcome = lived(BURSTS, Model(held=held))
 
     assert rate_of(known) == pytest.approx(10.0, rel=0.2)
-    assert known.learned.held == pytest.approx(held, rel=0.3)
+    assert known.learned.concurrency == pytest.approx(held, rel=0.3)
     assert outcome.late < 1.2 * truthful.late
 
 
@@ -97,8 +106,17 @@ def test_lost_observations_do_not_look_like_more_load():
 def test_messages_that_vanish_are_not_taken_for_a_fast_service():
     _, known, _ = lived(BURSTS)
     before = rate_of(known)
-    purged = instances.Interval(15.0, 90_000.0, 0.0, 50.0, 6050.0, 6.0, 6, 6)
-    instances.follow(known.learned, purged, None, known.at + 15.0)
+    purged = instances.Interval(
+        seconds=15.0,
+        backlog_before=90_000.0,
+        backlog_after=0.0,
+        arrived=50.0,
+        completed=6050.0,
+        serving=6.0,
+        certain=6,
+        present=6,
+    )
+    instances.learn_from_flow(known.learned, purged, None, known.at + 15.0)
 
     assert rate_of(known) < 1.1 * before
 
@@ -107,22 +125,38 @@ def test_an_instance_that_the_platform_never_calls_ready_counts_after_half_an_ho
     known = None
     for index in range(150):
         seen = learning.Observation(
-            1e9 + 15.0 * index, 15.0, 100.0, 900.0, 900.0, 4 if index < 5 else 10, 4, 20
+            at=1e9 + 15.0 * index,
+            interval=15.0,
+            backlog=100.0,
+            incoming=900.0,
+            outgoing=900.0,
+            current=4 if index < 5 else 10,
+            ready=4,
+            most=20,
         )
         known = learning.learn(known, seen, ours_objective())
 
     assert known.serving == 10
-    assert known.learned.start_up_seen == 0
+    assert known.learned.start_up_count == 0
 
 
 def test_a_fast_service_that_is_always_done_is_scaled_in():
     """Nothing is there at any look, so nothing tells how long a message takes."""
     known = None
     for index in range(400):
-        seen = learning.Observation(1e9 + 15.0 * index, 15.0, 0.0, 15.0, 15.0, 10, 10, 20)
+        seen = learning.Observation(
+            at=1e9 + 15.0 * index,
+            interval=15.0,
+            backlog=0.0,
+            incoming=15.0,
+            outgoing=15.0,
+            current=10,
+            ready=10,
+            most=20,
+        )
         known = learning.learn(known, seen, ours_objective())
 
-    assert known.wanted == 1
+    assert known.last_need == 1
 
 
 @pytest.mark.parametrize("needed", [0.5, 1.25, 2.25, 4.25])
@@ -151,34 +185,68 @@ def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service
 
 def test_a_burst_that_is_over_at_the_next_look_tells_nothing_of_how_long_messages_take():
     """Hardly anybody sees its messages, so they seem to take no time, and what takes longer to have waited."""
-    learned = memory.Learned(rate=80.0, rate_seen=50, rate_at=1e9, held=32.0, held_seen=50, time=0.4)
+    learned = memory.LearnedInstance(
+        service_rate=80.0,
+        service_rate_count=50,
+        service_rate_at=1e9,
+        concurrency=32.0,
+        concurrency_count=50,
+        service_time=0.4,
+    )
     for second in range(100):
-        burst = instances.Interval(15.0, 1.0, 20.0, 81.0, 80.0, 1.0, 1, 1)
-        instances.follow(learned, burst, 32.0, 1e9 + 15.0 * second)
+        burst = instances.Interval(
+            seconds=15.0,
+            backlog_before=1.0,
+            backlog_after=20.0,
+            arrived=81.0,
+            completed=80.0,
+            serving=1.0,
+            certain=1,
+            present=1,
+        )
+        instances.learn_from_flow(learned, burst, 32.0, 1e9 + 15.0 * second)
 
-    assert learned.time == 0.4
+    assert learned.service_time == 0.4
 
 
 def busy_of(known, *intervals):
     """What the rate becomes: (messages before, after, completed per second) on `present` instances."""
     for second, (before, after, completed, present) in enumerate(intervals):
         one = instances.Interval(
-            15.0, before, after, completed * 1.2, completed, float(present), present, present
+            seconds=15.0,
+            backlog_before=before,
+            backlog_after=after,
+            arrived=completed * 1.2,
+            completed=completed,
+            serving=float(present),
+            certain=present,
+            present=present,
         )
-        instances.follow(known.learned, one, None, known.at + 15.0 * second)
+        instances.learn_from_flow(known.learned, one, None, known.at + 15.0 * second)
     return rate_of(known)
 
 
 def test_fewer_messages_than_instances_keep_none_of_them_busy():
     _, known, _ = lived(BURSTS)
-    known.learned.time = 0.01
+    known.learned.service_time = 0.01
 
     assert busy_of(known, *[(8.0, 8.0, 4.0, 10)] * 200) > 0.8 * 10.0
 
 
 def test_where_more_come_than_are_completed_all_are_busy_whatever_they_are_said_to_hold():
-    learned = memory.Learned(rate=12.0, rate_seen=50, rate_at=1e9, held=16.0, time=5.0)
-    growing = instances.Interval(15.0, 400.0, 600.0, 160.0, 100.0, 10.0, 10, 10)
-    instances.follow(learned, growing, None, 1e9)
+    learned = memory.LearnedInstance(
+        service_rate=12.0, service_rate_count=50, service_rate_at=1e9, concurrency=16.0, service_time=5.0
+    )
+    growing = instances.Interval(
+        seconds=15.0,
+        backlog_before=400.0,
+        backlog_after=600.0,
+        arrived=160.0,
+        completed=100.0,
+        serving=10.0,
+        certain=10,
+        present=10,
+    )
+    instances.learn_from_flow(learned, growing, None, 1e9)
 
-    assert 10.0 < learned.rate < 12.0
+    assert 10.0 < learned.service_rate < 12.0

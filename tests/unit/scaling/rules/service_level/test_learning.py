@@ -5,40 +5,42 @@ from random import Random
 
 import pytest
 
-from scaling.rules.service_level import clock, instances, learning, memory, paper
-from scaling.rules.service_level.learning import Objective
+from scaling.rules.service_level import candidates, estimates, instances, learning, memory, seasonality
+from scaling.rules.service_level.estimates import Objective
 from tests.support.scaling.service_level import NOW, ONE_PER_CENT, STEP, learned, observation
 
 HOUR, DAY = 240, 5760  # observations
-HOLDS_16 = Objective(wait=60.0, late=0.01, held=16.0)
+SIXTEEN_AT_ONCE = Objective(wait=60.0, late=0.01, concurrency=16.0)
 
 
 def test_a_steady_load_is_expected_to_go_on_without_a_margin():
     known = learned([80.0] * DAY)
-    assert known.expected == pytest.approx(80.0, rel=0.02)
-    assert learning.outlook(known, ONE_PER_CENT).careful(1.0) == pytest.approx(80.0, rel=0.02)
+    assert known.expected_rate == pytest.approx(80.0, rel=0.02)
+    assert estimates.outlook(known, ONE_PER_CENT).rate_with_margin(1.0) == pytest.approx(80.0, rel=0.02)
 
 
 def test_a_load_that_rises_is_expected_to_rise():
     known = learned([40.0 + 0.05 * index for index in range(4 * HOUR)])
-    assert known.expected > known.rates[0]
+    assert known.expected_rate > known.rates[0]
 
 
 def test_a_wild_load_gets_a_margin():
     chance = Random(1)
     known = learned([chance.choice([20.0, 20.0, 20.0, 300.0]) for _ in range(2 * HOUR)])
-    assert learning.outlook(known, ONE_PER_CENT).careful(1.0) > 1.3 * known.expected
+    assert estimates.outlook(known, ONE_PER_CENT).rate_with_margin(1.0) > 1.3 * known.expected_rate
 
 
 def test_a_busy_instance_tells_what_it_serves():
-    known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP, objective=HOLDS_16)
+    known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP, objective=SIXTEEN_AT_ONCE)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(7.0)
 
 
 def test_a_service_rate_that_halves_is_noticed_within_minutes():
-    known = learned([100.0] * 40, backlog=900.0, objective=HOLDS_16)
+    known = learned([100.0] * 40, backlog=900.0, objective=SIXTEEN_AT_ONCE)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0)
-    known = learned([50.0] * 30, backlog=900.0, start=NOW + 40 * STEP, memory=known, objective=HOLDS_16)
+    known = learned(
+        [50.0] * 30, backlog=900.0, start=NOW + 40 * STEP, memory=known, objective=SIXTEEN_AT_ONCE
+    )
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(5.0, rel=0.1)
 
 
@@ -53,14 +55,14 @@ def test_the_start_up_time_is_learned_from_the_instances_that_become_ready():
     for index in range(40):  # asked for at the observation before the first, ready twelve later
         ready = 5 if index < 12 else 9
         known = learning.learn(known, observation(at + STEP * index, current=9, ready=ready), ONE_PER_CENT)
-    assert known.learned.start_up_seen == 1
-    assert learning.start_up_of(known, ONE_PER_CENT) > instances.FIRST_START_UP
-    assert not known.starts
+    assert known.learned.start_up_count == 1
+    assert estimates.start_up_time(known, ONE_PER_CENT) > instances.FIRST_START_UP
+    assert not known.starting
 
 
 def test_an_instance_that_is_called_ready_but_serves_later_is_found_out():
     known = learned(
-        [50.0] * 60, current=5, backlog=900.0, objective=HOLDS_16
+        [50.0] * 60, current=5, backlog=900.0, objective=SIXTEEN_AT_ONCE
     )  # all busy: an instance serves 10/s
     at = NOW + 60 * STEP
     for index in range(20):  # four more: ready two reports later, serving six reports later
@@ -73,20 +75,20 @@ def test_an_instance_that_is_called_ready_but_serves_later_is_found_out():
             ready=ready,
             outgoing=10.0 * serving * STEP,
         )
-        known = learning.learn(known, seen, HOLDS_16)
+        known = learning.learn(known, seen, SIXTEEN_AT_ONCE)
     learnt = known.learned
-    assert learnt.warm_up_seen == 1
+    assert learnt.warm_up_count == 1
     assert learnt.warm_up == pytest.approx(4 * STEP, abs=STEP)
     assert instances.service_rate(learnt, 16.0) == pytest.approx(10.0, rel=0.02)
-    assert learning.start_up_of(known, HOLDS_16) == pytest.approx(learnt.start_up + learnt.warm_up)
+    assert estimates.start_up_time(known, SIXTEEN_AT_ONCE) == pytest.approx(learnt.start_up + learnt.warm_up)
 
 
 def test_instances_that_never_serve_as_much_are_slow_ones_after_a_quarter_of_an_hour():
-    known = learned([50.0] * 60, current=5, backlog=900.0, objective=HOLDS_16)
+    known = learned([50.0] * 60, current=5, backlog=900.0, objective=SIXTEEN_AT_ONCE)
     at = NOW + 60 * STEP
     for index in range(120):
         seen = observation(at + STEP * index, rate=60.0, backlog=2000.0, current=10, outgoing=50.0 * STEP)
-        known = learning.learn(known, seen, HOLDS_16)
+        known = learning.learn(known, seen, SIXTEEN_AT_ONCE)
     assert not known.warming
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(5.0, rel=0.05)
 
@@ -98,13 +100,13 @@ def test_until_instances_were_seen_to_serve_the_start_up_time_is_no_less_than_as
         seen = observation(at + STEP * index, rate=10.0, current=9, ready=5 if index < 1 else 9)
         known = learning.learn(known, seen, ONE_PER_CENT)
     assert known.learned.start_up < instances.FIRST_START_UP
-    assert learning.start_up_of(known, ONE_PER_CENT) == instances.FIRST_START_UP
+    assert estimates.start_up_time(known, ONE_PER_CENT) == instances.FIRST_START_UP
 
 
 def test_what_is_given_is_not_learned():
-    given = Objective(60.0, 0.01, held=4.0, start_up=200.0)
+    given = Objective(wait=60.0, late=0.01, concurrency=4.0, start_up=200.0)
     known = learned([80.0] * 40, objective=given)
-    assert (learning.held_of(known, given), learning.start_up_of(known, given)) == (4.0, 200.0)
+    assert (estimates.concurrency(known, given), estimates.start_up_time(known, given)) == (4.0, 200.0)
 
 
 def test_messages_that_waited_too_long_are_counted_on_the_day_they_were_begun():
@@ -132,7 +134,7 @@ def test_arrivals_follow_from_the_backlog_where_nothing_is_counted():
 
 def test_without_counts_the_service_rate_follows_from_how_a_backlog_is_drained():
     known, backlog, current, at = None, 40.0, 4, NOW
-    given = Objective(60.0, 0.01, held=16.0, start_up=1.0)
+    given = Objective(wait=60.0, late=0.01, concurrency=16.0, start_up=1.0)
     for index in range(
         6 * HOUR
     ):  # every half hour 200/s for five minutes, else 25/s; an instance serves 10/s
@@ -147,12 +149,12 @@ def test_without_counts_the_service_rate_follows_from_how_a_backlog_is_drained()
         seen = observation(at, backlog=backlog, current=current, incoming=None, outgoing=None)
         known = learning.learn(known, seen, given)
         at += STEP
-    assert known.learned.rate_seen > 5
+    assert known.learned.service_rate_count > 5
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0, rel=0.25)
 
 
 def test_what_is_completed_follows_from_the_other_two():
-    known = learned([80.0] * 40, backlog=900.0, current=8, outgoing=None, objective=HOLDS_16)
+    known = learned([80.0] * 40, backlog=900.0, current=8, outgoing=None, objective=SIXTEEN_AT_ONCE)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0)
 
 
@@ -162,16 +164,16 @@ def test_the_shape_of_the_hour_is_learned_and_trusted_within_a_day():
         return 240.0 if minute == 33 else 80.0
 
     known = learned([rate(index) for index in range(DAY)])
-    assert clock.trust(known.hour) > 0.9
+    assert seasonality.shape_trust(known.minute_shape) > 0.9
     before, after = NOW + DAY * STEP + 32 * 60, NOW + DAY * STEP + 40 * 60
-    assert clock.factor(known.hour, before, 105.0, STEP) > 1.5
-    assert clock.factor(known.hour, after, 105.0, STEP) == pytest.approx(1.0, abs=0.05)
+    assert seasonality.shape_factor(known.minute_shape, before, 105.0, STEP) > 1.5
+    assert seasonality.shape_factor(known.minute_shape, after, 105.0, STEP) == pytest.approx(1.0, abs=0.05)
 
 
 def test_noise_has_no_shape():
     chance = Random(5)
     known = learned([chance.expovariate(1 / 80.0) for _ in range(DAY)])
-    assert clock.trust(known.hour) < 0.1
+    assert seasonality.shape_trust(known.minute_shape) < 0.1
 
 
 def test_the_usual_rate_is_that_of_the_time_of_the_day():
@@ -180,27 +182,32 @@ def test_the_usual_rate_is_that_of_the_time_of_the_day():
 
     known = learned([rate(index) for index in range(3 * DAY)])
     midnight = NOW + 3 * DAY * STEP
-    noon, night = (clock.usual(known.calendar, midnight + hour * 3600, known.usual) for hour in (12, 3))
+    noon, night = (
+        seasonality.usual_rate(known.usual_rates, midnight + hour * 3600, known.usual_rate)
+        for hour in (12, 3)
+    )
     assert noon > 2 * night
-    assert clock.usual(known.calendar, midnight + 7.5 * 3600, known.usual) == pytest.approx(noon)
+    assert seasonality.usual_rate(
+        known.usual_rates, midnight + 7.5 * 3600, known.usual_rate
+    ) == pytest.approx(noon)
 
 
 def test_a_weekday_is_told_from_a_sunday_once_each_was_seen_twice():
-    calendar = memory.Calendar()
-    hour = memory.Hour()
+    calendar = memory.UsualRates()
+    hour = memory.MinuteShape()
     for hours in range(24 * 21):
         at = NOW + hours * 3600.0
-        clock.follow(hour, calendar, 5.0 if hours // 24 % 7 == 6 else 100.0, at, at + 15.0)
+        seasonality.record_rate(hour, calendar, 5.0 if hours // 24 % 7 == 6 else 100.0, at, at + 15.0)
     monday, sunday = NOW + 21 * 86_400 + 6 * 3600, NOW + 27 * 86_400 + 6 * 3600
-    assert clock.usual(calendar, monday, 50.0) == pytest.approx(75.0)
-    assert clock.usual(calendar, sunday, 50.0) == pytest.approx(27.5)
+    assert seasonality.usual_rate(calendar, monday, 50.0) == pytest.approx(75.0)
+    assert seasonality.usual_rate(calendar, sunday, 50.0) == pytest.approx(27.5)
 
 
 def test_a_smooth_load_is_served_without_care_and_a_wild_one_with_care():
     chance = Random(3)
     smooth = learned([80.0] * DAY)
     wild = learned([80.0 * chance.choice([0.2] * 30 + [8.0]) for _ in range(DAY // 8) for _ in range(8)])
-    assert learning.carefulness(smooth) < learning.carefulness(wild)
+    assert estimates.safety_factor(smooth) < estimates.safety_factor(wild)
 
 
 def test_an_observation_that_is_not_newer_changes_nothing():
@@ -215,32 +222,32 @@ def test_an_observation_that_is_not_newer_changes_nothing():
 @pytest.mark.parametrize("seconds", [600.0, 86_400.0 * 40, -3600.0, -86_400.0 * 40])
 def test_after_a_gap_or_a_jump_of_the_clock_what_was_learned_stays(seconds):
     known = learned([80.0] * HOUR * 2)
-    blend, since_then = known.blend, known.at - known.since
+    blend, since_then = known.weights, known.at - known.since
     known = learned([80.0], start=known.at + seconds, memory=known)
-    assert known.blend == blend
+    assert known.weights == blend
     assert known.at - known.since == since_then
-    assert (known.forecasts, known.starts, known.needs) == ([], [], [(known.at, known.current)])
+    assert (known.forecasts, known.starting, known.needs) == ([], [], [(known.at, known.current)])
     known = learned([80.0] * 20, start=known.at + STEP, memory=known)
-    assert known.expected == pytest.approx(80.0, rel=0.05)
+    assert known.expected_rate == pytest.approx(80.0, rel=0.05)
     assert known.day_late == 0
 
 
 def test_a_forecast_that_is_no_number_is_found_out():
     known = learned([80.0] * 40)
-    known.blend[0] = float("nan")
+    known.weights[0] = float("nan")
 
     known = learned([80.0], start=known.at + STEP, memory=known)
 
-    assert known.started_anew == learning.UNUSABLE
-    assert all(map(isfinite, known.blend))
+    assert known.restart_reason == learning.UNUSABLE
+    assert all(map(isfinite, known.weights))
 
 
 def test_a_memory_stays_small_whatever_the_intervals():
     chance = Random(2)
     for objective in (
         ONE_PER_CENT,
-        Objective(3600.0, 0.2, start_up=1800.0),
-        Objective(1.0, 0.001, start_up=1.0),
+        Objective(wait=3600.0, late=0.2, start_up=1800.0),
+        Objective(wait=1.0, late=0.001, start_up=1.0),
     ):
         known, at = None, NOW
         for _ in range(1500):
@@ -259,16 +266,18 @@ def test_a_number_that_is_not_finite_any_more_starts_the_memory_anew():
     known = learned([80.0] * 20)
     known.arrived = float("inf")
     known = learned([80.0], start=NOW + 20 * STEP, memory=known)
-    assert known.started_anew
+    assert known.restart_reason
     assert isfinite(known.arrived)
 
 
-def test_the_best_copy_is_the_cheapest_where_nothing_is_late():
-    copies = [memory.Copy(cost=1000.0 + 10 * index) for index in range(len(paper.CAREFULNESS))]
-    assert paper.best(copies, 1e6, 0.01, 1e9) == 0
+def test_the_best_candidate_is_the_cheapest_where_nothing_is_late():
+    simulated = [
+        memory.Candidate(cost=1000.0 + 10 * index) for index in range(len(candidates.SAFETY_FACTORS))
+    ]
+    assert candidates.choose_best(simulated, 1e6, 0.01, 1e9) == 0
 
 
 def test_late_messages_are_worth_money_and_beyond_the_budget_more():
-    cheap, dear = memory.Copy(cost=1000.0, late=20_000.0), memory.Copy(cost=1200.0, late=1_000.0)
-    assert paper.score(cheap, 1e6, 0.01) > paper.score(dear, 1e6, 0.01)
-    assert paper.score(cheap, 1e6, 0.1) < paper.score(dear, 1e6, 0.1)
+    cheap, dear = memory.Candidate(cost=1000.0, late=20_000.0), memory.Candidate(cost=1200.0, late=1_000.0)
+    assert candidates.score(cheap, 1e6, 0.01) > candidates.score(dear, 1e6, 0.01)
+    assert candidates.score(cheap, 1e6, 0.1) < candidates.score(dear, 1e6, 0.1)

@@ -162,7 +162,7 @@ def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
     verdict = rule.evaluate(seen)
 
     assert (verdict.desired, verdict.reason) == (1, Reason.SCALE_OUT)
-    assert {copy.total for copy in known.copies} == {1}  # on paper as well
+    assert {copy.total for copy in known.candidates} == {1}  # on paper as well
 
 
 def test_without_a_memory_it_goes_by_the_backlog_and_never_in():
@@ -180,7 +180,7 @@ def test_a_memory_that_cannot_be_read_is_a_fresh_one_that_says_so(damage):
     target = Target().ticks_of(80.0, 300)
     target.state = msgspec.structs.replace(target.state, memories={"service_level": damage})
     made = target.tick(80.0)
-    assert target.known.seen == 0
+    assert target.known.observations == 0
     assert bool(damage) == ("could not be read" in explain.line(made))
 
 
@@ -192,6 +192,26 @@ def test_a_restart_loses_nothing():
     for rate in (80.0, 120.0, 500.0, 20.0):
         assert target.tick(rate) == other.tick(rate)
     assert target.state.memories == other.state.memories
+
+
+def test_the_rule_holds_its_options_and_nothing_else():
+    """What it knows is in the memory alone: a rule that was just built says the same, and reading changes nothing."""
+    target = Target()
+    for rate in (80.0, 90.0, 300.0):
+        target.tick(rate)
+    used, fresh = target.policy.flat_rules[0], Target().policy.flat_rules[0]
+    known = target.state.memories["service_level"]
+    view = view_of(
+        target.policy, target.windows, target.state, target.state.capacity, target.current, now=target.now
+    )
+    shared = memory.decode_shared(known)
+
+    verdicts = [rule.evaluate(view) for rule in (used, fresh, used)]
+
+    assert verdicts[0] == verdicts[1] == verdicts[2]
+    assert used.learn(known, view) == fresh.learn(known, view)
+    assert vars(used).keys() == {"_name", "params", "objective"}
+    assert memory.encode(shared) == known
 
 
 def test_a_decision_replays_byte_for_byte_memory_included():
@@ -303,7 +323,7 @@ def test_a_start_counts_from_the_report_it_was_decided_upon():
     target.current = wanted
     target.state = msgspec.structs.replace(target.state, expected=wanted, effects=(effect,))
     target.tick(80.0)
-    assert target.known.recent == target.known.warming == [(asked, 6)]
+    assert target.known.recently_started == target.known.warming == [(asked, 6)]
 
 
 def test_a_memory_that_was_not_kept_up_is_not_relied_upon():
@@ -328,7 +348,7 @@ def test_of_rules_that_are_gone_a_few_memories_stay():
     target.state = msgspec.structs.replace(target.state, memories={**gone, **target.state.memories})
     target.tick(80.0)
     assert len(target.state.memories) == 8
-    assert target.known.seen == 3
+    assert target.known.observations == 3
 
 
 def test_what_is_there_after_a_gap_is_kept_for_five_minutes_whatever_comes():

@@ -1,0 +1,101 @@
+"""What a memory says at the time of its newest report: estimates of the instances, the forecast, and the need. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from scaling.rules.service_level import candidates, forecast, instances, sizing
+from scaling.rules.service_level.memory import Memory, Starts
+from scaling.rules.service_level.sizing import Outlook
+
+LEARNING_TIME = 1800.0
+"""Seconds from the first report in which what was learned is not relied on. Chosen: twenty start-ups as assumed. Until then there
+are as many instances as hold the backlog, which is what KEDA does all the time.
+"""
+
+LEARNING_HOLD = 300.0
+"""Seconds of the hold time meanwhile, and after a gap: the stabilization window of Kubernetes' HPA by default."""
+
+
+class Objective(Struct, frozen=True, kw_only=True):
+    """No message waits longer than `wait` seconds, but for the share `late` of them. `concurrency` (messages an instance
+    processes at once) and `start_up` (seconds) are given, or None to be learned.
+    """
+
+    wait: float
+    late: float
+    concurrency: float | None = None
+    start_up: float | None = None
+
+
+def concurrency(memory: Memory, objective: Objective) -> float:
+    """Messages that one instance processes at once."""
+    return objective.concurrency or memory.learned.concurrency or instances.FIRST_CONCURRENCY
+
+
+def start_up_time(memory: Memory, objective: Objective) -> float:
+    """Seconds from asked-for to serving. Until instances were seen to serve, no less than is assumed."""
+    if objective.start_up is not None:
+        return objective.start_up
+    learned = memory.learned
+    return max(learned.start_up + instances.warm_up_time(learned), instances.MIN_START_UP)
+
+
+def starting_instances(memory: Memory, objective: Objective, start_up: float) -> Starts:
+    """Instances that do not serve yet, by when they were asked for; `start_up` is that of `start_up_time`."""
+    if objective.start_up is not None:
+        return memory.starting
+    return instances.not_serving(memory, start_up, memory.at)
+
+
+def outlook(memory: Memory, objective: Objective, start_up: float | None = None) -> Outlook:
+    """What is expected at the time of the newest report."""
+    return Outlook(
+        expected=memory.expected_rate,
+        deviation=forecast.upward_deviation(memory.expected_rate, memory.error_variance, memory.usual_now),
+        service_rate=instances.service_rate(memory.learned, concurrency(memory, objective)),
+        start_up=start_up_time(memory, objective) if start_up is None else start_up,
+        wait=objective.wait,
+        interval=memory.interval,
+    )
+
+
+def safety_factor(memory: Memory) -> float:
+    """That of the best candidate."""
+    return safety_factors(memory)[memory.chosen]
+
+
+def safety_factors(memory: Memory) -> tuple[float, ...]:
+    return candidates.safety_factors(memory.interval, counted=memory.flow_counted)
+
+
+def instances_needed(
+    memory: Memory, ahead: Outlook, backlog: float, current: int, objective: Objective
+) -> float:
+    """Instances needed with so many messages there and so many instances asked for, not rounded."""
+    starting = starting_instances(memory, objective, ahead.start_up)
+    _, seconds = sizing.serving_and_seconds(starting, current, memory.at, ahead.start_up)
+    waiting = max(backlog - concurrency(memory, objective) * memory.serving, 0.0)
+    needed = sizing.instances_needed(ahead, safety_factor(memory), waiting, seconds * ahead.service_rate)
+    return max(needed, instances_for_backlog(backlog, objective)) if is_learning(memory) else needed
+
+
+def instances_for_backlog(backlog: float, objective: Objective) -> float:
+    """Instances that process the whole backlog at once, by the concurrency that is given or assumed."""
+    return backlog / (objective.concurrency or instances.FIRST_CONCURRENCY)
+
+
+def backlog_for_instances(count: float, objective: Objective) -> float:
+    """The backlog that so many instances process at once: the inverse of `instances_for_backlog`."""
+    return count * (objective.concurrency or instances.FIRST_CONCURRENCY)
+
+
+def is_learning(memory: Memory) -> bool:
+    """True in the first half hour."""
+    return memory.at - memory.since < LEARNING_TIME
+
+
+def hold_time(memory: Memory, start_up: float) -> float:
+    """Seconds whose highest need scale-in follows: the start-up time; longer at the beginning, and after a gap."""
+    is_unsure = is_learning(memory) or memory.at - memory.resumed_at < LEARNING_HOLD
+    return max(start_up, LEARNING_HOLD) if is_unsure else start_up
