@@ -53,6 +53,11 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     try:
         data = path.read_bytes()
+    except FileNotFoundError as error:
+        where = (
+            "is not there; give its folder as --root, or in an app its path as the setting TIDEMARK_CONFIG"
+        )
+        raise ConfigError([Problem(str(path), where)]) from error
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
     config = load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)

@@ -16,6 +16,7 @@ from scaling.ports import LogPage, NewerStateError
 from scaling.scalers import carrying_out
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.service import registry
+from scaling.service.assembly import read_config
 from scaling.shadow.comparison import promotion_warning
 from scaling.storage.rows import log_row, read_log_row, read_target, target_row
 from scaling.web import api
@@ -24,6 +25,7 @@ from tests.support.scaling.fakes import MemoryPoisonQueues
 from tests.support.scaling.runner import World, policy
 from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
 from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.sql.database import SqlDatabase
 
 OLDER = 'ALTER TABLE EventHubCheckpoint DROP COLUMN "Origin"'
@@ -135,6 +137,26 @@ async def test_nothing_is_scaled_with_both_bounds_where_a_locked_plan_stands(bac
 
     assert await world.entries("effect") == []
     assert {entry.desired for entry in await world.entries("decision")} == {3}
+
+
+# -- a file that is not there
+
+
+@pytest.mark.parametrize("way", ["--root", "TIDEMARK_CONFIG"])
+def test_both_ways_to_a_file_that_is_not_there_lead_to_it(tmp_path, monkeypatch, way):
+    there = tmp_path / "app"
+    there.mkdir()
+    (there / "tidemark.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMARK_CONFIG", raising=False)
+    with pytest.raises(
+        ConfigError, match=r"is not there; give its folder as --root, .* the setting TIDEMARK_CONFIG"
+    ):
+        read_config({}, root=tmp_path)
+
+    root, settings = (there, {}) if way == "--root" else (tmp_path, {"TIDEMARK_CONFIG": "app/tidemark.toml"})
+    with pytest.raises(ConfigError, match="no target is configured"):  # it is read
+        read_config(settings, root=root)
 
 
 # -- poison

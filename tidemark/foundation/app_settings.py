@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from tidemark.foundation.errors import SettingsError
@@ -137,9 +138,11 @@ def app_folder() -> Path:
 
 
 def command_folder() -> Path:
-    """The folder that a command is about: the nearest one, from the current folder upwards to the root of its repository, that
-    has a tidemark.toml, or else a host.json or local.settings.json; the current one where none has. Never the clone that the
-    command itself lies in, for that has other people's settings.
+    """The folder that a command is about: the nearest one, from the current folder upwards, that has a tidemark.toml, or else a
+    host.json or local.settings.json; the current one where none has. Looked through are the folders up to the root of the
+    repository, or without one up to the home folder, or else the current one alone; never one of another owner or on another
+    file system, such as /tmp: who can put a file there must not decide what is scaled, and which code is loaded as a rule.
+    Nor the clone that the command itself lies in, for that has other people's settings.
     """
     try:
         here = Path.cwd()
@@ -147,13 +150,32 @@ def command_folder() -> Path:
         FileNotFoundError
     ):  # it was deleted: nothing is found there, which is said of the file that is looked for
         return Path()
-    folders = [here, *here.parents]
-    top = next((index for index, each in enumerate(folders) if (each / ".git").exists()), len(folders))
+    folders = _folders_of(here)
     for names in (("tidemark.toml",), ("host.json", "local.settings.json")):
-        for folder in folders[: top + 1]:
+        for folder in folders:
             if any((folder / name).is_file() for name in names):
                 return folder
     return here
+
+
+def _folders_of(here: Path) -> list[Path]:
+    """The folders whose settings may be those of who works in `here`, the nearest first."""
+
+    def whose(folder: Path) -> tuple[int, int] | None:
+        try:
+            found = folder.stat()
+        except OSError:  # above a folder that may not be looked into
+            return None
+        return found.st_uid, found.st_dev
+
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:  # nobody knows one of this user
+        home = here
+    mine = whose(here)
+    ours = [here, *takewhile(lambda folder: whose(folder) == mine, here.parents)]
+    top = next((each for each in ours if (each / ".git").exists()), home)
+    return ours[: ours.index(top) + 1] if top in ours and top.parent != top else [here]
 
 
 ROOT = app_folder()

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -220,27 +221,56 @@ def test_a_path_in_a_file_is_found_wherever_the_command_is_given(root, tmp_path_
 
 
 @pytest.mark.parametrize(
-    ("files", "folder"),
+    ("files", "home", "folder"),
     [
-        ((), "app/deeper"),
-        (("tidemark.toml",), ""),
-        (("tidemark.toml", "app/tidemark.toml"), "app"),
-        (("app/tidemark.toml", "app/deeper/host.json"), "app"),
-        (("app/local.settings.json",), "app"),
-        (("tidemark.toml", "app/.git"), "app/deeper"),
-        (("app/tidemark.toml", "app/.git"), "app"),
+        ((), "app", "app/deeper"),
+        (("tidemark.toml", ".git"), "elsewhere", ""),
+        (("tidemark.toml", "app/tidemark.toml", ".git"), "elsewhere", "app"),
+        (("app/tidemark.toml", "app/deeper/host.json", ".git"), "elsewhere", "app"),
+        (("app/local.settings.json", ".git"), "elsewhere", "app"),
+        (("tidemark.toml", "app/.git"), "", "app/deeper"),
+        (("app/tidemark.toml", "app/.git"), "elsewhere", "app"),
+        # Without a repository up to the home folder, and outside of that nowhere.
+        (("tidemark.toml",), "", ""),
+        (("app/tidemark.toml",), "", "app"),
+        (("tidemark.toml",), "app", "app/deeper"),
+        (("app/tidemark.toml",), "app", "app"),
+        (("tidemark.toml", "app/tidemark.toml"), "elsewhere", "app/deeper"),
+        (("tidemark.toml", "app/tidemark.toml"), "/", "app/deeper"),
     ],
 )
-def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository(
-    tmp_path, monkeypatch, files, folder
+def test_a_command_is_about_the_nearest_folder_up_to_the_root_of_its_repository_or_the_home_folder(
+    tmp_path, monkeypatch, files, home, folder
 ):
     inner = tmp_path / "app" / "deeper"
     inner.mkdir(parents=True)
     for name in files:
         (tmp_path / name).write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / home))
     monkeypatch.chdir(inner)
 
     assert app_settings.command_folder() == tmp_path / folder
+
+
+@pytest.mark.parametrize("border", ["st_uid", "st_dev"])
+def test_no_folder_of_another_owner_or_file_system_is_looked_through(tmp_path, monkeypatch, border):
+    """As /tmp: whoever may put a tidemark.toml there would decide which code is loaded as a rule."""
+    inner, stat = tmp_path / "app" / "deeper", Path.stat
+
+    def told(path, **options):
+        found = stat(path, **options)
+        owner, device = found.st_uid + (border == "st_uid"), found.st_dev + (border == "st_dev")
+        return (
+            SimpleNamespace(st_mode=found.st_mode, st_uid=owner, st_dev=device) if path == tmp_path else found
+        )
+
+    inner.mkdir(parents=True)
+    for name in ("tidemark.toml", ".git"):
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(Path, "stat", told)
+    monkeypatch.chdir(inner)
+
+    assert app_settings.command_folder() == inner
 
 
 def test_a_byte_order_mark_hides_no_setting(tmp_path):
