@@ -22,9 +22,7 @@ import typer
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 
-from tidemark.publisher.event_hubs.producer import IdempotentProducer
-from tidemark.publisher.event_hubs.states.file import FileStateStore
-from tidemark.publisher.event_hubs.sync_producer import SyncIdempotentProducer
+from tidemark.publisher import FileStateStore, IdempotentProducer, SyncIdempotentProducer
 
 HUB = "bench"
 BODY = b"x" * 1024

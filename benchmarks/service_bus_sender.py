@@ -30,9 +30,8 @@ from rich.progress import track
 from rich.table import Table
 
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from tidemark.publisher.service_bus.core.packing import Limits
+from tidemark.publisher import Limits, SyncBigBatchSender
 from tidemark.publisher.service_bus.sdk.message_sizes import Encoder
-from tidemark.publisher.service_bus.sync_sender import SyncBigBatchSender
 
 QUEUE = "orders"
 LIMIT = 256 * 1024

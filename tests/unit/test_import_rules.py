@@ -95,6 +95,7 @@ CONTRACTS = {
     "tidemark.foundation.version",
     "tidemark.foundation.errors",
 }  # nothing in them runs
+PUBLIC = {"tidemark.publisher"}  # its own code names what is public in the folders below it
 ADAPTERS = (
     *("scaling.collectors", "scaling.scalers", "scaling.storage", "consumer.sinks", "consumer.stores"),
     *(
@@ -191,9 +192,9 @@ def pure():
 
 
 def room(name):
-    """The folder of a module; commands stand in a room of their own above a part's folders."""
+    """The folder of a module; commands stand in a room of their own above a part's folders, and so do public names."""
     if name in FOLDERS:
-        return name
+        return f"{name} (public names)" if name in PUBLIC else name
     folder, _, module = name.rpartition(".")
     return f"{folder} (commands)" if folder in PARTS and module in ON_TOP else folder
 

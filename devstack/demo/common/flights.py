@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from tidemark.publisher.event_hubs.producer import IdempotentProducer
+    from tidemark.publisher import IdempotentProducer
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "flights.csv.xz"
 
@@ -72,7 +72,7 @@ async def send(
     No faster than `rate` events per second, if one is given, and no further once `unless` says so. Raises PublishError for what cannot be sent.
     """
     # half a second, only when needed
-    from tidemark.publisher.event_hubs.producer import IdempotentProducer  # noqa: PLC0415
+    from tidemark.publisher import IdempotentProducer  # noqa: PLC0415
 
     remaining, sent, began = iter(events), 0, time.monotonic()
     async with IdempotentProducer.from_connection_string(connection_string, hub) as producer:
