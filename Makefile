@@ -37,8 +37,10 @@ torture: setup  ## Thousands of fleets in virtual time, hundreds of real kills, 
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory
 
-dist: setup  ## Build the wheel, and beside it what spark-submit is given
-	$(BIN)/uv build --quiet --wheel --out-dir dist
+dist: setup  ## Build the wheels of library and program, and beside them what spark-submit is given
+	rm -f dist/*.whl
+	$(BIN)/uv build --quiet --wheel --out-dir dist .
+	$(BIN)/uv build --quiet --wheel --out-dir dist cli
 	cp spark_jobs/__main__.py dist/tidemark_spark.py
 	@ls dist/*.whl dist/*.py
 
@@ -46,10 +48,11 @@ sbom:  ## Write bills of materials (CycloneDX) of what the functions and the ima
 	@$(PYTHON) devstack/setup/sbom.py dist
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --upgrade
+DEVELOPMENT := dev devstack publisher azure-monitor data-lake delta iceberg postgres spark
 lock: setup  ## Resolve the dependencies anew and write the lock files, with a hash of each file that may be installed
-	$(COMPILE) --universal --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
-	$(COMPILE) --universal --python-version 3.11 --group functions --constraint requirements.lock -o requirements.txt
-	$(COMPILE) --universal --python-version 3.11 --group process --constraint requirements.lock -o infra/consumer/requirements.txt
+	$(COMPILE) --universal --python-version 3.11 $(DEVELOPMENT:%=--extra %) --no-emit-package tidemark-azure pyproject.toml cli/pyproject.toml -o requirements.lock
+	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:functions --constraint requirements.lock -o requirements.txt
+	$(COMPILE) --universal --python-version 3.11 --group cli/pyproject.toml:process --constraint requirements.lock -o infra/consumer/requirements.txt
 	$(COMPILE) --universal --python-version 3.13 --no-deps --group worker -o requirements-worker.txt
 
 setup:  ## Install what development needs: Python and Node packages

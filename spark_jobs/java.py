@@ -118,9 +118,11 @@ def _modules(java: Path) -> dict[str, int]:
 
 
 def _install() -> None:
-    answer = subprocess.run(  # noqa: S603 - pip of this environment
-        [sys.executable, "-m", "pip", "install", _PACKAGE], capture_output=True, text=True, check=False
-    )
+    uv = shutil.which("uv")
+    command = [sys.executable, "-m", "pip", "install"]
+    if uv is not None and importlib.util.find_spec("pip") is None:  # a tool of uv
+        command = [uv, "pip", "install", "--python", sys.executable]
+    answer = subprocess.run([*command, _PACKAGE], capture_output=True, text=True, check=False)  # noqa: S603 - this environment
     importlib.invalidate_caches()
     if answer.returncode != 0:
         tail = "\n".join((answer.stdout + answer.stderr).splitlines()[-5:])

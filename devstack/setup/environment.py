@@ -138,7 +138,7 @@ def forget_broken_off() -> None:
 
 def spark_command() -> list[str]:
     """The command that adds what the Spark jobs need to an environment of level `demo`."""
-    return _install("--constraint", str(_constraint()), "--editable", f"{ROOT}[spark]")
+    return _install("--constraint", str(_constraint()), *_ours(cli="[spark]"))
 
 
 def _environment(board: Board) -> None:
@@ -171,7 +171,7 @@ def _packages_and_java(board: Board, level: str) -> None:
 
 
 def _packages(board: Board, level: str) -> None:
-    inputs = (ROOT / "pyproject.toml", LOCK, WORKER)
+    inputs = (ROOT / "pyproject.toml", ROOT / "cli" / "pyproject.toml", LOCK, WORKER)
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
     mark = VENV / f".ready-{'demo' if level == 'demo' else 'dev'}"
     if any(each.exists() and each.read_text() == wanted for each in (mark, VENV / ".ready-dev")):
@@ -179,12 +179,13 @@ def _packages(board: Board, level: str) -> None:
     forget_broken_off()
     with board.step(f"Python packages for {'the demo' if level == 'demo' else 'development'}", VENV):
         if level == "demo":
-            _run(_install("--constraint", str(_constraint()), "--editable", f"{ROOT}[devstack]"))
+            ours = _ours("[devstack,publisher]", "[autoscaler,consumer]")
+            _run(_install("--constraint", str(_constraint()), *ours))
         else:
             _run(_install("--requirement", str(LOCK)))
             # Microsoft's worker declares Python 3.13 and runs on all of ours; uv has no word for that.
             _run([*_pip(), "--no-deps", "--ignore-requires-python", "--requirement", str(WORKER)])
-            _run(_install("--no-deps", "--editable", str(ROOT)))
+            _run(_install("--no-deps", *_ours()))
     mark.write_text(wanted)
 
 
@@ -218,6 +219,13 @@ def _debian(board: Board) -> None:
                 _run(["apt-get", "install", "-y", "-q", package])
             except SetupError as error:
                 board.note(f"{error}\n{tests} will be skipped (on CI they fail)")
+
+
+def _ours(library: str = "", cli: str = "") -> list[str]:
+    """Both projects of the clone, with these extras. The program needs the library of the same folder."""
+    # For uv the sources in cli/pyproject.toml name the library as well, as a copy: two places for one package.
+    words = ["--no-sources"] if (VENV / "bin" / "uv").exists() else []
+    return [*words, "--editable", f"{ROOT}{library}", "--editable", f"{ROOT / 'cli'}{cli}"]
 
 
 def _constraint() -> Path:

@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, lock in DEPLOYED.items():
         text = (ROOT / lock).read_text(encoding="utf-8")
-        made = document(text, f"{project['name']}-{name}", project["version"])
+        made = document(text, f"tidemark-{name}", project["version"])
         path = folder / f"{name}.cdx.json"
         path.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
         sys.stdout.write(f"{path}: {len(made['components'])} packages\n")

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = tomllib.loads((ROOT / "cli" / "pyproject.toml").read_text())
 FUNCTIONS, IMAGE = "requirements.txt", "infra/consumer/requirements.txt"
 
 MODULES = 500

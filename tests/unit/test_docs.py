@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -309,23 +310,65 @@ def test_there_are_ten_commands_to_the_first_decision():
     assert len(commands) == 10
 
 
-INSTALLS = re.compile(r"\b(?:pip|pipx|uv tool|uv pip|uvx|uv add)\s+(?:install|run|add)?[^\n`;|]*")
-SOURCES = (".py", ".md", ".toml", ".bicep", ".yml", ".yaml", ".sh", ".ps1", ".json", ".html", ".js")
+INSTALLER = re.compile(
+    r"\b(?:pip3?|pipx|uv tool|uv pip|uv|poetry|pdm|conda)\s+(?:install|run|add|inject|upgrade|sync)\b|\buvx\b"
+)
+OURS = re.compile(r"tidemark(?:[-_.]\w+)*(?:\[[^\]]*\])?(?:[=<>~!].*)?", re.IGNORECASE)
 
 
-def test_nobody_is_told_to_install_the_package_of_another_project():
-    """`tidemark` on PyPI is not ours: what installs ours names a path or a git URL."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True)
-    strangers = re.compile(r"(?<![./\w-])tidemark(?:\[|[\s'\"]|$)")
-    wrong = [
-        f"{name}: {line.strip()}"
-        for name in listed.stdout.splitlines()
-        if name.endswith(SOURCES) and not name.startswith("tests/") and (ROOT / name).is_file()
-        for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
-        if (
-            "tidemark[" in line.replace("\\", "") and name != "pyproject.toml"
-        )  # whose extras name one another
-        or any(strangers.search(each.partition("#")[0]) for each in INSTALLS.findall(line))
+def by_name(command):
+    """What a command would look up in an index under a name like ours: neither a path nor a direct reference."""
+    words = [word for word in re.split(r"[\s'\"()\\]+", command) if word]
+    return [
+        word for word, after in pairwise([*words, ""]) if OURS.fullmatch(word.rstrip(",.:")) and after != "@"
     ]
 
-    assert wrong == []
+
+def commands_to_install(text):
+    """From a tool that installs to the end of its command: of each line, and of code in a sentence that is broken between lines."""
+    joined = text.replace("\\\n", " ").replace("```", "\n\n")
+    for line in [
+        *joined.splitlines(),
+        *(" ".join(code.split()) for code in re.findall(r"`([^`\n]*(?:\n[^`\n]+)?)`", joined)),
+    ]:
+        for found in INSTALLER.finditer(line):
+            yield re.split(r"`|;|\||&&| #", line[found.end() :])[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("pip install tidemark", ["tidemark"]),
+        ("`pip install\n'tidemark[spark]'`", ["tidemark[spark]"]),
+        ("error: python -m pip install -U 'Tidemark_Azure==0.2.0'", ["Tidemark_Azure==0.2.0"]),
+        ("pip install . \\\n  tidemark-azure-cli", ["tidemark-azure-cli"]),
+        ("uvx tidemark --help", ["tidemark"]),
+        ("pipx inject x tidemark-azure[publisher]", ["tidemark-azure[publisher]"]),
+        ("uv tool install './cli[spark]' && tidemark --help", []),
+        ("pip install 'tidemark-azure[publisher] @ git+https://example.org/tidemark'", []),
+        ("`pip install . './cli[consumer]'`, then `tidemark consume`", []),
+    ],
+)
+def test_an_install_line_that_names_a_package_of_an_index_is_recognized(text, names):
+    found = {name for command in commands_to_install(text) for name in by_name(command)}
+
+    assert sorted(found) == names
+
+
+def test_nobody_is_told_to_install_a_package_that_is_not_published_or_not_ours():
+    """`tidemark` on an index is another project, and our names are free for anybody until the first release."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True)
+    wrong = {}
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if (
+            name.startswith("tests/")
+            or not path.is_file()
+            or path.suffix in {".png", ".gz", ".parquet", ".lock"}
+        ):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        wrong[name] = [word for command in commands_to_install(text) for word in by_name(command)]
+        wrong[name] += re.findall(r"(?<![-\w./])tidemark\\?\[", text)
+
+    assert {name: words for name, words in wrong.items() if words} == {}

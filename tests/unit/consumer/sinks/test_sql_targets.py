@@ -266,7 +266,9 @@ def test_a_url_nobody_can_read_is_refused_by_its_settings_name(setting):
 
 @pytest.mark.skipif(importlib.util.find_spec("pyodbc") is not None, reason="the driver is installed")
 def test_a_missing_driver_is_named_with_what_to_install():
-    with pytest.raises(SettingsError, match=r"TIDEMARK_SQL: no driver .* pip install '\.\[azure-sql\]'"):
+    with pytest.raises(
+        SettingsError, match=r"TIDEMARK_SQL: no driver .* pip install \. '\./cli\[azure-sql\]'"
+    ):
         SqlDatabase("mssql://tidemark@server/db?driver=ODBC+Driver+18+for+SQL+Server", setting="TIDEMARK_SQL")
 
 

@@ -135,5 +135,7 @@ def test_a_merge_into_a_table_that_is_partitioned_by_a_text_with_a_space_replace
     assert sorted((row["target"], row["at"], row["value"]) for row in found) == [
         ("a b", 1, 1.0), ("a b", 2, 20.0), ("c", 1, 3.0), ("d e", 1, 4.0),
     ]  # fmt: skip
-    wanted = re.search(r'"deltalake>=([\d.]+)"', (Path(__file__).parents[4] / "pyproject.toml").read_text())
+    wanted = re.search(
+        r'"deltalake>=([\d.]+)"', (Path(__file__).parents[4] / "cli" / "pyproject.toml").read_text()
+    )
     assert tuple(map(int, wanted[1].split("."))) >= (1, 6, 6)
