@@ -1,4 +1,4 @@
-"""Decisions per second of the pure core, against the seed's algorithm in the same run.
+"""Decisions per second of the pure core, against the classic rule (fixed thresholds) in the same run.
 
     python benchmarks/decisions.py [--seconds 1.0] [--runs 5]
 
@@ -127,7 +127,7 @@ def learned_verdict() -> Callable[[], object]:
     return lambda: rule.evaluate(view)
 
 
-def seed() -> Callable[[], object]:
+def classic_rule() -> Callable[[], object]:
     """The peer. Its history is as long as ours: ten samples."""
     history = list(zip(TIMES, VALUES, strict=True))
     at, last_action = NOW, NOW - 6_000.0
@@ -151,7 +151,7 @@ def seed() -> Callable[[], object]:
 
 
 CASES: dict[str, Callable[[], Callable[[], object]]] = {
-    "seed's algorithm, naive (peer)": seed,
+    "the classic rule, naive (peer)": classic_rule,
     "decide: threshold, 1 metric": lambda: decision(THRESHOLD, STATE),
     "decide: target_per_unit, stabilization, rates": lambda: decision(PROPORTIONAL, RECENT),
     "decide: composite of 5 metrics, any-out/all-in": lambda: decision(COMPOSITE, STATE),

@@ -1,6 +1,6 @@
 """The consumer's settings: app settings and environment variables, read once, all problems told together.
 
-Names without CONSUMER_ are the ones of the seed and mean what they meant there. docs/settings.md has the table.
+Names without CONSUMER_ are older than this consumer and mean what they always meant. docs/settings.md has the table.
 """
 
 from __future__ import annotations

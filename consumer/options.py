@@ -18,9 +18,9 @@ class BacklogLimits(Struct, frozen=True):
     """What a pipeline may hold. Events count from receipt to settlement."""
 
     backlog_of: Annotated[int, "ALLOW_BACKLOG_OF"] = 320_000
-    """The seed's: more unsettled events than this end the process."""
+    """More unsettled events than this end the process."""
     backlog_to: Annotated[float, "ALLOW_BACKLOG_TO"] = 600.0
-    """The seed's: an event whose first attempt is older than this ends the process."""
+    """An event whose first attempt is older than this ends the process."""
     high_count: Annotated[int, "CONSUMER_HIGH_EVENTS"] = 50_000
     """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
     high_bytes: Annotated[int, "CONSUMER_HIGH_BYTES", 1024] = 256 * 1024 * 1024

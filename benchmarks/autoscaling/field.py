@@ -77,8 +77,8 @@ FIELD = (
     Entry("Azure Monitor 14/8, 5 min, +-4", _fixed(partial(peers.AzureMonitor, 14, 8, 300, 60, 4))),
     Entry("AWS backlog per instance 600", _fixed(peers.Aws)),
     Entry("AWS backlog 150, 1 min/5 min", _fixed(partial(peers.Aws, 150.0, 1, 5))),
-    Entry("the seed's rule 5000/1000", _fixed(peers.Seed)),
-    Entry("the seed's rule 500/100", _fixed(partial(peers.Seed, 500, 100))),
+    Entry("the classic rule 5000/1000", _fixed(peers.ClassicRule)),
+    Entry("the classic rule 500/100", _fixed(partial(peers.ClassicRule, 500, 100))),
     Entry("static, mean", _static(lambda arrivals: float(arrivals.mean()))),
     Entry("static, busiest minute", _static(_busiest_minute)),
 )

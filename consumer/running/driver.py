@@ -50,7 +50,7 @@ class DriverSettings(Struct, frozen=True):
     call_timeout: float = 60.0
     """Seconds one call to a sink or store may take; then its outcome is unknown and it is made again."""
     dry_run: bool = False
-    """COSMOS_WRITE=false of the seed: everything but the writes, the dead letters and the checkpoints."""
+    """COSMOS_WRITE=false: everything but the writes, the dead letters and the checkpoints."""
 
 
 @dataclass(eq=False)

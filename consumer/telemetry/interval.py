@@ -51,7 +51,7 @@ def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
 
 
 def line(interval: Interval, statistics: PipelineStatistics) -> str:
-    """One line for people, in the seed's order: successes, failures, retries, elapsed, RU, backlog; rates, lag."""
+    """One line for people: successes, failures, retries, elapsed, RU, backlog; rates, lag."""
     charge = interval.request_units_per_record
     limit = statistics.rate_limit
     counts = (

@@ -33,8 +33,8 @@ class _Peer:
         pass
 
 
-class Seed(_Peer):
-    """The rule this product began with (Shilkov 2017): every minute, the average of ten minutes above `up` adds an
+class ClassicRule(_Peer):
+    """Fixed thresholds, as in Shilkov's autoscaler of 2017: every minute, the average of ten minutes above `up` adds an
     instance, the maximum below `down` takes one, ten minutes after the last change at the earliest.
     """
 

@@ -25,7 +25,7 @@ from tidemark.foundation.settings_reader import ConfigError, Problem, Reader, Sh
 
 _AT_LINE = re.compile(r"at line (\d+)")
 
-DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the seed's collector
+DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the classic rule is asked
 DEFAULT_RETENTION = 30 * 86_400.0
 
 

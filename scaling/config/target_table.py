@@ -42,8 +42,8 @@ from tidemark.foundation.settings_reader import (
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
-DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
-DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
+DEFAULT_WINDOW = 600.0  # ten minutes, the classic rule's window
+DEFAULT_COOLDOWN = 600.0  # ten minutes, the classic rule's cooldown
 MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
 DEFAULT_EFFECT_TIMEOUT = 120.0
@@ -222,8 +222,8 @@ class TargetTable:
         """
         reader = self._reader
         preset = reader.take("behavior", "", one_of(("hpa",)))
-        seed = policy.Pace() if own else policy.Pace(cooldown=DEFAULT_COOLDOWN)
-        out, inward = (policy.HPA_OUT, policy.HPA_IN) if preset else (seed, seed)
+        usual = policy.Pace() if own else policy.Pace(cooldown=DEFAULT_COOLDOWN)
+        out, inward = (policy.HPA_OUT, policy.HPA_IN) if preset else (usual, usual)
         return self._pace("out", out), self._pace("in", inward)
 
     def _pace(self, key: str, default: policy.Pace) -> policy.Pace:
@@ -340,7 +340,7 @@ class TargetTable:
                 f"a window holds at most {MAX_SAMPLES}",
             )
         fewest, most = collecting.samples(span)
-        # Five points, as the seed; fewer where the window cannot hold five.
+        # Five points, as the classic rule asks for; fewer where the window cannot hold five.
         samples = reader.take("min_samples", min(5, fewest), whole(1))
         if samples > most:
             reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {most} samples")

@@ -79,30 +79,30 @@ class _Explaining:
             return
         else:
             ways = [way for way in Direction if way is Direction.OUT or self.case.view.current]
-            seeds = {way: self._seeds(way) for way in ways}
-            if not any(seeds.values()):
+            starts = {way: self._starts(way) for way in ways}
+            if not any(starts.values()):
                 yield Flip(Reason.WITHIN_TARGET)
-            for way, each in seeds.items():
-                yield from (f for seed in each if (f := self._followed(seed, way=way)) is not None)
+            for way, each in starts.items():
+                yield from (f for start in each if (f := self._followed(start, way=way)) is not None)
 
     # What rules would have to see
 
-    def _seeds(self, way: Direction) -> Lifts:
+    def _starts(self, way: Direction) -> Lifts:
         told = [self._told(verdict, lambda outcome: outcome is _OF[way]) for verdict in self.case.verdicts]
         opaque = self._opaque()
         if way is Direction.OUT:
-            seeds = [seed for lifts in told for seed in lifts]
-            return (*dict.fromkeys(seeds), *self._searched(opaque, way, ()))
+            starts = [start for lifts in told for start in lifts]
+            return (*dict.fromkeys(starts), *self._searched(opaque, way, ()))
         voters = [
             lifts
             for verdict, lifts in zip(self.case.verdicts, told, strict=True)
             if verdict.desired is not None and verdict.desired >= self.case.view.current
         ]
         known = [lifts for lifts in voters if lifts]
-        seeds_in = all_lifted(known) if known else ((),)
+        starts_in = all_lifted(known) if known else ((),)
         if not opaque:
-            return seeds_in if len(known) == len(voters) and known else ()
-        return tuple(found for seed in seeds_in for found in self._searched(opaque, way, seed))
+            return starts_in if len(known) == len(voters) and known else ()
+        return tuple(found for start in starts_in for found in self._searched(opaque, way, start))
 
     def _to_stop(self) -> Lifts:
         """What would have kept a change from being wanted."""
@@ -113,11 +113,11 @@ class _Explaining:
         opaque = [name for name in self._opaque() if not self.case.policy.learns]
         if out:
             known = [lifts for lifts in told if lifts]
-            seeds = all_lifted(known) if known else ((),)
+            starts = all_lifted(known) if known else ((),)
             if len(known) == len(told):
-                return seeds
-            return tuple(found for seed in seeds for found in self._searched(opaque, None, seed))
-        return (*(seed for lifts in told for seed in lifts), *self._searched(opaque, None, ()))
+                return starts
+            return tuple(found for start in starts for found in self._searched(opaque, None, start))
+        return (*(start for lifts in told for start in lifts), *self._searched(opaque, None, ()))
 
     def _told(self, verdict: Verdict, wanted: Callable[[Reason | None], bool]) -> Lifts:
         """What a rule says leads to such an outcome; a user's rule may name metrics that are not there."""
@@ -139,33 +139,32 @@ class _Explaining:
             found |= {name: f"{named.get(name, 'latest')} {name}" for name in metrics_of(rule)}
         return list(found.values())
 
-    def _searched(self, quantities: list[str], way: Direction | None, seed: Conditions) -> Lifts:
+    def _searched(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
         """Values of one metric that make the rules want the direction, or no change; else of all of them together."""
         found: list[Conditions] = []
         for quantity in quantities:
             for upward in (True, False):
-                border = self._border(quantity, way, seed, upward=upward)
+                border = self._border(quantity, way, start, upward=upward)
                 if border is not None:
-                    found.append((*seed, border))
-        return tuple(found) or self._together(quantities, way, seed)
+                    found.append((*start, border))
+        return tuple(found) or self._together(quantities, way, start)
 
     def _border(
-        self, quantity: str, way: Direction | None, seed: Conditions, *, upward: bool
+        self, quantity: str, way: Direction | None, start: Conditions, *, upward: bool
     ) -> Condition | None:
         summary = self.case.view.metric(quantity.partition(" ")[2])
         if summary.problem is not None:
             return None
-        start = summary.latest
         width = COARSE if quantity.startswith(NEXT) else FINE
         return border_of(
-            lambda value: self._wants(way, (*seed, *_exactly(quantity, value))),
-            start,
+            lambda value: self._wants(way, (*start, *_exactly(quantity, value))),
+            summary.latest,
             quantity,
             upward=upward,
             width=width,
         )
 
-    def _together(self, quantities: list[str], way: Direction | None, seed: Conditions) -> Lifts:
+    def _together(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
         """Where no single value does: all of them as low, or as high, as they can be, and then each as near to what it
         is as it may come.
         """
@@ -173,17 +172,17 @@ class _Explaining:
             return ()
         for far in (0.0, 1e15):
             pinned = {quantity: _exactly(quantity, far) for quantity in quantities}
-            if not self._wants(way, (*seed, *_flat(pinned.values()))):
+            if not self._wants(way, (*start, *_flat(pinned.values()))):
                 continue
             for quantity in quantities:
                 others = _flat(c for q, c in pinned.items() if q != quantity)
-                if self._wants(way, (*seed, *others)):
+                if self._wants(way, (*start, *others)):
                     del pinned[quantity]
                     continue
-                border = self._border(quantity, way, (*seed, *others), upward=far > 0.0)
+                border = self._border(quantity, way, (*start, *others), upward=far > 0.0)
                 if border is not None:
                     pinned[quantity] = (border,)
-            return ((*seed, *_flat(pinned.values())),)
+            return ((*start, *_flat(pinned.values())),)
         return ()
 
     def _wants(self, way: Direction | None, conditions: Conditions) -> bool:
@@ -199,9 +198,11 @@ class _Explaining:
 
     # What else holds it back
 
-    def _followed(self, seed: Conditions, *, way: Direction | None = None, once: bool = False) -> Flip | None:
+    def _followed(
+        self, start: Conditions, *, way: Direction | None = None, once: bool = False
+    ) -> Flip | None:
         """What comes of it, with everything added that would hold it back."""
-        conditions = merged(seed)
+        conditions = merged(start)
         for _ in range(STEPS):
             if self._unknown(conditions):
                 return Flip(None, conditions) if way is None else None

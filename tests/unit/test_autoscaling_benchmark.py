@@ -161,8 +161,8 @@ def test_the_peers_do_as_their_documents_say():
     azure = peers.AzureMonitor(100, 10, 600, 300, 1)
     assert azure.see(seen(900.0, 8, 0.0)) == 9
     assert azure.see(seen(9000.0, 9, 60.0)) == 9  # the cooldown
-    seed = peers.Seed(500, 100)
-    assert [seed.see(seen(600.0, 3, 60.0 * minute)) for minute in range(6)] == [3, 3, 3, 3, 4, 3]
+    classic = peers.ClassicRule(500, 100)
+    assert [classic.see(seen(600.0, 3, 60.0 * minute)) for minute in range(6)] == [3, 3, 3, 3, 4, 3]
 
 
 def test_every_policy_of_the_field_runs_and_gives_the_same_twice():

@@ -206,7 +206,7 @@ def _interval(instance: str, at: float, written: int, received: int, *, throttle
 
 
 def app_insights(folder: Path, scale: float) -> int:
-    """A month of custom events as the seed of this project lived it: sampled from a day on, lost from another one on.
+    """A month of custom events: sampled from a day on, lost from another one on.
 
     How many records there are. Business days have twice as many events as weekends.
     """

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.oracles.seed_limiter import seed_starts
+from tests.oracles.semaphore_limiter import semaphore_starts
 from tidemark.foundation.pacing.rate_limiter import RateLimiter
 
 RATES = [1, 9, 10, 11, 101, 1001, 30_000]
@@ -66,10 +66,10 @@ def test_after_idleness_no_more_starts_at_once_than_a_slot_holds(rate):
     assert limiter.take(10**9, 3600.0) == 0
 
 
-def test_the_seeds_limiter_starts_up_to_1_9_times_the_rate_and_drifts_where_this_one_is_exact():
-    assert most_in_a_second(seed_starts(1000, 5)) == 1900
+def test_a_semaphore_of_slots_starts_up_to_1_9_times_the_rate_and_drifts_where_this_one_is_exact():
+    assert most_in_a_second(semaphore_starts(1000, 5)) == 1900
     assert most_in_a_second(saturated(1000, 5)) == 1000
-    assert sum(count for time, count in seed_starts(11, 11) if time >= 1) / 10 == 20
+    assert sum(count for time, count in semaphore_starts(11, 11) if time >= 1) / 10 == 20
     assert sum(count for time, count in saturated(11, 11) if time >= 1) / 10 == 11
 
 

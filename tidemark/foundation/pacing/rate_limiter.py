@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-SLOTS_PER_WINDOW = 10  # the seed's tenth of a second
+SLOTS_PER_WINDOW = 10  # chosen: a burst is at most a tenth of a second's records
 
 
 def divided(rate: float | None, index: int, count: int) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 LEAST_DELAY = 0.05  # also for a service that asks for none: it may refuse for ever
-RETRY_DELAY = 2.0  # the seed's: "retries wait for 2 seconds between attempts and they will continue forever"
+RETRY_DELAY = 2.0  # of the sample this consumer came from: "retries wait for 2 seconds between attempts and they will continue forever"
 LONGEST_DELAY = 10.0  # short enough that a drain, which has 20 s, still meets a service that is back
 JITTER = 0.25  # so that the records of one outage come back over half a second, not in one instant
 

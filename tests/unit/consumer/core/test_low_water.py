@@ -1,4 +1,4 @@
-"""The seed's WorkList, with what it must also know: gaps, redelivery, and what is settled beyond the mark."""
+"""The work list of unsettled events, with what it must also know: gaps, redelivery, and what is settled beyond the mark."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def settled(work, numbers):
     return work
 
 
-def test_the_seeds_table():
+def test_the_mark_follows_a_table_of_settled_events():
     work = settled(received(range(8)), [0, 1, 2, 5, 6, 7])
 
     assert work.mark == (2, "o2")

@@ -152,7 +152,7 @@ def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
     assert (numbers(first), numbers(second)) == ([0], [1])
 
 
-def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
+def test_the_mark_stops_before_the_first_unsettled_event():
     world = World(batches=BatchLimits(operations=8), limits=BacklogLimits(checkpoint_every=5.0))
     batch = only(world.receive(*range(8)), WriteBatch)
     results = [WRITTEN if n in {0, 1, 2, 5, 6, 7} else UNKNOWN for n in range(8)]

@@ -10,7 +10,7 @@ from tidemark.foundation.pacing.retry_delay import JITTER, LONGEST_DELAY, Backof
 @pytest.mark.parametrize(
     ("retry_after", "expected"), [(None, 2.0), (0.0, 0.05), (0.25, 0.25), (30.0, 30.0), (-1.0, 0.05)]
 )
-def test_the_service_decides_and_else_it_is_the_seeds_two_seconds(retry_after, expected):
+def test_the_service_decides_and_else_it_is_two_seconds(retry_after, expected):
     assert delay(retry_after) == expected
 
 

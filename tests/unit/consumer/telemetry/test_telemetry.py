@@ -95,7 +95,7 @@ def test_an_interval_without_work_or_time_has_no_charge_and_no_rates():
     assert (found.written_per_s, found.throttled_share, found.request_units_per_record) == (0.0, 0.0, None)
 
 
-def test_the_line_reads_as_the_seed_printed_it():
+def test_the_line_has_its_figures_in_their_order():
     totals = Totals(
         attempts=5400,
         written=5000,

@@ -34,7 +34,7 @@ def texts(subject, kind):
     return [finding.text for finding in lint(subject) if finding.kind == kind]
 
 
-def test_the_seeds_rule_is_clean():
+def test_the_classic_rule_is_clean():
     assert lint(policy(threshold(500, 300), **TEN)) == ()
 
 

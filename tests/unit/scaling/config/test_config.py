@@ -190,7 +190,7 @@ def test_metrics_get_windows_counts_and_resolved_settings():
     assert (metrics["dead"].window.span, metrics["dead"].window.min_samples) == (600.0, 5)
 
 
-def test_the_seeds_numbers_are_the_defaults():
+def test_the_classic_rules_numbers_are_the_defaults():
     spec = load(minimal()).policies["t"].spec
 
     assert (spec.out, spec.inward) == (Pace(cooldown=600.0), Pace(cooldown=600.0))

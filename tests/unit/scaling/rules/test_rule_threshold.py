@@ -1,4 +1,4 @@
-"""The seed's rule: the average above one threshold scales out, the maximum below another scales in."""
+"""The classic rule: the average above one threshold scales out, the maximum below another scales in."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from scaling.rules.view import LevelLine
 from tests.support.scaling.steady_views import rule, steady, view, window
 
 
-def seed(**options):
+def classic(**options):
     return rule("threshold", metric="backlog", **{"scale_out_above": 500, "scale_in_below": 300, **options})
 
 
 def test_an_average_above_the_threshold_scales_out_by_one_step_with_the_numbers():
-    verdict = seed().evaluate(view(3, backlog=501))
+    verdict = classic().evaluate(view(3, backlog=501))
 
     assert (verdict.desired, verdict.reason) == (4, Reason.SCALE_OUT)
     assert verdict.evidence == (Evidence("r", "backlog", "average", 501.0, ">", 500.0, 600.0, 10),)
@@ -23,16 +23,16 @@ def test_an_average_above_the_threshold_scales_out_by_one_step_with_the_numbers(
 
 @pytest.mark.parametrize(("value", "desired"), [(500, 3), (300, 3), (299, 2)])
 def test_the_thresholds_themselves_keep_the_count(value, desired):
-    assert seed().evaluate(view(3, backlog=value)).desired == desired
+    assert classic().evaluate(view(3, backlog=value)).desired == desired
 
 
 def test_one_high_sample_keeps_the_maximum_and_with_it_the_count():
-    assert seed().evaluate(view(3, backlog=window(*[10] * 9, 300))).desired == 3
-    assert seed().evaluate(view(3, backlog=window(*[10] * 9, 299))).desired == 2
+    assert classic().evaluate(view(3, backlog=window(*[10] * 9, 300))).desired == 3
+    assert classic().evaluate(view(3, backlog=window(*[10] * 9, 299))).desired == 2
 
 
 def test_staying_tells_both_values_that_would_have_changed_it():
-    verdict = seed().evaluate(view(3, backlog=400))
+    verdict = classic().evaluate(view(3, backlog=400))
 
     assert verdict.reason is Reason.WITHIN_TARGET
     assert verdict.flips == (
@@ -42,14 +42,14 @@ def test_staying_tells_both_values_that_would_have_changed_it():
 
 
 def test_nothing_is_scaled_in_from_zero():
-    verdict = seed().evaluate(view(0, minimum=0, backlog=0))
+    verdict = classic().evaluate(view(0, minimum=0, backlog=0))
 
     assert (verdict.desired, verdict.reason) == (0, Reason.WITHIN_TARGET)
     assert verdict.flips == (Flip.at("average backlog", ">", 500.0, Reason.SCALE_OUT),)
 
 
 def test_steps_may_differ_by_direction():
-    steps = seed(step_out=3, step_in=2)
+    steps = classic(step_out=3, step_in=2)
 
     assert steps.evaluate(view(5, backlog=900)).desired == 8
     assert steps.evaluate(view(5, backlog=0)).desired == 3
@@ -57,28 +57,28 @@ def test_steps_may_differ_by_direction():
 
 def test_a_gap_allows_scaling_out_but_never_in():
     gap = [0, 0, 0, None, 0, 0, 0, 0, 0, 0]
-    held = seed().evaluate(view(3, backlog=window(*gap)))
+    held = classic().evaluate(view(3, backlog=window(*gap)))
     assert (held.desired, held.reason) == (None, Reason.INCOMPLETE_WINDOW)
 
     high = window(*[None if v is None else 900 for v in gap])
-    assert seed().evaluate(view(3, backlog=high)).desired == 4
+    assert classic().evaluate(view(3, backlog=high)).desired == 4
 
 
 @pytest.mark.parametrize("value", [0, 900])
 def test_an_incomplete_window_never_acts(value):
-    verdict = seed().evaluate(view(3, backlog=window(*[value] * 5)))
+    verdict = classic().evaluate(view(3, backlog=window(*[value] * 5)))
 
     assert (verdict.desired, verdict.reason) == (None, Reason.INCOMPLETE_WINDOW)
 
 
 def test_a_metric_without_samples_holds_without_numbers():
-    verdict = seed().evaluate(view(3, backlog=window()))
+    verdict = classic().evaluate(view(3, backlog=window()))
 
     assert (verdict.desired, verdict.evidence) == (None, ())
 
 
 def test_thresholds_may_depend_on_the_instance_count():
-    by_count = seed(scale_out_above={"1": 300, "4": 1000}, scale_in_below="50 * instances")
+    by_count = classic(scale_out_above={"1": 300, "4": 1000}, scale_in_below="50 * instances")
 
     assert [by_count.evaluate(view(n, backlog=400)).desired for n in (1, 3, 4)] == [2, 4, 4]
     assert [by_count.evaluate(view(n, backlog=199)).desired for n in (3, 4)] == [3, 3]
@@ -119,7 +119,7 @@ def test_maximum_and_minimum_combine_too():
 
 
 def test_other_statistics_can_be_chosen():
-    latest = seed(out_statistic="latest", in_statistic="latest")
+    latest = classic(out_statistic="latest", in_statistic="latest")
 
     assert latest.evaluate(view(3, backlog=window(*[0] * 9, 900))).desired == 4
     assert latest.evaluate(view(3, backlog=window(*[900] * 9, 0))).desired == 2

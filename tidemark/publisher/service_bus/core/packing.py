@@ -24,7 +24,7 @@ MAX_COUNT = 4500
 """Messages in a batch: the service refuses more, whatever their size (azure-sdk-for-js issue 12041)."""
 
 _index = attrgetter("index")
-SHRINK = 0.95  # the seed's: "reduce max batch size to 95% of current value"
+SHRINK = 0.95  # of the sample this sender came from: "reduce max batch size to 95% of current value"
 
 
 class Limits(Struct, frozen=True):

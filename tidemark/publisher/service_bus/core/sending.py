@@ -45,7 +45,7 @@ class SendPolicy(Struct, frozen=True):
 
     look_ahead: int = 16 * 1024 * 1024
     attempts: int = 5
-    retry_delay: float = 2.0  # what Service Bus asks for when it throttles, and the seed's
+    retry_delay: float = 2.0  # what Service Bus asks for when it throttles
     resend_unknown: bool = False
     mixed: bool = False
     ordered: bool = True

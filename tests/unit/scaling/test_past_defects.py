@@ -1,6 +1,6 @@
 """The defects of the implementation this product came from, one test each, so that none comes back.
 
-The seed: mikhailshilkov/mikhailio-samples, customautoscaling/servicebussubscription-to-appserviceplan.
+That is mikhailshilkov/mikhailio-samples, customautoscaling/servicebussubscription-to-appserviceplan.
 """
 
 import asyncio
