@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.autoscaling import bound, traces
 from benchmarks.autoscaling.field import CONDITIONS, FIELD
 from benchmarks.autoscaling.plot import draw
-from scaling.advice import world
+from tidemark.analysis.simulation import world
 
 BOUNDS = Path(__file__).parent / "bounds.json"
 """Lower bounds already worked out, by the load they are of: a linear program of 20,000 slots takes its time."""

@@ -7,7 +7,7 @@ last slot within the wait.
 
 import numpy as np
 
-from scaling.advice.world import Model
+from tidemark.analysis.simulation.world import Model
 
 LONG = 3000
 """Slots from which the interior-point method is the faster one."""

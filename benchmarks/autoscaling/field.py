@@ -10,9 +10,9 @@ from math import ceil
 import numpy as np
 
 from benchmarks.autoscaling import ours
-from scaling.advice import peers
-from scaling.advice.world import Model, Policy, Sight
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace
+from tidemark.analysis.simulation import peers
+from tidemark.analysis.simulation.world import Model, Policy, Sight
 
 Maker = Callable[[np.ndarray, Model], Policy]
 

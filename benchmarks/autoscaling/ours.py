@@ -1,9 +1,9 @@
-"""Our own rules as policies of tidemark.toml, driven by `scaling.advice.driving`."""
+"""Our own rules as policies of tidemark.toml, driven by `tidemark.analysis.simulation.driving`."""
 
-from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING, Shipped
-from scaling.advice.world import Model
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.window import WindowSpec
+from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING, Shipped
+from tidemark.analysis.simulation.world import Model
 
 MONDAY = 1_799_625_600.0  # 2027-01-11T00:00:00Z
 METRICS = (BACKLOG, INCOMING, OUTGOING)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.autoscaling import ours
-from scaling.advice.driving import Shipped
-from scaling.advice.world import Model, Seen, run
 from scaling.rules.service_level.sizing import HURRY_WAIT, KEEP_UP_WAIT
+from tidemark.analysis.simulation.driving import Shipped
+from tidemark.analysis.simulation.world import Model, Seen, run
 
 FILE = Path(__file__).parents[2] / "docs" / "images" / "service-level.svg"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.advice import load as by_second
+from tidemark.analysis.simulation import load as by_second
 
 FOLDER = Path(__file__).parent / "traces"
 

@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct, structs
 
-from scaling.advice.answer import Row, play
-from scaling.advice.field import field
-from scaling.advice.waits import NO_SERIES
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.tasks import OUTCOMES, Days, readings_of, works
 from tidemark.analysis.advise.question import Options, Question, prepare
 from tidemark.analysis.backtest.replay.history import HistoryError
+from tidemark.analysis.simulation.answer import Row, play
+from tidemark.analysis.simulation.field import field
+from tidemark.analysis.simulation.waits import NO_SERIES
 
 
 class Task(Struct, frozen=True):

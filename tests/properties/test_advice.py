@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING, Shipped
-from scaling.advice.waits import series_of, waits_of
-from scaling.advice.world import Model, Run, Sight
 from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.window import WindowSpec
+from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING, Shipped
+from tidemark.analysis.simulation.waits import series_of, waits_of
+from tidemark.analysis.simulation.world import Model, Run, Sight
 
 MONDAY = 1_799_625_600.0
 

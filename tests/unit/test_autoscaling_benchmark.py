@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.autoscaling import bound, field, ours, picture, traces
-from scaling.advice import peers, world
-from scaling.advice.world import Fleet, Model, Seen, Sight
+from tidemark.analysis.simulation import peers, world
+from tidemark.analysis.simulation.world import Fleet, Model, Seen, Sight
 
 QUICK = Model(service_rate=2.0, held=4.0, start_up=10, wait=5, maximum=20)
 

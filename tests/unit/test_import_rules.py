@@ -53,7 +53,7 @@ PURE_FOLDERS = (
         "tidemark.publisher.service_bus.core",
     ),
     *(
-        "scaling.advice",
+        "tidemark.analysis.simulation",
         "scaling.analysis",
         "scaling.budget",
         "scaling.config",

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from scaling.advice.answer import Choice, Row, choose
-from scaling.advice.field import TODAY
 from tidemark.analysis.advise.question import Options, Question
 from tidemark.analysis.advise.snippet import as_text, recommended
+from tidemark.analysis.simulation.answer import Choice, Row, choose
+from tidemark.analysis.simulation.field import TODAY
 from tidemark.foundation.wording import duration_text
 
 

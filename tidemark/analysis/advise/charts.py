@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from scaling.advice.answer import Row, frontier
-from scaling.advice.field import TODAY, wait_text
-from scaling.advice.waits import Series
 from tidemark.analysis.advise.answered import Answer
 from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure, time_axis
+from tidemark.analysis.simulation.answer import Row, frontier
+from tidemark.analysis.simulation.field import TODAY, wait_text
+from tidemark.analysis.simulation.waits import Series
 from tidemark.foundation.wording import duration_text
 
 LEAST = 0.01

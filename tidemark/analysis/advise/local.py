@@ -16,9 +16,6 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from typer import Argument, Option
 
-from scaling.advice.answer import Row, play
-from scaling.advice.field import field
-from scaling.advice.load import Load
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat, headers, lines, saved
@@ -31,6 +28,9 @@ from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import check, closed_by, read_limits
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, app_settings
 from tidemark.analysis.report import Report, write_page
+from tidemark.analysis.simulation.answer import Row, play
+from tidemark.analysis.simulation.field import field
+from tidemark.analysis.simulation.load import Load
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.advice.field import TODAY
 from tidemark.analysis.advise import charts
 from tidemark.analysis.advise.answered import Answer, headers, lines, percent_text, saved
 from tidemark.analysis.report import Report
+from tidemark.analysis.simulation.field import TODAY
 from tidemark.foundation.wording import duration_text, number_text
 
 DRAWN = 5

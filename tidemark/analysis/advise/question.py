@@ -10,9 +10,6 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from scaling.advice.answer import Recorded
-from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING
-from scaling.advice.field import Target, objective_of, reads_of
 from scaling.config.policy import PolicySpec, QueueSpec
 from scaling.rules.service_level.instances import FIRST_CONCURRENCY, FIRST_START_UP
 from tidemark.analysis.backtest.candidates.grid import metric_of
@@ -25,6 +22,9 @@ from tidemark.analysis.backtest.replay.history import (
     from_active,
     from_arrivals,
 )
+from tidemark.analysis.simulation.answer import Recorded
+from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING
+from tidemark.analysis.simulation.field import Target, objective_of, reads_of
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling.advice.field import Target, rule_options
 from tidemark.analysis.backtest.candidates.variation import as_toml
+from tidemark.analysis.simulation.field import Target, rule_options
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scaling.advice.answer import play
-from scaling.advice.driving import Shipped
-from scaling.advice.field import TODAY, Target, field
-from scaling.advice.world import Model, Run, Sight
 from scaling.config.policy import Policy
 from scaling.config.policy_file import load_config
 from scaling.log_entry import LogEntry, LogKind
@@ -25,6 +21,10 @@ from tidemark.analysis.backtest.candidates.grid import Targets
 from tidemark.analysis.backtest.reading import read_log
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
+from tidemark.analysis.simulation.answer import play
+from tidemark.analysis.simulation.driving import Shipped
+from tidemark.analysis.simulation.field import TODAY, Target, field
+from tidemark.analysis.simulation.world import Model, Run, Sight
 from tidemark.foundation.durations import parse_duration
 
 SETTINGS = {

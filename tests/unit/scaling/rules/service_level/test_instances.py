@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.autoscaling import ours
-from scaling.advice import world
-from scaling.advice.world import Model, Sight
 from scaling.rules.service_level import estimates, instances, learning, memory
+from tidemark.analysis.simulation import world
+from tidemark.analysis.simulation.world import Model, Sight
 
 HOUR = 3600
 BURSTS = np.tile(np.repeat([60.0, 30.0, 250.0, 40.0], [1200, 600, 300, 1500]), 6)  # six hours

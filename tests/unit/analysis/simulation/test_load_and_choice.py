@@ -5,13 +5,13 @@ from math import log
 import numpy as np
 import pytest
 
-from scaling.advice import load as by_second
-from scaling.advice.answer import Recorded, Row, choose, frontier, play
-from scaling.advice.field import OFTENER, TODAY, Entry, Target, field
-from scaling.advice.waits import Series, waits_of
-from scaling.advice.world import Model, Run, Sight
 from scaling.config.policy import MetricSpec, Pace, PolicySpec, RuleSpec
 from scaling.window import WindowSpec
+from tidemark.analysis.simulation import load as by_second
+from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, play
+from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target, field
+from tidemark.analysis.simulation.waits import Series, waits_of
+from tidemark.analysis.simulation.world import Model, Run, Sight
 
 NAN = float("nan")
 

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from msgspec import Struct
 
-from scaling.advice.world import PIECE, Run
+from tidemark.analysis.simulation.world import PIECE, Run
 
 POINTS = 1200
 """Points of a drawn line: as many as a page shows."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct, structs
 
-from scaling.advice import peers, world
-from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING, Shipped
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.window import WindowSpec
+from tidemark.analysis.simulation import peers, world
+from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING, Shipped
 from tidemark.foundation.wording import duration_text
 
 TODAY = "today's policy"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
-from scaling.advice.world import Seen
+from tidemark.analysis.simulation.world import Seen
 
 
 class Static:

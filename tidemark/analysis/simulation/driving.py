@@ -14,8 +14,6 @@ from math import ceil
 
 import msgspec
 
-from scaling.advice.learning import Learner
-from scaling.advice.world import Seen
 from scaling.config.policy import Pace, Policy
 from scaling.decision.decide import decide
 from scaling.decision.pending_action import record_effect
@@ -34,6 +32,8 @@ from scaling.model import (
 )
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.window import Window, summarize
+from tidemark.analysis.simulation.learning import Learner
+from tidemark.analysis.simulation.world import Seen
 
 BACKLOG, INCOMING, OUTGOING = "backlog", "incoming", "outgoing"
 """What a metric can be of a queue: messages there; those that came and those completed since the last observation."""

@@ -19,12 +19,12 @@ from zlib import crc32
 import numpy as np
 from msgspec import Struct
 
-from scaling.advice.field import OFTENER, TODAY, Entry, Target
-from scaling.advice.load import Load, by_second
-from scaling.advice.waits import Series, series_of, waits_of
-from scaling.advice.world import Run, Sight
 from scaling.rules.service_level.candidates import score
 from scaling.rules.service_level.memory import Candidate
+from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target
+from tidemark.analysis.simulation.load import Load, by_second
+from tidemark.analysis.simulation.waits import Series, series_of, waits_of
+from tidemark.analysis.simulation.world import Run, Sight
 
 WORTH = 0.02
 """A score that is better by less is no reason to change anything: two per cent of the bill."""
