@@ -58,8 +58,8 @@ def consume(
 
     EVENTHUB_RATELIMIT is for the command as a whole: several worker processes divide it.
 
-    Exit status: 0 stopped in order, 2 settings, 3 an untrusted checkpoint, 4 ALLOW_BACKLOG exceeded, 5 nothing but
-    poison, 6 not all that was begun was settled in time, 7 the parent of a worker is gone, 1 anything else.
+    Exit status: 0 stopped in order, 2 settings, 3 an untrusted checkpoint, 4 ALLOW_BACKLOG_OF or
+    ALLOW_BACKLOG_TO exceeded, 5 nothing but poison, 6 not all that was begun was settled in time, 7 the parent of a worker is gone, 1 anything else.
     """
     own_modules_of(root)
     try:

@@ -156,8 +156,8 @@ def _plan(
         raise InputError(
             f"the capture files hold events of two hubs named '{hub}': in partition {again['partition']} the numbers begin"
             f" anew, and {again['lowest']} comes once more at {again['hour']:%Y-%m-%dT%H}h UTC. The consumer's checkpoints do not"
-            " say since when the newer hub is there; accepted: events of one hub, by --from and --to, or checkpoints of the"
-            " newer one (CONSUMER_ON_FOREIGN_CHECKPOINT, 'tidemark checkpoints set')"
+            " say since when the newer hub is there; accepted: events of one hub, by --from and --to (the newer one began in that hour, or in one of the two before it), or"
+            " checkpoints of the newer one (CONSUMER_ON_FOREIGN_CHECKPOINT, 'tidemark checkpoints set')"
         )
     return planned, absent
 

@@ -154,6 +154,10 @@ def test_a_slice_that_the_host_would_end(stack):
     assert fits["schedule", "a slice"].found == "lasts 80 s at the most"
     assert (long.check, long.verdict) == ("schedule", Verdict.FAILED)
     assert "after 10 min" in long.found
+    assert (
+        long.remedy
+        == "make CONSUMER_SLICE or CONSUMER_SHUTDOWN shorter, or functionTimeout in host.json longer"
+    )
 
 
 @pytest.mark.parametrize(

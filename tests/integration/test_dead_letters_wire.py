@@ -102,8 +102,15 @@ async def test_a_document_is_readable_under_the_letters_id(make, server):
 async def test_a_container_with_another_partition_key_is_refused(make, server):
     server.create_container("telemetry", "documents", ["/id"])
 
-    with pytest.raises(SettingsError, match="has the partition key /id; dead letters need /partition"):
+    with pytest.raises(
+        SettingsError, match="/partition: name another container, or let the consumer create it"
+    ):
         await make("documents").open()
+    another = make("letters of orders")  # and so both are done
+    await another.open()
+    await another.put([LETTER], deadline=soon())
+
+    assert [letter.id async for letter in another.list()] == [LETTER.id]
 
 
 async def test_a_database_that_is_missing_is_a_wrong_setting(make):

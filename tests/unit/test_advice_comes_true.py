@@ -1,10 +1,20 @@
 """Advice in errors and findings, followed to the letter: what it promises comes, and its cost is said where it is given."""
 
+import ast
+import importlib
 import json
 import re
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
+from consumer.config import ConsumerConfig
+from consumer.config import read_config as consumer_config
+from consumer.doctor import checks as consumer_checks
 from consumer.stores.sql.tables import TABLES
 from scaling.config.policy import Pace
 from scaling.config.policy_file import load_config
@@ -21,13 +31,18 @@ from scaling.shadow.comparison import promotion_warning
 from scaling.storage.rows import log_row, read_log_row, read_target, target_row
 from scaling.web import api
 from scaling.web.views import log_view
+from spark_jobs import cli as spark
 from tests.support.scaling.fakes import MemoryPoisonQueues
 from tests.support.scaling.runner import World, policy
 from tests.unit.scaling.config.test_shadow_table import SETTINGS, TARGET
+from tidemark.__main__ import command_line
+from tidemark.analysis import cli as analysis
+from tidemark.foundation.checkup import Verdict
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.sql.database import SqlDatabase
 
+ROOT = Path(__file__).parents[2]
 OLDER = 'ALTER TABLE EventHubCheckpoint DROP COLUMN "Origin"'
 
 # -- rows of a newer release
@@ -159,6 +174,32 @@ def test_both_ways_to_a_file_that_is_not_there_lead_to_it(tmp_path, monkeypatch,
         read_config(settings, root=root)
 
 
+# -- a slice that the host would end
+
+
+@pytest.mark.parametrize(
+    ("slice_", "shutdown", "host", "verdict"),
+    [
+        ("9m", 50.0, 10, Verdict.FAILED),
+        ("8m", 50.0, 10, Verdict.OK),
+        ("9m", 20.0, 10, Verdict.OK),
+        ("9m", 50.0, 15, Verdict.OK),
+    ],
+    ids=["too long", "CONSUMER_SLICE", "CONSUMER_SHUTDOWN", "functionTimeout"],
+)
+async def test_each_way_to_let_a_slice_end_in_time_does(tmp_path, slice_, shutdown, host, verdict):
+    (tmp_path / "host.json").write_text(f'{{"functionTimeout": "00:{host}:00"}}')
+    config = ConsumerConfig("orders", shutdown=shutdown)
+    check = consumer_checks._slice({"CONSUMER_SLICE": slice_}, config, tmp_path)
+
+    (finding,) = await check.call()
+
+    assert finding.verdict is verdict
+    if verdict is Verdict.FAILED:
+        ways = "make CONSUMER_SLICE or CONSUMER_SHUTDOWN shorter, or functionTimeout in host.json longer"
+        assert finding.remedy == ways
+
+
 # -- poison
 
 
@@ -271,3 +312,144 @@ def test_flips_of_rows_before_conditions_are_hidden():
         {**target_row("plan", TargetState(), {}), "Data00": json.dumps({"last": stored | {"flips": [old]}})}
     )
     assert (corrupt, state.last.reason, state.last.flips) == ((), "incomplete_window", ())
+
+
+# -- names in texts: of settings, commands and options
+
+
+PRODUCT = ("tidemark", "scaling", "consumer", "spark_jobs")
+NAME = re.compile(r"(?<![\w/@.%$=-])(?:[A-Z][A-Z0-9]*_)+[A-Z0-9]+(?!\w)")
+NO_SETTINGS = {  # error classes of Spark, a statement of SQL Server, a name inside the Event Hubs SDK
+    *("CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE", "LOCK_TIMEOUT", "NO_RETRY_ERRORS"),
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
+OF_OTHERS = {  # options of programs that a text tells to run
+    *("--enabled", "--name", "--resource-group", "--scope", "--set"),  # az
+    *("--keep", "--packages", "--add-modules", "--list-modules"),  # gunzip and unxz, Spark, Java
+}
+COMMAND = re.compile(r"(?:[`'\"]|^)tidemark ((?:[a-z][a-z-]*(?= |[`'\"]|$) ?)+)")
+
+
+@cache
+def texts():
+    """The string constants of the product with more than one word, with where they stand and whether that is a docstring; those
+    that are one word; and the names of its constants.
+    """
+    told, words, constants = [], set(), set()
+    for path in (each for part in PRODUCT for each in sorted((ROOT / part).rglob("*.py"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                constants.add(node.id)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value.strip()
+                if " " not in text:
+                    words.add(text)
+                if " " in text or text.startswith("--"):
+                    where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    told.append((where, text, id(node) in docs))
+    return told, words, constants
+
+
+def test_every_setting_that_a_text_names_is_one():
+    """A name in capitals is read somewhere, by this very name; docstrings may also name constants."""
+    settings = set(NAME.findall((ROOT / "docs/settings.md").read_text(encoding="utf-8")))
+    told, words, constants = texts()
+    known = settings | words | NO_SETTINGS
+    wrong = {
+        (where, name)
+        for where, text, is_doc in told
+        for name in NAME.findall(text)
+        if name not in known and not (is_doc and name in constants)
+    }
+
+    assert wrong == set()
+
+
+@cache
+def commands():
+    """Each command's options by its words; those that are loaded when they run are loaded here."""
+    found = {}
+
+    def walk(command, words):
+        found[words] = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, (*words, name))
+
+    walk(get_command(command_line()), ())
+    for words in [words for words in found if words]:
+        module = lazily.get(words[-1] if words[0] != "spark" else " ".join(words))
+        if module is not None:
+            own = typer.Typer()
+            own.command()(importlib.import_module(module).command)
+            found[words] |= {
+                name for each in get_command(own).params for name in (*each.opts, *each.secondary_opts)
+            }
+    return found
+
+
+lazily = {
+    **{name: f"tidemark.analysis.{name}.local" for name in analysis.SUMMARIES},
+    **{f"spark {name}": module for name, module in spark.JOBS.items()},
+    "telemetry-aggregation": "spark_jobs.telemetry_aggregation.local",
+    "runs": "spark_jobs.reports.runs",
+}
+
+
+def test_every_option_that_a_text_names_is_one():
+    known = set().union(*commands().values()) | OF_OTHERS | {"--help", "--worker"}
+    pages = ("tidemark/analysis/report.py",)  # variables of its style
+    wrong = {
+        (where, option)
+        for where, text, _ in texts()[0]
+        for option in OPTION.findall(text)
+        if option not in known and not where.startswith(pages)
+    }
+
+    assert wrong == set()
+
+
+def test_every_command_that_a_text_names_is_one_with_the_options_that_follow():
+    wrong, name_of_a_session = set(), "tidemark backfill"
+    for where, text, _ in texts()[0]:
+        if text == name_of_a_session:
+            continue
+        for found in COMMAND.finditer(text):
+            words = found[1].split()
+            longest = next((n for n in range(len(words), 0, -1) if tuple(words[:n]) in commands()), 0)
+            named = tuple(words[:longest])
+            rest = (
+                text[found.end() :].partition(text[found.start()])[0] if not found[0].startswith("t") else ""
+            )
+            options = set(OPTION.findall(rest)) if rest.startswith("--") else set()
+            groups = any(other[:longest] == named and len(other) > longest for other in commands())
+            if not named or (groups and len(words) > longest) or options - commands()[named]:
+                wrong.add((where, found[0]))
+
+    assert wrong == set()
+
+
+def test_what_an_error_of_a_setting_lists_is_accepted():
+    """Each value of a list, for each setting of the consumer that has one."""
+    names = [
+        name for name in texts()[1] if re.fullmatch(r"(?:CONSUMER|COSMOS|EVENTHUB|BLOB|ALLOW)_[A-Z_]+", name)
+    ]
+    with pytest.raises(SettingsError) as caught:
+        consumer_config(dict.fromkeys(names, "no such value"))
+    lists = re.findall(r"(\w+) is 'no such value'; accepted: (.*)", str(caught.value))
+    tried = 0
+    for name, told in lists:
+        values = re.split(r", | or |, or ", told)
+        if not all(re.fullmatch(r"[\w.-]+", value) for value in values):
+            continue
+        for value in values:
+            tried += 1
+            with suppress(SettingsError):  # for what else is missing
+                consumer_config({name: value})
+                continue
+            with pytest.raises(SettingsError) as other:
+                consumer_config({name: value})
+            assert f"{name} is '{value}'" not in str(other.value)
+
+    assert tried > 20

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, ShutdownError
 from consumer.leasing.start_position import Expired
@@ -15,6 +16,7 @@ from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
 from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
 from consumer.running.driver import Driver, DriverSettings
+from consumer.running.replaying import Replay
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
@@ -461,6 +463,23 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
         await task
     kept = [letter.event.sequence_number async for letter in world.letters.list()]
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == max(kept) < 13
+
+    # The error's advice: the cause is mended, the consumer is started again, and the letters are replayed.
+    read = world.sink.prepare
+
+    def prepare_all(event):
+        return read(structs.replace(event, body=b'{"id": "%d"}' % event.sequence_number))
+
+    world.sink.prepare = prepare_all
+    _, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 3 + 14 - max(kept) - 1)
+    stop.set()
+    await task
+    results = await Replay(world.sink, await world.sink.open()).write(
+        [letter async for letter in world.letters.list()], deadline=30.0
+    )
+    assert {result.outcome for result in results} == {Outcome.WRITTEN}
+    assert len(world.sink.documents) == 14
 
 
 def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
