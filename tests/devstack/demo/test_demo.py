@@ -117,7 +117,10 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_pat
 
 @pytest.mark.parametrize(
     ("number", "part", "sign"),
-    [(signal.SIGINT, "orders", "dashboard:"), (signal.SIGTERM, "flights", "consumer 2 starts")],
+    [
+        pytest.param(signal.SIGINT, "orders", "dashboard:", marks=pytest.mark.torture),
+        (signal.SIGTERM, "flights", "consumer 2 starts"),
+    ],
 )
 def test_an_interrupted_demo_leaves_no_process_behind(start, tmp_path, number, part, sign):
     demo = start(tmp_path, "--part", part)
@@ -136,7 +139,10 @@ def test_an_interrupted_demo_leaves_no_process_behind(start, tmp_path, number, p
 @pytest.mark.parametrize(
     ("part", "sign", "program", "message"),
     [
-        ("flights", "consumer 1 starts", "devstack.function_host", "the functions ended by themselves"),
+        pytest.param(
+            *("flights", "consumer 1 starts", "devstack.function_host", "the functions ended by themselves"),
+            marks=pytest.mark.torture,
+        ),
         ("orders", "dashboard:", "azurite.js", "Azurite ended by itself"),
     ],
 )
