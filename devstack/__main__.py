@@ -1,4 +1,4 @@
-"""`python -m devstack`: set up the local tools, run the demo, or start the whole stack."""
+"""Local servers that Azure's own SDKs talk to: start them, send them something, or run the demo on them."""
 
 from __future__ import annotations
 
@@ -99,6 +99,26 @@ def start(
     try:
         raise typer.Exit(asyncio.run(run(console, prefer_func=func)))
     except (ProcessError, NodeError) as error:
+        _print_error(error)
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def servers(
+    *,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Any free ports, not those of local.settings.json.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Keep storage and event hubs in this folder; without it, in memory.")
+    ] = None,
+) -> None:
+    """Start all local servers without the functions, and print their connection strings; until Ctrl-C."""
+    from devstack.local import serve  # noqa: PLC0415 - each command loads what it needs
+
+    try:
+        asyncio.run(serve(console, free_ports=free_ports, data=data))
+    except (ProcessError, NodeError, OSError) as error:
         _print_error(error)
         raise typer.Exit(1) from None
 

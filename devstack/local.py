@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import time
+from pathlib import Path
 
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
@@ -15,6 +16,7 @@ from devstack.demo.common import flights
 from devstack.demo.orders.traffic import Fleet, Ledger, send_messages
 from devstack.processes.child import ProcessError, port_is_free
 from devstack.stack.supervisor import (
+    ANY_PORTS,
     QUEUE_SUBSCRIPTION,
     ROOT,
     TOPIC,
@@ -36,7 +38,7 @@ async def run(console: Console, *, prefer_func: bool) -> int:
     Raises ProcessError when a part of the stack does not start, or ends by itself.
     """
     ports = StackPorts()
-    _check_ports(ports)
+    _check_ports(ports, functions=True)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -59,6 +61,30 @@ async def run(console: Console, *, prefer_func: bool) -> int:
             return 0
     finally:
         await stack.__aexit__(None, None, None)
+
+
+async def serve(console: Console, *, free_ports: bool, data: Path | None) -> None:
+    """Runs the servers until Ctrl-C. Prints NAME=VALUE lines once all of them answer.
+
+    Raises ProcessError when one does not start, or Azurite ends by itself.
+    """
+    ports = ANY_PORTS if free_ports else StackPorts()
+    if not free_ports:
+        _check_ports(ports)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Stack(ports, location=data) as stack:
+        stack.add_workload(capacity=1, start_delay=START_DELAY)
+        lines = {**stack.settings(), "DEVSTACK_CONTROL": stack.resource_manager.control_url}
+        # Whoever reads these lines is another program: neither markup nor a line break within a value.
+        console.out("\n".join(f"{name}={value}" for name, value in lines.items()), highlight=False)
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), 1.0)
+            if not stack.azurite.running:
+                raise ProcessError("Azurite ended by itself")
 
 
 def _fleet(stack: Stack) -> Fleet:
@@ -89,7 +115,7 @@ def _tell(console: Console, stack: Stack, functions: FunctionsProcess) -> None:
     )
 
 
-def _check_ports(ports: StackPorts) -> None:
+def _check_ports(ports: StackPorts, *, functions: bool = False) -> None:
     """Raises ProcessError naming every fixed port somebody else listens on: settings cannot follow other ports."""
     wanted = {
         "Azurite": range(ports.azurite, ports.azurite + 3),
@@ -97,7 +123,7 @@ def _check_ports(ports: StackPorts) -> None:
         "Event Hubs": [ports.event_hubs],
         "Cosmos DB": [ports.cosmos],
         "Resource Manager": [ports.resource_manager, ports.identity, ports.control],
-        "the functions": [PORT],
+        "the functions": [PORT] if functions else [],
     }
     taken = [f"{port} ({name})" for name, each in wanted.items() for port in each if not port_is_free(port)]
     if taken:

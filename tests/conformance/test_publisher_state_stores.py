@@ -2,13 +2,12 @@
 
 import asyncio
 import fcntl
-import os
-from pathlib import Path
 
 import msgspec
 import pytest
 from sqlalchemy import select, update
 
+from tests.support.disk import record_disk_calls
 from tests.support.publisher import HUB, QUICK, FakeLinks, FakeWorld, event, events
 from tests.support.servers.blobs import BlobPlace
 from tests.support.servers.postgres import new_database
@@ -529,18 +528,7 @@ async def test_a_name_that_a_database_would_take_for_another_is_refused(older_ta
 async def test_a_state_is_on_the_disk_before_a_save_returns_first_the_file_then_its_name(
     tmp_path, monkeypatch
 ):
-    happened, fsync, replace = [], os.fsync, Path.replace
-
-    def synced(file):
-        happened.append(("fsync", Path(f"/proc/self/fd/{file}").readlink().name))
-        fsync(file)
-
-    def renamed(path, target):
-        happened.append(("rename", path.name))
-        return replace(path, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", renamed)
+    happened = record_disk_calls(monkeypatch)
     await FileStateStore(tmp_path / "state.json").save(KEY, RECORD, None, deadline=soon())
 
     assert happened == [("fsync", "state.json.new"), ("rename", "state.json.new"), ("fsync", tmp_path.name)]

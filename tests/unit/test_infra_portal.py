@@ -1,5 +1,5 @@
 """What the templates show in the portal: functions of the workspace, the workbook, alert rules. Their queries run in
-tests/unit/test_queries.py; here is that they are deployed as they stand in their files, and as the platform takes them."""
+tests/kusto/test_queries.py; here is that they are deployed as they stand in their files, and as the platform takes them."""
 
 from __future__ import annotations
 

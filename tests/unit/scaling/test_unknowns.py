@@ -30,8 +30,8 @@ from scaling.shadow.queue import observe
 from scaling.spent import Spent
 from scaling.web.views import target_view
 from spark_jobs.sources.records.telemetry_rows import decision_row
+from tests.kusto.test_queries import Tables, ask, moment, subjects
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy
-from tests.unit.test_queries import Tables, ask, moment, subjects
 from tidemark.analysis.backtest.reading import from_entries
 from tidemark.foundation.log.tail import told_line
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.disk import record_disk_calls
 from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.commands.history import files
@@ -124,6 +125,13 @@ def test_a_file_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypat
 
     assert path.read_bytes() == before
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_history_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    happened = record_disk_calls(monkeypatch)
+    files.save(tmp_path / "h.csv", "plan", "bus/orders", MINUTES)
+
+    assert happened == [("fsync", ".h.csv.new"), ("rename", ".h.csv.new")]
 
 
 def test_parquet_without_pyarrow_says_what_to_install_and_csv_needs_nothing(tmp_path, monkeypatch):

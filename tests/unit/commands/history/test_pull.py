@@ -1,6 +1,7 @@
 """A pull that is killed anywhere goes on where it was: every minute once, none lost, gaps stay gaps."""
 
 import asyncio
+import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.disk import record_disk_calls
 from tidemark.commands.history import files, pull
 from tidemark.commands.history.azure_monitor import Answer
-from tidemark.commands.history.journal import opened, place_of
+from tidemark.commands.history.journal import Piece, opened, place_of
 from tidemark.commands.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Source, Span, Wanted
 from tidemark.commands.history.pull import ATTEMPTS, PATIENCE, REASKED, Puller
 from tidemark.foundation.errors import UnavailableError
@@ -21,6 +23,12 @@ LAST = int(NOW // MINUTE) - SETTLING
 ARRIVALS = Source("/bus", "IncomingMessages", "total", "EntityName eq 'orders'")
 PLAN = Source("/plan", "CpuPercentage", "average", "Instance eq '*'")
 WANTED = Wanted("plan", "bus/orders", ARRIVALS, PLAN)
+
+
+@pytest.fixture(autouse=True)
+def _no_disk(monkeypatch):
+    """Hundreds of pulls ask for the disk thousands of times; what a kill leaves is the same without."""
+    monkeypatch.setattr(os, "fsync", lambda _file: None)
 
 
 class Killed(BaseException):
@@ -218,6 +226,15 @@ def test_a_journal_of_another_pull_is_refused_unless_it_read_nothing(tmp_path):
     path.unlink()
     place_of(path).write_bytes(b'{"version":0}\n{"begin":3,"arr')
     assert run(path, wanted=other).minutes == expected(2)
+
+
+def test_a_piece_is_on_the_disk_when_it_is_added(tmp_path, monkeypatch):
+    happened = record_disk_calls(monkeypatch)
+    with opened(tmp_path / "h.csv", WANTED) as journal:
+        happened.clear()
+        journal.add(Piece(LAST, [1.0]))
+
+        assert happened == [("fsync", "h.csv.partial")]
 
 
 def test_two_pulls_to_one_file_are_told_apart(tmp_path):

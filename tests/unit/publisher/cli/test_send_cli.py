@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.support.disk import record_disk_calls
 from tidemark.__main__ import command_line
 from tidemark.publisher.cli.line_messages import LineMessages
 from tidemark.publisher.cli.resume_file import (
@@ -370,6 +371,21 @@ class TestJournal:
             assert read_ledger(synced[0], "left").unknown == {1}
             run.answered(Accepted())
             assert len(synced) == 1
+
+    def test_what_a_journal_begins_with_is_on_the_disk_before_it_has_its_name(
+        self, path, tmp_path, monkeypatch
+    ):
+        """P5: otherwise a crash leaves an empty file, and the next run sends again what was sent."""
+        happened, folder = record_disk_calls(monkeypatch), ("fsync", tmp_path.name)
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"), lasting=True)
+        first, happened[:] = happened.copy(), []
+        with SendJournal.continued(path, begun(), tmp_path / "moved.json"):
+            pass
+
+        assert first == [("fsync", path.name), folder, ("fsync", path.name)]
+        new = f"{path.name}.new"
+        assert happened == [("fsync", new), ("rename", new), ("rename", path.name), folder, folder]
 
     def test_on_a_full_disk_nothing_more_is_sent_and_the_file_stays_readable(self, path):
         """A limit on the size of files stands for the disk: the kernel writes a part, and refuses the rest."""
