@@ -61,6 +61,11 @@ def decide(
     case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
     if case is not None:
         return case.decided()
+    return unknown_capacity(policy, state, now=now, decision_id=decision_id)
+
+
+def unknown_capacity(policy: Policy, state: TargetState, *, now: float, decision_id: str) -> Recommendation:
+    """The decision where there is no case: nothing can be decided while the capacity is not known."""
     return Recommendation(
         decision_id=decision_id,
         target=policy.target,

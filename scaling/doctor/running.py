@@ -12,7 +12,7 @@ from functools import partial
 
 from scaling.doctor.trouble import story_of, trouble_of
 from scaling.doctor.verdicts import troubled
-from scaling.service.aside import begun
+from scaling.service.own_code import start_in_thread
 from tidemark.foundation.checkup import Check, Checkup, Finding, Trouble, failed, unknown
 from tidemark.foundation.wording import number_text
 
@@ -32,7 +32,7 @@ Begin = Callable[[Callable[[], Sequence[Finding]], str], Awaitable[Sequence[Find
 
 
 def in_a_thread(call: Callable[[], Sequence[Finding]], name: str) -> Awaitable[Sequence[Finding]]:
-    return begun(call, name)[1]
+    return start_in_thread(call, name)[1]
 
 
 async def run(

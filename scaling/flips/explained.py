@@ -17,7 +17,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.decision.decide import Case, case_of, decide
+from scaling.decision.decide import Case, case_of, unknown_capacity
 from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
 from scaling.flips.bounds import bounded
 from scaling.flips.search import COARSE, FINE, border_of
@@ -48,15 +48,22 @@ def decide_and_explain(
 ) -> Recommendation:
     """`decide`, with flips. Never raises for any windows, state or controls."""
     case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+    return decide_case(case, policy, state, now=now, decision_id=decision_id)
+
+
+def decide_case(
+    case: Case | None, policy: Policy, state: TargetState, *, now: float, decision_id: str
+) -> Recommendation:
+    """The decision on a case, with flips. Without a case (the capacity is not known) one flip: that the capacity is read."""
     if case is None:
-        made = decide(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+        made = unknown_capacity(policy, state, now=now, decision_id=decision_id)
         return structs.replace(made, flips=(Flip(None, (Condition("capacity", "==", 0.0),)),))
     made = case.decided()
-    found: dict[Flip, None] = {}
+    flips: dict[Flip, None] = {}
     with suppress(AskedEnoughError):
         for flip in _Explaining(case, made).flips():
-            found[flip] = None
-    return structs.replace(made, flips=tuple(found)[:MOST])
+            flips[flip] = None
+    return structs.replace(made, flips=tuple(flips)[:MOST])
 
 
 class _Explaining:

@@ -1,15 +1,19 @@
-"""The shell around the core: load, decide, log, save, emit; collect, apply, verify. No Azure imports.
+"""The shell around the core: load, decide, log, save, send; collect, apply, verify. No Azure imports.
 
-Order of the writes of an evaluation, and why a crash between any two of them is harmless:
+An evaluation (`Autoscaler.evaluate`) loads the state, decides (`_decide`), and then writes in an order in which a crash
+between any two writes is harmless:
 
     log row      keyed by the report, so deciding again replaces it
     state        guarded by ETags, with the action as pending: from here on it cannot be lost
-    message      emitted by the function's queue binding; a second delivery of the report finds itself
-                 decided and emits the same pending action again
+    message      sent by the function's queue binding; a second delivery of the report finds itself
+                 decided and sends the same pending action again
 
-The scaler's side mirrors it: see `scaling.service.deliveries`. Of two evaluations of one
-report at once only one is saved, but the other may have written the log row last; it, or the next delivery,
-finds that out and writes the row again as decided.
+`_decide` takes the report in, asks the rules (`case_of`), decides (`decide_case`), remembers, asks the shadow, and says what is
+to be written. `scaling.service.evaluation` has these steps, which need nothing from outside.
+
+The scaler's side mirrors the order: see `scaling.service.deliveries`. Of two evaluations of one report at once only one
+is saved, but the other may have written the log row last. It, or the next delivery, finds that out and writes the row
+again as decided.
 """
 
 from __future__ import annotations
@@ -19,53 +23,39 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-from msgspec import Struct
-
 from scaling.analysis.lint import lint
-from scaling.analysis.replay import encode_inputs, inputs_of, same
+from scaling.analysis.replay import inputs_of, same
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
-from scaling.decision import explain
+from scaling.decision.decide import case_of
 from scaling.decision.orders import deciding
-from scaling.decision.pending_action import pursue, with_withdrawal
 from scaling.decision.reconsider import may_be_sent
-from scaling.decision.seen import known_values, plateau_level
 from scaling.decision.transitions import (
-    absorb,
-    advance,
     already_evaluated,
-    filled,
     is_overtaken,
-    not_lasting,
-    overtaken,
     review,
 )
-from scaling.flips.explained import decide_and_explain
-from scaling.log_entry import LogEntry, decision_id
-from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
+from scaling.flips.explained import decide_case
+from scaling.log_entry import decision_id
+from scaling.model import Capacity, MetricsReport, TargetState
 from scaling.notices.events import poison_notice
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
+from scaling.service import evaluation, reading, shell
 from scaling.service import messages as codec
-from scaling.service import reading, shell
-from scaling.service.aside import begun
 from scaling.service.by_hand import checked_line, how_it_stands, target_named
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import (
     decision_entry,
     effects_of,
-    entry_line,
     finding_entries,
     findings_of,
-    lateness_of,
-    unlearned,
 )
-from scaling.service.paper import Paper
+from scaling.service.evaluation import Evaluated
+from scaling.service.own_code import ShadowRunner, start_in_thread
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
-from scaling.shadow.beside import Beside, exchanged, last_said
-from scaling.shadow.comparison import promotion_news
-from scaling.window import CLOCK_TOLERANCE, Window
+from scaling.shadow.beside import Beside, last_said
+from scaling.window import CLOCK_TOLERANCE
 from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.gathering import NoAnswer, Rounds
 from tidemark.foundation.keys import TooLargeError
@@ -80,10 +70,6 @@ LINT_DEADLINE = 60.0
 """Seconds to check the rules of one target: those of the package take few, one of the user's own may never end."""
 
 
-LINE_CHARS = 4_000
-"""Characters of a decision's line that travel with its action: a queue message holds 48 KiB."""
-
-
 class Autoscaler:
     """One instance per process; every method may run concurrently with every other, here and elsewhere."""
 
@@ -93,7 +79,7 @@ class Autoscaler:
         self.clock = clock
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
-        self._paper = Paper()
+        self._shadows = ShadowRunner()
         self._looks = shell.Looks()
         seconds = reading.round_seconds(config.interval)
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
@@ -146,7 +132,8 @@ class Autoscaler:
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
             if report.capacity_error is not None:
                 warnings.append(f"collector {target}: capacity: {report.capacity_error}")
-        return Outcome(tuple(messages), tuple(lines), tuple(warnings))
+        outcome = Outcome(tuple(messages), tuple(lines), tuple(warnings))
+        return await shell.with_call_usage(self.ports, self.clock(), outcome)
 
     # Deciding
 
@@ -169,8 +156,10 @@ class Autoscaler:
             loaded = await shell.load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at, now=self.clock()):
                 return await self._decided_before(loaded.state, report)
-            late = is_overtaken(policy, loaded.state, report.at, now=self.clock())
-            decided = await (self._fill if late else self._decide)(policy, loaded, report)
+            if is_overtaken(policy, loaded.state, report.at, now=self.clock()):
+                decided = evaluation.fill_windows(policy, loaded, report, now=self.clock())
+            else:
+                decided = await self._decide(policy, loaded, report)
             await shell.append(self.ports, decided.entries)
             try:
                 left_out = await self._save(loaded, decided)
@@ -199,7 +188,7 @@ class Autoscaler:
         lines.append(f"asked {target}: now it would be: {decided.entries[-1].line}; nothing was changed")
         return Outcome(lines=tuple(lines))
 
-    async def _save(self, loaded: Snapshot, decided: _Decided) -> tuple[str, ...]:
+    async def _save(self, loaded: Snapshot, decided: Evaluated) -> tuple[str, ...]:
         """Saves a decision; where the row has no room for all of it, without what can be spared first. Returns what there is
         to say of that. Raises TooLargeError where nothing that can be spared makes room.
         """
@@ -230,60 +219,29 @@ class Autoscaler:
             return Outcome((codec.encode(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
-    async def _fill(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
-        """Puts the samples of a report that a change has overtaken into their windows."""
+    async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> Evaluated:
+        """Takes the report in, asks the rules, decides, and says what is to be written. Saves and sends nothing."""
         now = self.clock()
-        rules = deciding(policy, shell.controls_of(loaded, now))
-        windows = filled(rules, loaded.windows, report, now=now)
-        line = f"scaling {report.target}: the report of {now - report.at:.0f} s ago is of before the last change; it fills windows"
-        return _Decided(overtaken(loaded.state, report.at), windows, None, (), (line,), ())
-
-    async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
-        now = self.clock()
-        warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
-        controls, before = shell.controls_of(loaded, now), loaded.state
-        if "state" in loaded.corrupt:
-            before = TargetState(corrupt_since=now)
-        known = "controls" not in loaded.corrupt  # or it would look as if a promotion had ended
-        news = promotion_news(policy, before, controls)
-        if known:
-            before = exchanged(policy, before, controls)
-        rules = deciding(policy, controls)
-        windows, state = absorb(rules, loaded.windows, before, report, now=now, controls=controls)
-        readable = state.capacity if state.capacity_error is None else None
-        found = pursue(rules, state, readable, now=now, controls=controls, windows=windows)
-        state = found.state
-        if (text := not_lasting(rules, before, state, now=now)) is not None:
-            found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
+        situation = evaluation.take_in(policy, loaded, report, now=now)
+        rules, windows, state, controls = situation.known
         identity = decision_id(report.target, report.at)
-        made = decide_and_explain(rules, windows, state, now=now, controls=controls, decision_id=identity)
-        level = plateau_level(rules, windows, now=now)
-        after, action = advance(rules, state, made, report_at=report.at, level=level)
-        if after.pending is not None and after.pending.action_id == identity:
-            ordered = msgspec.structs.replace(after.pending, line=explain.line(made)[:LINE_CHARS])
-            after = msgspec.structs.replace(after, pending=ordered)
-            action = None if action is None else ordered
+        case = case_of(rules, windows, state, now=now, controls=controls, decision_id=identity)
+        made = decide_case(case, rules, state, now=now, decision_id=identity)
+        after, action = evaluation.remember(situation, made, report.at, now=now)
         shadow = Beside(state.shadow)
-        if known:
-            shadow = await self._paper.decided(policy, windows, state, made, controls=controls)
-        after = msgspec.structs.replace(after, shadow=shadow.shadow)
-        metrics = known_values(rules, windows, now=now)
-        inputs = encode_inputs(rules, windows, state, controls, now=now, decision_id=identity)
-        entry = decision_entry(report, made, metrics, inputs, shadow.said)
-        found = with_withdrawal(found, made)
-        again = found.emit if found.emit is not None and after.pending == found.emit else None
-        noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
-        told = (*warnings, *unlearned(policy.target, after), *findings_of(noted), *shadow.warnings)
-        lines = (*effects_of(noted), entry_line(entry, lateness_of(rules, after)))
-        return _Decided(after, windows, action or again, (*noted, entry), lines, told)
+        if situation.orders_known:
+            shadow = await self._shadows.decide(policy, windows, state, made, controls=controls)
+        return evaluation.to_write(situation, report, made, after, action, shadow, now=now)
 
     # Applying
 
     async def apply(self, message: str | bytes) -> Outcome:
         """Carries out one action: see `scaling.service.deliveries`; by hand, says how the target named stands."""
         if (asked := target_named(self.config, message, "an action")) is not None:
-            return await how_it_stands(self.ports, asked, self.ports.scalers[asked], self.clock())
-        return await Deliveries(self.config, self.ports, self.clock).apply(message)
+            outcome = await how_it_stands(self.ports, asked, self.ports.scalers[asked], self.clock())
+        else:
+            outcome = await Deliveries(self.config, self.ports, self.clock).apply(message)
+        return await shell.with_call_usage(self.ports, self.clock(), outcome)
 
     # Verifying
 
@@ -304,7 +262,12 @@ class Autoscaler:
         warnings = tuple(w for outcome in results for w in outcome.warnings)
         effects = tuple(line for outcome in results for line in outcome.lines)
         checked = checked_line(len(found), len(effects) + len(warnings), now)
-        return Outcome(messages, (*effects, *lines, checked), (*warnings, *unpurged, *poison))
+        outcome = Outcome(messages, (*effects, *lines, checked), (*warnings, *unpurged, *poison))
+        return await shell.with_call_usage(self.ports, self.clock(), outcome)
+
+    async def send_notices(self) -> Outcome:
+        """Sends what waits for the webhooks, if there are any."""
+        return await shell.send_notices(self.ports, self.clock())
 
     async def _poison(self, now: float) -> tuple[str, ...]:
         """A line for as long as there is something in the poison queues, so that an alert ends when they are empty."""
@@ -342,7 +305,7 @@ class Autoscaler:
             return Outcome(
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
-        controls = shell.controls_of(loaded, now)
+        controls = evaluation.controls_of(loaded, now)
         rules = deciding(self.config.policies[target], controls)
         found = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
         entries = finding_entries("verify", target, now, found, capacity.current)
@@ -377,7 +340,7 @@ async def _linted(config: Config) -> tuple[Finding, ...]:
     for policy in config.policies.values():
         try:
             async with asyncio.timeout(LINT_DEADLINE):
-                found += await begun(partial(lint, policy), f"lint {policy.target}")[1]
+                found += await start_in_thread(partial(lint, policy), f"lint {policy.target}")[1]
         except TimeoutError:
             text = f"targets.{policy.target}: cannot be checked: no answer of its rules within {LINT_DEADLINE:g} s"
             found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
@@ -385,12 +348,3 @@ async def _linted(config: Config) -> tuple[Finding, ...]:
             text = f"targets.{policy.target}: cannot be checked: {told(error)}"
             found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
     return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
-
-
-class _Decided(Struct, frozen=True):
-    state: TargetState
-    windows: dict[str, Window]
-    action: ScaleAction | None
-    entries: tuple[LogEntry, ...]
-    lines: tuple[str, ...]
-    warnings: tuple[str, ...]

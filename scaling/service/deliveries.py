@@ -24,8 +24,9 @@ from scaling.model import AskedToWait, Delivery, Effect, EffectOutcome, ScaleAct
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry, entry_line
+from scaling.service.evaluation import controls_of
 from scaling.service.reading import checked_effect, read_capacity
-from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, controls_of, load, save
+from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, load, save
 from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.sanitize import leaving, told
 

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
-from scaling.model import Controls, Pause, Recommendation, TargetState
+from scaling.model import Recommendation, TargetState
 from scaling.notice import Notice
 from scaling.notices.announcer import Announcer
 from scaling.notices.events import announced, calls_notice
@@ -219,15 +219,14 @@ async def send_notices(ports: Ports, now: float) -> Outcome:
     return Outcome(lines=lines, warnings=warnings)
 
 
-async def noted(ports: Ports, clock: Callable[[], float], work: Awaitable[Outcome]) -> Outcome:
-    """What `work` comes to, with what there is to tell of the calls that this process has made."""
-    outcome = await work
+async def with_call_usage(ports: Ports, now: float, outcome: Outcome) -> Outcome:
+    """An outcome, with what there is to report of the calls that this process has made."""
     if ports.calls is None:
         return outcome
-    found = await ports.calls.note(now := clock())
-    for each in found.short:
-        await announce(ports, calls_notice(each, now))
-    return Outcome(outcome.messages, (*outcome.lines, *found.lines), (*outcome.warnings, *found.warnings))
+    noted = await ports.calls.note(now)
+    for budget in noted.short:
+        await announce(ports, calls_notice(budget, now))
+    return Outcome(outcome.messages, (*outcome.lines, *noted.lines), (*outcome.warnings, *noted.warnings))
 
 
 async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:
@@ -242,10 +241,3 @@ async def within(seconds: float, call: Awaitable[_Result], what: str) -> _Result
             return await call
     except TimeoutError as error:
         raise StoreUnavailableError(f"{what}: no answer within {seconds:g} s") from error
-
-
-def controls_of(loaded: Snapshot, now: float) -> Controls:
-    """Operators' orders; where they cannot be read there may be a pause among them, so all is paused."""
-    if "controls" in loaded.corrupt:
-        return Controls(pauses=(Pause("unreadable orders; give any order, which replaces all of them", now),))
-    return loaded.controls

@@ -14,7 +14,6 @@ import typing
 
 import azure.functions as func
 
-from scaling.service import shell
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
 from scaling.web import api, past
@@ -56,12 +55,8 @@ def autoscaler() -> Autoscaler:
     return assembly.autoscaler()
 
 
-async def _run(
-    work: typing.Callable[[Autoscaler], typing.Awaitable[Outcome]], output: Messages | None = None
-) -> None:
-    """Does a function's work, logs what there is to tell, and puts out its messages."""
-    with raising_no_secrets():
-        outcome = await work(autoscaler())
+def _finish(outcome: Outcome, output: Messages | None = None) -> None:
+    """Ends a function: logs what its work has to say, and puts out its messages."""
     for line in outcome.lines:
         _tell(line)
     for line in outcome.warnings:
@@ -131,20 +126,26 @@ async def _respond(
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
 async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Reads every configured metric and capacity; one report per target."""
-    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.collect()), reports)
+    with raising_no_secrets():
+        outcome = await autoscaler().collect()
+    _finish(outcome, reports)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006
     """Decides upon one report."""
-    await _run(lambda scaler: scaler.evaluate(message.get_body()), actions)
+    with raising_no_secrets():
+        outcome = await autoscaler().evaluate(message.get_body())
+    _finish(outcome, actions)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
 async def scaler(message: func.QueueMessage) -> None:
     """Carries out one action."""
-    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.apply(message.get_body())))
+    with raising_no_secrets():
+        outcome = await autoscaler().apply(message.get_body())
+    _finish(outcome)
 
 
 @blueprint.timer_trigger(
@@ -153,7 +154,9 @@ async def scaler(message: func.QueueMessage) -> None:
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Compares requested with reached; sends lost actions again."""
-    await _run(lambda scaler: shell.noted(scaler.ports, scaler.clock, scaler.verify()), actions)
+    with raising_no_secrets():
+        outcome = await autoscaler().verify()
+    _finish(outcome, actions)
 
 
 @blueprint.timer_trigger(
@@ -161,7 +164,9 @@ async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List
 )
 async def send_notices(timer: func.TimerRequest) -> None:  # noqa: ARG001
     """Sends what waits for the webhooks of `[notify]`, if there are any."""
-    await _run(lambda scaler: shell.send_notices(scaler.ports, scaler.clock()))
+    with raising_no_secrets():
+        outcome = await autoscaler().send_notices()
+    _finish(outcome)
 
 
 @blueprint.route("scaling/status", methods=["GET"], auth_level=LEVEL)

@@ -268,15 +268,13 @@ async def test_a_budget_of_calls_that_does_not_suffice_is_told_once_a_day():
         async def note(self, _now):
             return Noted(("a line",), ("a warning",), (view,))
 
-    async def work():
-        return Outcome(("a message",), ("b",))
-
+    made = Outcome(("a message",), ("b",))
     ports = msgspec.structs.replace(happened.world.autoscaler().ports, calls=Calls())
-    outcome = await shell.noted(ports, lambda: NOW, work())
+    outcome = await shell.with_call_usage(ports, NOW, made)
 
     assert outcome == Outcome(("a message",), ("b", "a line"), ("a warning",))
     assert "calls" in CHOSEN
-    await shell.noted(ports, lambda: NOW + 60.0, work())
+    await shell.with_call_usage(ports, NOW + 60.0, made)
     await happened.people.announcer.send(NOW)
     assert [event["id"] for event in happened.people.receiver.told()] == [
         "calls:service_bus:b.servicebus.windows.net@20270115"

@@ -97,7 +97,7 @@ async def test_a_promoted_shadow_decides_and_the_order_stands_in_the_log(world):
 async def test_that_a_budget_will_not_last_is_told_by_the_rules_that_decide(world, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "scaling.service.autoscaler.not_lasting", lambda policy, *_, **__: asked.append(policy)
+        "scaling.service.evaluation.not_lasting", lambda policy, *_, **__: asked.append(policy)
     )
     await world.pass_minutes(1)
     await ordered(world, True)
@@ -220,7 +220,7 @@ def trying(how):
 
 
 async def test_a_rule_on_paper_that_hangs_is_left_out_until_it_answers_and_holds_nobody_up(monkeypatch):
-    monkeypatch.setattr("scaling.service.paper.PAPER_DEADLINE", 0.05)
+    monkeypatch.setattr("scaling.service.own_code.SHADOW_DEADLINE", 0.05)
     Stuck.free.clear()
     world, alone = trying("hang"), World(policy())
     process = world.autoscaler()
@@ -247,7 +247,7 @@ async def test_a_rule_on_paper_that_hangs_is_left_out_until_it_answers_and_holds
     for thread in threading.enumerate():
         if thread.name == "shadow plan":
             thread.join(60.0)
-    monkeypatch.setattr("scaling.service.paper.PAPER_DEADLINE", 60.0)
+    monkeypatch.setattr("scaling.service.own_code.SHADOW_DEADLINE", 60.0)
     assert await minute() == ()
     assert (await world.entries("decision"))[-1].shadow is not None
 
