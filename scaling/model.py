@@ -7,8 +7,9 @@ such as instances. All of it is immutable data, which also travels through the q
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from scaling.flip import Flip
 from scaling.notice import Telling
@@ -188,12 +189,17 @@ class EffectOutcome(StrEnum):
     ALREADY_THERE = "already_there"
     LIMITED = "limited"  # the platform gave part of what was asked
     ACCEPTED = "accepted"  # the platform carries it out, perhaps for hours; the checks find its effect
-    FOREIGN_HAND = "foreign_hand"  # somebody moved the target since the decision: nothing was changed
+    EXTERNAL_CHANGE = "external_change"  # somebody moved the target since the decision: nothing was changed
     EXPIRED = "expired"
     SUPERSEDED = "superseded"  # the action is not (or no longer) the pending one
     WITHDRAWN = "withdrawn"  # asked again before anybody carried it out, the action was not wanted any more
     REFUSED = "refused"  # the platform or a safety check said no, for good
     FAILED = "failed"  # an error that the next delivery may not meet
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Rows that were stored before 0.2.0 call an external change a foreign hand."""
+        return cls("external_change") if value == "foreign_hand" else None
 
 
 MOVED: frozenset[EffectOutcome] = frozenset(
@@ -233,7 +239,7 @@ class EffectRecord(Struct, frozen=True, array_like=True):
     action_id: str = ""
 
 
-class ForeignHand(Struct, frozen=True):
+class ExternalChange(Struct, frozen=True):
     """Somebody else set the capacity to `seen` where we expected `expected`; first noticed at `at`."""
 
     seen: int
@@ -293,7 +299,7 @@ class TargetState(Struct, frozen=True):
     pending_level: float | None = None
     effects: tuple[EffectRecord, ...] = ()
     recommendations: tuple[tuple[float, int], ...] = ()
-    foreign: ForeignHand | None = None
+    external_change: ExternalChange | None = field(default=None, name="foreign")  # stored rows have this name
     missing_since: float | None = None
     corrupt_since: float | None = None
     last: Recommendation | None = None
@@ -342,7 +348,8 @@ class Controls(Struct, frozen=True):
     pauses: tuple[Pause, ...] = ()
     override: Override | None = None
     dry_run: bool | None = None  # None: as configured
-    foreign_cleared_at: float | None = None  # resume also ends a foreign-hand hold
+    # resume also ends the hold of an external change
+    external_cleared_at: float | None = field(default=None, name="foreign_cleared_at")
     promoted: Promotion | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from msgspec import Struct
 
@@ -13,7 +14,7 @@ class NoticeKind(StrEnum):
     SCALED = "scaled"
     REFUSED = "refused"
     FAILED = "failed"
-    FOREIGN_HAND = "foreign_hand"
+    EXTERNAL_CHANGE = "external_change"
     HELD = "held"
     METRICS_MISSING = "metrics_missing"
     BUDGET = "budget"
@@ -21,6 +22,11 @@ class NoticeKind(StrEnum):
     POISON = "poison"
     SEVERAL = "several"  # stands for many that came at once; every filter lets it through
     TEST = "test"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Notices that were stored before 0.2.0 call an external change a foreign hand."""
+        return cls("external_change") if value == "foreign_hand" else None
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):

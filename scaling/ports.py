@@ -73,7 +73,7 @@ class Scaler(Protocol):
         """Carries out an absolute action and reads the result back.
 
         Does nothing and says so when the target already is where it should be (ALREADY_THERE) or somebody
-        else moved it (FOREIGN_HAND). Raises ScalerError where a later delivery may succeed: the action is sent
+        else moved it (EXTERNAL_CHANGE). Raises ScalerError where a later delivery may succeed: the action is sent
         again, after the error's `retry_after` if it has one, so there is no need to wait here for long.
         """
         ...

@@ -16,6 +16,11 @@ class Reason(StrEnum):
         member._value_, member.words = value, words
         return member
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        """Rows that were stored before 0.2.0 call an external change a foreign hand."""
+        return cls("external_change") if value == "foreign_hand" else None
+
     SCALE_OUT = "scale_out", "a rule asked for more capacity and nothing held it back"
     SCALE_IN = "scale_in", "every rule agreed to less capacity and nothing held it back"
     WITHIN_TARGET = "within_target", "no rule asked for a change"
@@ -59,6 +64,6 @@ class Reason(StrEnum):
     LOCK_STEP = "lock_step", "another target has to follow first: request units are raised before instances"
     PLATEAU = "plateau", "the last scale-outs did not make the backlog fall"
     PAUSED = "paused", "an operator paused this direction"
-    FOREIGN_HAND = "foreign_hand", "somebody else changes the capacity of this target"
+    EXTERNAL_CHANGE = "external_change", "somebody else changes the capacity of this target"
     ACTION_PENDING = "action_pending", "an earlier action has not shown its effect yet"
     DRY_RUN = "dry_run", "a change was decided, but dry-run is on"

@@ -42,7 +42,7 @@ class Finding(Struct, frozen=True):
 
 
 def one_target_each(resources: Mapping[str, str], shared: Shared) -> None:
-    """Two targets on one resource would undo each other's changes, each taking the other for a foreign hand."""
+    """Two targets on one resource would undo each other's changes, each taking the other for an external change."""
     owners: dict[str, str] = {}
     for target, resource in resources.items():
         owner = owners.setdefault(resource, target)

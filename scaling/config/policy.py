@@ -13,7 +13,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.rules.composite import flattened
@@ -158,7 +158,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     action_ttl: float = 600.0
     effect_timeout: float = 120.0
-    foreign_hold: float = 900.0
+    external_hold: float = field(default=900.0, name="foreign_hold")  # stored inputs have this name
     shadow: ShadowSpec | None = None
     budget: Budget | None = None
     interval: float = 0.0  # seconds from one look to the next; 0: as often as is collected

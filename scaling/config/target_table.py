@@ -127,7 +127,7 @@ class TargetTable:
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
             interval=every,
-            **reader.found(dry_run=as_bool, foreign_hold=duration),
+            **reader.found(dry_run=as_bool, external_hold=duration),
         )
         budget = reader.table("budget")
         options, facts = self._scaler_options(scaler)

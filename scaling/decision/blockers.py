@@ -369,7 +369,7 @@ def known_refusal(case: Situation, desired: int) -> Refused | None:
     as_far = desired >= refused.to_capacity if out else desired <= refused.to_capacity
     orders = case.controls
     ordered = max(
-        orders.foreign_cleared_at or 0.0, orders.override.at if orders.override is not None else 0.0
+        orders.external_cleared_at or 0.0, orders.override.at if orders.override is not None else 0.0
     )
     known = (
         as_far

@@ -37,7 +37,7 @@ from scaling.model import (
     Capacity,
     Controls,
     Direction,
-    ForeignHand,
+    ExternalChange,
     Limit,
     Reason,
     Recommendation,
@@ -116,7 +116,7 @@ def case_of(
 
 def running(state: TargetState, expected: int) -> int:
     """The capacity that it is decided from: the one that somebody else has set, where one did."""
-    return state.foreign.seen if state.foreign is not None else expected
+    return state.external_change.seen if state.external_change is not None else expected
 
 
 def _unknown_state(capacity: Capacity) -> str:
@@ -129,7 +129,7 @@ class Case(Steps):
     def decided(self) -> Recommendation:
         """Step 1, and then the others: with a pending action as if nothing were pending, to compare the two."""
         state, capacity = self.state, self.state.capacity
-        calm = state.pending is None and state.foreign is None and state.corrupt_since is None
+        calm = state.pending is None and state.external_change is None and state.corrupt_since is None
         calm = calm and state.asked_to_wait is None and (capacity is None or not capacity.unknown_state)
         if calm and capacity is not None and capacity.held_by is None and not capacity.pending:
             return super().free()  # as nearly always: none of step 1 can say anything
@@ -180,11 +180,11 @@ class Case(Steps):
         return self.hold(Reason.STATE_CORRUPT, lifted_at(until), "stored state was unreadable")
 
     def _moved_by_others(self) -> Recommendation | None:
-        capacity, foreign = self.state.capacity, self.state.foreign
+        capacity, external = self.state.capacity, self.state.external_change
         if capacity is not None and capacity.held_by is not None:
             lifts = lifted_by("other controller")
-            return self.hold(Reason.FOREIGN_HAND, lifts, f"held by {capacity.held_by}")
-        if foreign is not None and is_begun(self.state, self.now):
+            return self.hold(Reason.EXTERNAL_CHANGE, lifts, f"held by {capacity.held_by}")
+        if external is not None and is_begun(self.state, self.now):
             return self.free()
         return None
 
@@ -210,26 +210,33 @@ class Case(Steps):
 
     def free(self) -> Recommendation:
         made = super().free()
-        return made if self.state.foreign is None else self._beside_others(made, self.state.foreign)
+        return (
+            made
+            if self.state.external_change is None
+            else self._beside_others(made, self.state.external_change)
+        )
 
-    def _beside_others(self, made: Recommendation, foreign: ForeignHand) -> Recommendation:
+    def _beside_others(self, made: Recommendation, external: ExternalChange) -> Recommendation:
         """What is decided while somebody else's change stands: bounds are kept, more is added, and nothing is taken away
         but by an order given since.
         """
-        note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
+        note = f"set to {external.seen} by somebody else, expected {external.expected}"
         gone = self.state.withdrawn
-        if gone is not None and gone.may_lead_to == foreign.seen and foreign.at < gone.expires_at + HOUR:
+        if gone is not None and gone.may_lead_to == external.seen and external.at < gone.expires_at + HOUR:
             note = f"{note}; or it is the late effect of [{gone.action_id}], which was given up"
         current, wanted = self.view.current, made.desired if made.desired is not None else self.view.current
         reason = made.limits[-1].reason if made.reason is Reason.DRY_RUN else made.reason
         override = self.controls.override
-        ordered = reason is Reason.OVERRIDDEN and override is not None and override.at >= foreign.at
+        ordered = reason is Reason.OVERRIDDEN and override is not None and override.at >= external.at
         more = (made.proposed or 0) > current and reason is not Reason.OVERRIDDEN
         if not is_begun(self.state, self.now) and (
             wanted > current or more or ordered or reason is Reason.ABOVE_MAXIMUM
         ):
             return structs.replace(made, note=f"{made.note}; {note}" if made.note else note)
-        limits = (Limit(Reason.FOREIGN_HAND, wanted, current, note),) if wanted != current else ()
+        limits = (Limit(Reason.EXTERNAL_CHANGE, wanted, current, note),) if wanted != current else ()
         return self.hold(
-            Reason.FOREIGN_HAND, lifted_at(foreign.at + self.policy.spec.foreign_hold), note, limits=limits
+            Reason.EXTERNAL_CHANGE,
+            lifted_at(external.at + self.policy.spec.external_hold),
+            note,
+            limits=limits,
         )

@@ -15,7 +15,7 @@ from scaling.model import Effect, EffectOutcome, Evidence, Limit, Reason, Recomm
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 _BEFORE_RULES = {Reason.OVERRIDDEN, Reason.BELOW_MINIMUM, Reason.ABOVE_MAXIMUM, Reason.FALLBACK}
-_BLOCKED = {Reason.CAPACITY_UNKNOWN, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.STATE_CORRUPT}
+_BLOCKED = {Reason.CAPACITY_UNKNOWN, Reason.EXTERNAL_CHANGE, Reason.ACTION_PENDING, Reason.STATE_CORRUPT}
 _ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
 

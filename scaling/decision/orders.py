@@ -78,7 +78,7 @@ def resume(controls: Controls, order: Order, policy: Policy, *, by: str, now: fl
     """`{}`; lifts every pause and override, and takes over a capacity somebody else set."""
     _only(order, "by")
     return (
-        msgspec.structs.replace(controls, pauses=(), override=None, foreign_cleared_at=now),
+        msgspec.structs.replace(controls, pauses=(), override=None, external_cleared_at=now),
         "resumed; pauses and override lifted",
     )
 

@@ -31,7 +31,7 @@ from scaling.model import (
     Effect,
     EffectOutcome,
     EffectRecord,
-    ForeignHand,
+    ExternalChange,
     Reason,
     Recommendation,
     Refused,
@@ -92,14 +92,16 @@ def without_future(state: TargetState, now: float) -> TargetState:
     """
     if state.pending is not None and state.pending.decided_at > now:
         state = withdraw(state, now)
-    gone, foreign = state.withdrawn, state.foreign
+    gone, external = state.withdrawn, state.external_change
     if gone is not None and gone.expires_at > now:
         gone = replace(gone, at=min(gone.at, now), expires_at=now)
-    if foreign is not None and foreign.at > now:
-        foreign = replace(foreign, at=now)
+    if external is not None and external.at > now:
+        external = replace(external, at=now)
     others = tuple(min(at, now) for at in state.others_changes)
     corrupt = None if state.corrupt_since is None else min(state.corrupt_since, now)
-    return replace(state, withdrawn=gone, foreign=foreign, others_changes=others, corrupt_since=corrupt)
+    return replace(
+        state, withdrawn=gone, external_change=external, others_changes=others, corrupt_since=corrupt
+    )
 
 
 def _without_pending(state: TargetState) -> TargetState:
@@ -118,10 +120,10 @@ def withdrawal(state: TargetState, made: Recommendation) -> Effect | None:
 
 
 def as_ours(state: TargetState, effect: Effect) -> Effect:
-    """A foreign hand on the way of the pending action is our own, where the platform may have had it before."""
+    """An external change on the way of the pending action is our own, where the platform may have had it before."""
     pending, reached = state.pending, effect.reached
-    foreign = effect.outcome is EffectOutcome.FOREIGN_HAND and state.pending_accepted is not None
-    if not foreign or pending is None or reached is None or not _is_part(pending, reached):
+    external = effect.outcome is EffectOutcome.EXTERNAL_CHANGE and state.pending_accepted is not None
+    if not external or pending is None or reached is None or not _is_part(pending, reached):
         return effect
     text = "an earlier delivery got this far"
     return replace(effect, outcome=EffectOutcome.LIMITED, detail=text)
@@ -144,7 +146,7 @@ def is_from_before(policy: Policy, state: TargetState, current: int, at: float) 
 def as_asked_too_early(policy: Policy, state: TargetState, effect: Effect) -> Effect:
     """A change by somebody else that only a reading from before our own last change shows is none: tried again."""
     reached = effect.reached
-    if effect.outcome is not EffectOutcome.FOREIGN_HAND or reached is None:
+    if effect.outcome is not EffectOutcome.EXTERNAL_CHANGE or reached is None:
         return effect
     if reached == effect.from_capacity or not is_from_before(policy, state, reached, effect.at):
         return effect
@@ -162,22 +164,24 @@ def _with_effect(state: TargetState, effect: Effect, reached: int, level: float 
             if len(moved) > 1 and record.at < moved[-2].at:  # clocks of instances differ
                 moved = tuple(sorted(moved, key=lambda known: known.at))
         kept = moved[-EFFECTS_KEPT:]
-        return replace(state, expected=reached, effects=kept, foreign=None, asked_to_wait=None)
-    if effect.outcome is EffectOutcome.FOREIGN_HAND:
+        return replace(state, expected=reached, effects=kept, external_change=None, asked_to_wait=None)
+    if effect.outcome is EffectOutcome.EXTERNAL_CHANGE:
         expected = state.expected if state.expected is not None else effect.from_capacity
         if reached != expected:
-            return noted_foreign(state, ForeignHand(reached, expected, effect.at))
+            return note_external_change(state, ExternalChange(reached, expected, effect.at))
     if effect.outcome is EffectOutcome.REFUSED:  # by the platform: other refusals have not looked at it
         return replace(state, refused=_refused(state, effect))
     return state
 
 
-def noted_foreign(state: TargetState, foreign: ForeignHand) -> TargetState:
+def note_external_change(state: TargetState, external: ExternalChange) -> TargetState:
     """The state with somebody else's change, which counts among those of the hour when it is first seen."""
-    known, others = state.foreign, state.others_changes
-    if known is None or known.seen != foreign.seen:
-        others = (*(at for at in others if foreign.at - HOUR < at <= foreign.at), foreign.at)[-EFFECTS_KEPT:]
-    return replace(state, foreign=foreign, others_changes=others)
+    known, others = state.external_change, state.others_changes
+    if known is None or known.seen != external.seen:
+        others = (*(at for at in others if external.at - HOUR < at <= external.at), external.at)[
+            -EFFECTS_KEPT:
+        ]
+    return replace(state, external_change=external, others_changes=others)
 
 
 def _refused(state: TargetState, effect: Effect) -> Refused:

@@ -3,7 +3,7 @@
 report    -> absorb()                        windows and capacity as known now
 decision  -> advance()                       what must be remembered of it, the pending action included
 effect    -> pending_action.record_effect()  the pending action is done; cooldowns start here
-check     -> review()                        is the effect there, did a foreign hand move the target
+check     -> review()                        is the effect there, did an external change move the target
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scaling.decision.pending_action import (
     is_from_before,
     leads_to,
     may_be_ours,
-    noted_foreign,
+    note_external_change,
     pursue,
     record_effect,
     withdraw,
@@ -35,7 +35,7 @@ from scaling.model import (
     Capacity,
     Controls,
     Delivery,
-    ForeignHand,
+    ExternalChange,
     MetricFailure,
     MetricSample,
     MetricsReport,
@@ -259,9 +259,9 @@ def believe(
     if state.expected is None:
         # As the HPA does: the first capacity seen counts as recommended, so that a start is not a scale-in.
         first = ((now, capacity.current),) if policy.memory > 0 else ()
-        return replace(state, expected=capacity.current, recommendations=first, foreign=None)
+        return replace(state, expected=capacity.current, recommendations=first, external_change=None)
     if capacity.current == state.expected:
-        return replace(state, foreign=None)
+        return replace(state, external_change=None)
     if capacity.pending:
         return state  # on its way, it is not known where to
     if is_from_before(policy, state, capacity.current, capacity.at):
@@ -270,13 +270,13 @@ def believe(
         return state  # our own action, its effect not recorded yet
     if state.pending is None and may_be_ours(policy, state, capacity, now=now):
         return state  # our own, though it was withdrawn; `pursue` records it
-    foreign = state.foreign
-    if foreign is None or foreign.seen != capacity.current:
-        foreign = ForeignHand(capacity.current, state.expected, now)
-    cleared = controls.foreign_cleared_at is not None and controls.foreign_cleared_at >= foreign.at
-    if cleared or now - foreign.at >= policy.spec.foreign_hold:
-        return replace(state, expected=capacity.current, foreign=None)
-    return noted_foreign(state, foreign)
+    external = state.external_change
+    if external is None or external.seen != capacity.current:
+        external = ExternalChange(capacity.current, state.expected, now)
+    cleared = controls.external_cleared_at is not None and controls.external_cleared_at >= external.at
+    if cleared or now - external.at >= policy.spec.external_hold:
+        return replace(state, expected=capacity.current, external_change=None)
+    return note_external_change(state, external)
 
 
 def advance(
@@ -366,13 +366,13 @@ def review(
 ) -> Review:
     """Compares what was requested with what was reached.
 
-    A capacity nobody here asked for is a foreign hand. For a pending action, and `windows`, see `pursue`.
+    A capacity nobody here asked for is an external change. For a pending action, and `windows`, see `pursue`.
     """
     capacity = bounded_doubt(policy, state.capacity, as_advised(state, capacity))
     found = pursue(policy, state, capacity, now=now, controls=controls, windows=windows)
     if state.pending is not None or found.findings:
         return found
-    before = state.foreign
+    before = state.external_change
     after = believe(
         policy,
         msgspec.structs.replace(state, capacity=capacity, capacity_error=None),
@@ -380,10 +380,10 @@ def review(
         now=now,
         controls=controls,
     )
-    if after.foreign is not None and (before is None or before.seen != after.foreign.seen):
-        text = f"expected {after.foreign.expected}, found {after.foreign.seen}: somebody else changed it"
-    elif before is not None and after.foreign is None:
+    if after.external_change is not None and (before is None or before.seen != after.external_change.seen):
+        text = f"expected {after.external_change.expected}, found {after.external_change.seen}: somebody else changed it"
+    elif before is not None and after.external_change is None:
         text = f"capacity {after.expected} is taken over after somebody else set it"
     else:
         return Review(after)
-    return Review(after, findings=((Reason.FOREIGN_HAND, text),))
+    return Review(after, findings=((Reason.EXTERNAL_CHANGE, text),))

@@ -195,8 +195,8 @@ def _later(
     capacity = state.capacity
     assert capacity is not None  # noqa: S101 - a case has one
     capacity = bounded_doubt(policy, capacity, structs.replace(capacity, at=until))
-    if state.foreign is not None:
-        capacity = structs.replace(capacity, current=state.foreign.seen)
+    if state.external_change is not None:
+        capacity = structs.replace(capacity, current=state.external_change.seen)
     state = structs.replace(state, capacity=capacity)
     return shifted, believe(policy, state, capacity, now=until, controls=controls), until
 

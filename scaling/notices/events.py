@@ -40,7 +40,7 @@ _MISSING = frozenset(
 _IN_THE_WAY = frozenset(
     {
         Reason.ACTION_PENDING,
-        Reason.FOREIGN_HAND,
+        Reason.EXTERNAL_CHANGE,
         Reason.STATE_CORRUPT,
         Reason.REFUSED,
         Reason.INCOMPLETE_WINDOW,
@@ -58,7 +58,7 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
     new = (
         *_moved(target, before, after),
         *_not_carried_out(target, before, after),
-        *_foreign(target, before, after),
+        *_external_changes(target, before, after),
         *_budget(target, before, after),
         *ended,
     )
@@ -119,7 +119,7 @@ def _moved(target: str, before: TargetState, after: TargetState) -> Iterator[Not
 
 def _not_carried_out(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
     """An action that is gone without an effect: refused by the platform, or given up. Not one that was withdrawn because
-    nobody wanted it any more, nor one that a foreign hand was faster than, which is told as such.
+    nobody wanted it any more, nor one that an external change was faster than, which is told as such.
     """
     action, instead = before.pending, after.pending
     refused = after.refused if after.refused != before.refused else None
@@ -129,7 +129,7 @@ def _not_carried_out(target: str, before: TargetState, after: TargetState) -> It
         return
     done = any(effect.action_id == action.action_id for effect in after.effects)
     overridden = after.last is not None and after.last.reason is Reason.OVERRIDDEN
-    if (done or overridden or after.foreign is not None) and refused is None:
+    if (done or overridden or after.external_change is not None) and refused is None:
         return
     if action.to_capacity == after.expected and refused is None:  # found there already
         return
@@ -151,17 +151,17 @@ def _not_carried_out(target: str, before: TargetState, after: TargetState) -> It
     )
 
 
-def _foreign(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
-    found = after.foreign
-    if found is None or (before.foreign is not None and before.foreign.seen == found.seen):
+def _external_changes(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    found = after.external_change
+    if found is None or (before.external_change is not None and before.external_change.seen == found.seen):
         return
     yield Notice(
-        id=f"foreign_hand:{decision_id(target, found.at)}",
-        kind=NoticeKind.FOREIGN_HAND,
+        id=f"external_change:{decision_id(target, found.at)}",
+        kind=NoticeKind.EXTERNAL_CHANGE,
         target=target,
         at=found.at,
         text=f"{target}: expected {found.expected}, found {found.seen}: somebody else changed it",
-        reason=Reason.FOREIGN_HAND,
+        reason=Reason.EXTERNAL_CHANGE,
         current=found.expected,
         reached=found.seen,
     )

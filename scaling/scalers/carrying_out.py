@@ -96,7 +96,7 @@ class Order(Struct):
         if here == wanted:
             return self.effect(EffectOutcome.LIMITED, here, self.limit)
         text = f"found {here} {unit} where the decision saw {action.from_capacity}"
-        return self.effect(EffectOutcome.FOREIGN_HAND, here, text)
+        return self.effect(EffectOutcome.EXTERNAL_CHANGE, here, text)
 
 
 _Order = TypeVar("_Order", bound=Order)

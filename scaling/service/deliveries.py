@@ -151,7 +151,7 @@ class Deliveries(Struct, frozen=True):
             async with asyncio.timeout(seconds):
                 effect = await scaler.apply(action, now=self.clock())
                 if (
-                    effect.outcome is EffectOutcome.FOREIGN_HAND
+                    effect.outcome is EffectOutcome.EXTERNAL_CHANGE
                     and effect.reached == action.replaces is not None
                 ):
                     # The action that this one took the place of was carried out after all.

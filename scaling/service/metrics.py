@@ -135,7 +135,7 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
         ),
         (
             *("findings", "counter", "{finding}", "verify"),
-            "What the checks found, such as a foreign hand (attribute `reason`)",
+            "What the checks found, such as an external change (attribute `reason`)",
             _once("reason"),
         ),
         (

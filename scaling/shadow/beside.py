@@ -133,7 +133,7 @@ class _OnPaper:
         assert policy.shadow is not None and state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - asked before
         self.target, self.shadow, self.made = policy, shadow, made
         self.queue = _queue(policy)
-        self.policy = _without_foreign_plateau(policy if shadow.promoted else policy.shadow, self.queue)
+        self.policy = _without_other_plateau(policy if shadow.promoted else policy.shadow, self.queue)
         # Lists of their own: what a rule on paper writes into them must not be decided by, nor saved.
         self.windows = {
             name: structs.replace(window, times=[*window.times], values=[*window.values])
@@ -282,7 +282,7 @@ class _OnPaper:
         return Beside(data if len(data) <= MAX_BYTES else b"", said, warnings)
 
 
-def _without_foreign_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
+def _without_other_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
     """On paper only the queue on paper can answer a scale-out: a plateau of any other metric is not looked at."""
     plateau = policy.spec.plateau
     if plateau is None or (queue is not None and plateau.metric == queue.backlog):

@@ -19,7 +19,7 @@ from scaling.decision import explain
 from scaling.decision import pacing as pace
 from scaling.decision.orders import deciding
 from scaling.log_entry import LogEntry, ShadowSaid
-from scaling.model import Direction, Evidence, ForeignHand, Override, Pause, Recommendation, TargetState
+from scaling.model import Direction, Evidence, ExternalChange, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.rules.service_level.report import ServiceLevelView
@@ -78,7 +78,7 @@ class PendingView(Struct, frozen=True):
 
 class TargetView(Struct, frozen=True):
     """One target as it stands. `current` is the newest known capacity, `expected` the one we believe in
-    (they differ under a foreign hand), both in `unit`; `desired` is where the pending action or the last decision goes.
+    (they differ under an external change), both in `unit`; `desired` is where the pending action or the last decision goes.
     `reason` to `limits` are of the last decision, null or empty before the first one. `service_levels` is what each rule
     `service_level` has learned.
     """
@@ -105,7 +105,7 @@ class TargetView(Struct, frozen=True):
     pauses: tuple[Pause, ...]
     override: Override | None
     dry_run: bool
-    foreign: ForeignHand | None
+    external_change: ExternalChange | None
     held_by: str | None
     cooldown_out_until: float | None
     cooldown_in_until: float | None
@@ -183,7 +183,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         pauses=tuple(each for each in controls.pauses if each.until is None or now < each.until),
         override=override if override is not None and now < override.until else None,
         dry_run=policy.spec.dry_run if controls.dry_run is None else controls.dry_run,
-        foreign=state.foreign,
+        external_change=state.external_change,
         held_by=capacity.held_by if capacity else None,
         cooldown_out_until=_cooldown(policy, state, Direction.OUT, now),
         cooldown_in_until=_cooldown(policy, state, Direction.IN, now),

@@ -68,7 +68,7 @@ class ScalerConformance:
 
         effect = await world.scaler.apply(action(1, 3), now=NOW)
 
-        assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 5)
+        assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 5)
         assert "5" in effect.detail
         assert world.orders() == []
 
@@ -78,7 +78,7 @@ class ScalerConformance:
         effect = await world.scaler.apply(action(1, 3), now=NOW)
         capacity = await world.scaler.current("plan", now=NOW)
 
-        assert effect.outcome is EffectOutcome.FOREIGN_HAND
+        assert effect.outcome is EffectOutcome.EXTERNAL_CHANGE
         assert "night-shift" in effect.detail
         assert capacity.held_by == "night-shift"
         assert world.orders() == []

@@ -21,7 +21,7 @@ from scaling.model import (
     Direction,
     EffectRecord,
     Evidence,
-    ForeignHand,
+    ExternalChange,
     Limit,
     MetricFailure,
     Override,
@@ -138,7 +138,7 @@ def full_state() -> TargetState:
         pending_level=-0.0,
         effects=(EffectRecord(T0 - 600, 1, 2, 5.5), EffectRecord(T0 - 300, 2, 1)),
         recommendations=tuple((T0 - n, n % 7) for n in range(2_000, 0, -1)),
-        foreign=ForeignHand(5, 2, T0),
+        external_change=ExternalChange(5, 2, T0),
         missing_since=T0 - 1,
         corrupt_since=T0 - 2,
         last=recommendation,
@@ -444,7 +444,7 @@ async def test_orders_are_loaded_as_given(harness):
         pauses=(Pause("Zoë", T0, Direction.IN, T0 + 0.1), Pause("ops", T0)),
         override=Override(7, "ops", T0, T0 + 3600),
         dry_run=False,
-        foreign_cleared_at=T0 - 1e-6,
+        external_cleared_at=T0 - 1e-6,
     )
 
     await harness.store.save_controls(await harness.store.load("plan/ü"), controls)

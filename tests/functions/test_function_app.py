@@ -266,10 +266,10 @@ def test_with_sign_in_no_route_but_health_serves_somebody_unknown_or_without_a_r
 
 def test_an_order_is_logged_with_the_name_of_who_is_signed_in(settings):
     headers = order_headers("ann@example.org", "Tidemark.Operator")
-    foreign = {**headers, "sec-fetch-site": "cross-site"}
+    external = {**headers, "sec-fetch-site": "cross-site"}
     resume = {"method": "POST", "params": {"target": "plan-orders", "order": "resume"}}
     asking = [
-        asked("scaling_control", foreign, **resume, body="{}"),
+        asked("scaling_control", external, **resume, body="{}"),
         asked("scaling_control", headers, **resume, body='{"by": "boss@example.org"}'),
         asked("scaling_log", headers, query={"limit": "1"}),
         asked("scaling_status", headers),

@@ -137,7 +137,7 @@ async def test_an_operation_of_somebody_else_that_moves_the_plan_meanwhile_is_re
 
     effect = await scaler.apply(action(), now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 7)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 7)
     assert world.puts() == [4]
 
 
@@ -262,7 +262,7 @@ async def test_a_second_delivery_finds_what_was_asked_for_within_the_ceiling(wor
     assert (again.outcome, again.reached, world.puts()) == (EffectOutcome.ACCEPTED, 5, [10])
 
 
-async def test_a_second_delivery_finds_an_asynchronous_scale_out_under_way_and_no_foreign_hand(world):
+async def test_a_second_delivery_finds_an_asynchronous_scale_out_under_way_and_no_external_change(world):
     """The first one died before it could record anything."""
     plan, scaler = world.plan(available_workers=3, async_scaling_enabled=True)
     await scaler.apply(action(to=8), now=NOW)
@@ -271,7 +271,7 @@ async def test_a_second_delivery_finds_an_asynchronous_scale_out_under_way_and_n
     other = await world.scaler(plan.id).apply(action(to=9), now=NOW)
 
     assert (again.outcome, again.reached) == (EffectOutcome.ACCEPTED, 5)
-    assert other.outcome is EffectOutcome.FOREIGN_HAND
+    assert other.outcome is EffectOutcome.EXTERNAL_CHANGE
     assert world.puts() == [8]
 
 
@@ -504,7 +504,7 @@ async def test_an_autoscale_setting_in_another_resource_group_holds_the_plan(wor
     world.server.add_autoscale_setting(plan.id, "platform team", resource_group="monitoring")
 
     assert (await scaler.current("plan", now=NOW)).held_by == "platform team"
-    assert (await scaler.apply(action(), now=NOW)).outcome is EffectOutcome.FOREIGN_HAND
+    assert (await scaler.apply(action(), now=NOW)).outcome is EffectOutcome.EXTERNAL_CHANGE
 
 
 async def test_who_may_not_look_through_the_subscription_sees_the_settings_of_the_plans_own_group(
@@ -526,7 +526,7 @@ async def test_a_setting_enabled_a_moment_ago_stops_an_action(world):
 
     effect = await scaler.apply(action(), now=NOW + 1)
 
-    assert (effect.outcome, world.puts()) == (EffectOutcome.FOREIGN_HAND, [])
+    assert (effect.outcome, world.puts()) == (EffectOutcome.EXTERNAL_CHANGE, [])
 
 
 async def test_autoscale_settings_that_may_not_be_read_are_noted_once_and_not_fatal(world, caplog):

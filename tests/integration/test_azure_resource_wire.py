@@ -161,7 +161,7 @@ async def test_auto_inflate_is_respected_as_another_controller(server, scaler_of
 
     effect = await scaler.apply(action(2, 4), now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 2)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 2)
     assert (await scaler.current("plan", now=NOW)).held_by == "auto-inflate"
 
 

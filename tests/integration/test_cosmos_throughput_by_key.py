@@ -234,7 +234,7 @@ async def test_throughput_somebody_else_set_is_left_alone(world):
 
     effect = await scaler.apply(action(1000, 6000), now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 3000)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 3000)
     assert world.offer().updates == 0
 
 

@@ -229,7 +229,7 @@ async def test_throughput_somebody_else_set_is_left_alone(world):
 
     effect = await scaler.apply(action(1000, 6000), now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 3000)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 3000)
     assert (world.puts(), offer.level.ru) == ([], 3000)
 
 
@@ -244,7 +244,7 @@ async def test_a_writer_at_the_same_time_is_recognised_when_reading_back(world):
     offer.replace = replaced_at_once
     effect = await scaler.apply(action(1000, 6000), now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 2500)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 2500)
     assert "asked for 6000 RU/s, found 2500" in effect.detail
 
 

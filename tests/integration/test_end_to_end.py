@@ -254,7 +254,7 @@ def test_a_change_by_hand_is_reported_and_then_taken_over(world):
     world.until(lambda: world.target["reason"] == "paused", "paused")
     world.set_capacity(2)
 
-    world.until(lambda: world.target["reason"] == "foreign_hand", "held for the foreign hand")
+    world.until(lambda: world.target["reason"] == "external_change", "held for the external change")
     world.until(lambda: world.target["expected"] == 2, "taken over")
     # Whichever looks first tells it: the check, or the decision upon the next report.
     assert any("somebody else" in entry["line"] for entry in world.log())

@@ -121,7 +121,7 @@ class App:
         class Output:
             set = put.extend
 
-        await functions._run(work, Output)
+        functions._finish(await work(self.autoscaler), Output)
         return put
 
     async def minute(self, index):

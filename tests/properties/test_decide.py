@@ -19,7 +19,7 @@ from scaling.model import (
     Controls,
     Direction,
     EffectRecord,
-    ForeignHand,
+    ExternalChange,
     MetricFailure,
     MetricSample,
     MetricsReport,
@@ -107,7 +107,7 @@ def states(draw) -> TargetState:
         pending=draw(actions) if draw(rare) else None,
         effects=tuple(sorted(draw(st.lists(records, max_size=4)), key=lambda record: record.at)),
         recommendations=tuple(sorted(draw(st.lists(st.tuples(moments, counts), max_size=4)))),
-        foreign=ForeignHand(7, 3, draw(moments)) if draw(rare) else None,
+        external_change=ExternalChange(7, 3, draw(moments)) if draw(rare) else None,
         missing_since=draw(maybe(moments)),
         corrupt_since=draw(moments) if draw(rare) else None,
         refused=draw(refusals) if draw(rare) else None,
@@ -178,7 +178,7 @@ def test_whatever_is_decided_is_bounded_consistent_and_replays_byte_for_byte(
 
     inputs = encode_inputs(made, given_windows, state, orders, now=NOW, decision_id="plan@1")
     assert same(r, replay(decode_inputs(inputs)))
-    moved = state.foreign if r.reason is not Reason.CAPACITY_UNKNOWN else None
+    moved = state.external_change if r.reason is not Reason.CAPACITY_UNKNOWN else None
     assert r.current == (state.expected if moved is None else moved.seen)
     if moved is not None and r.acts and r.desired < r.current:
         assert r.reason in {Reason.ABOVE_MAXIMUM, Reason.OVERRIDDEN}

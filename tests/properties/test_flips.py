@@ -24,7 +24,7 @@ from scaling.model import (
     Direction,
     EffectOutcome,
     EffectRecord,
-    ForeignHand,
+    ExternalChange,
     MetricFailure,
     Override,
     Pause,
@@ -186,15 +186,15 @@ def apply_flip(case: Case, flip: Flip, part: float = 0.0) -> None:
 
 
 def move_to(case: Case, until: float) -> None:
-    """Later, with the same metrics read again; a foreign capacity is met again, too."""
+    """Later, with the same metrics read again; an external capacity is met again, too."""
     delta = until - case.now
     case.windows = {
         name: msgspec.structs.replace(window, times=[t + delta for t in window.times])
         for name, window in case.windows.items()
     }
     capacity = msgspec.structs.replace(case.state.capacity, at=until)
-    if case.state.foreign is not None:
-        capacity = msgspec.structs.replace(capacity, current=case.state.foreign.seen)
+    if case.state.external_change is not None:
+        capacity = msgspec.structs.replace(capacity, current=case.state.external_change.seen)
     case.now = until
     case.state = believe(
         case.policy,
@@ -354,7 +354,7 @@ def states(draw) -> TargetState:
     blocked = draw(
         st.sampled_from(
             ["no"] * 8
-            + ["pending", "moving", "held", "foreign", "corrupt", "unread"]
+            + ["pending", "moving", "held", "external_change", "corrupt", "unread"]
             + ["stepped", "stepped", "floor", "floor", "refused", "refused"]
         )
     )
@@ -366,8 +366,8 @@ def states(draw) -> TargetState:
             "capacity": Capacity(current, NOW, pending=True, unknown_state="Odd", unknown_since=NOW)
         },
         "held": {"capacity": Capacity(current, NOW, held_by="autoscale")},
-        "foreign": {
-            "foreign": ForeignHand(current + 1, current, NOW - 30),
+        "external_change": {
+            "external_change": ExternalChange(current + 1, current, NOW - 30),
             "capacity": Capacity(current + 1, NOW),
         },
         "corrupt": {"corrupt_since": NOW - 30},
@@ -617,11 +617,11 @@ def test_the_value_named_is_the_exact_border() -> None:
     assert above.decide().reason is Reason.SCALE_OUT
 
 
-def test_a_foreign_capacity_is_taken_over_at_the_time_named() -> None:
-    case = held_case(300.0, state=at(3, foreign=ForeignHand(7, 3, NOW - 60)))
+def test_an_external_capacity_is_taken_over_at_the_time_named() -> None:
+    case = held_case(300.0, state=at(3, external_change=ExternalChange(7, 3, NOW - 60)))
 
     assert scaled(case, Reason.WITHIN_TARGET) is Reason.WITHIN_TARGET
-    assert case.policy.spec.foreign_hold > MINUTE
+    assert case.policy.spec.external_hold > MINUTE
 
 
 @st.composite

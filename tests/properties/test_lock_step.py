@@ -208,7 +208,7 @@ class Simulation:
         elif found in {action.from_capacity, action.replaces}:
             target.platform = action.to_capacity
         else:
-            outcome = EffectOutcome.FOREIGN_HAND
+            outcome = EffectOutcome.EXTERNAL_CHANGE
         effect = effect_of(action, outcome, self.now, "")
         self.effects.append(msgspec.structs.replace(effect, reached=target.platform))
 

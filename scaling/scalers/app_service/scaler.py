@@ -141,7 +141,7 @@ class AppServicePlanScaler(UsesArm):
         holder = None if here == there else await self._reader.holder(order.now, age=0.0)
         if holder is not None:
             text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
-            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
+            return order.effect(EffectOutcome.EXTERNAL_CHANGE, here, text)
         if (settled := order.settled(here, wanted, "instances")) is not None:
             return settled
         return wanted if wanted != here else order.effect(EffectOutcome.REFUSED, here, order.limit)

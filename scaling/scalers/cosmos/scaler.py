@@ -11,7 +11,7 @@ The capacity is RU/s: what is provisioned, or the maximum where autoscale is on.
 4. read back. Whatever became of the answer, the throughput itself says what happened.
 
 Two writers: the platform has no conditional update. Within Tidemark a target has one pending action at a time,
-guarded by its state's ETag; a foreign writer is recognised before asking, by `from_capacity`, and after, by
+guarded by its state's ETag; another writer is recognised before asking, by `from_capacity`, and after, by
 what is read back.
 """
 
@@ -232,7 +232,7 @@ class CosmosThroughputScaler(UsesArm):
             return order.effect(EffectOutcome.LIMITED, seen.value, order.limit)
         if seen.value != action.from_capacity:
             text = f"asked for {wanted} RU/s, found {seen.value}: somebody else set it at the same time"
-            return order.effect(EffectOutcome.FOREIGN_HAND, seen.value, text)
+            return order.effect(EffectOutcome.EXTERNAL_CHANGE, seen.value, text)
         if failure is not None:
             raise order.error(f"nothing was changed: {story}", failure.retry_after, unknown=True)
         text = f"the platform accepted {wanted} RU/s, but has {seen.value}"

@@ -224,7 +224,7 @@ class AzureResourceScaler(UsesArm):
             holder = seen.holder or await self._holder.holder(order.now, age=0.0)
             if holder is not None:
                 text = f"'{holder}' moves this resource; disable one of the two"
-                return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
+                return order.effect(EffectOutcome.EXTERNAL_CHANGE, here, text)
         if (settled := order.settled(here, wanted, self._kind.unit)) is not None:
             return settled
         # Limits may turn a change round; then nothing is asked.
@@ -304,4 +304,4 @@ class AzureResourceScaler(UsesArm):
         if reached == wanted:
             return order.effect(EffectOutcome.LIMITED, reached, order.limit)
         text = f"asked for {wanted} {self._kind.unit}, found {reached}: somebody else set it at the same time"
-        return order.effect(EffectOutcome.FOREIGN_HAND, reached, text)
+        return order.effect(EffectOutcome.EXTERNAL_CHANGE, reached, text)

@@ -11,7 +11,7 @@ function chipsOf(view, now, interval) {
   const add = (condition, build) => { if (condition) found.push(build()); };
   add(view.capacity_error, () => ["capacity unknown", "bad", view.capacity_error]);
   add(view.corrupt.length, () => [`unreadable: ${view.corrupt.join(", ")}`, "bad"]);
-  add(view.foreign, () => [`set to ${view.foreign.seen} by somebody else, expected ${view.foreign.expected}`, "warn"]);
+  add(view.external_change, () => [`set to ${view.external_change.seen} by somebody else, expected ${view.external_change.expected}`, "warn"]);
   add(view.held_by, () => [`held by ${view.held_by}`, "warn"]);
   add(view.override, () => [`override ${view.override.capacity} ${until(view.override.until)} by ${view.override.by}`, "guard"]);
   for (const pause of view.pauses) found.push([`paused ${pause.direction ?? "both ways"} ${until(pause.until)} by ${pause.by}`, "warn"]);

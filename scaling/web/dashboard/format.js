@@ -53,7 +53,7 @@ const LOOKS = {
   at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], over_budget: ["⊤", "warn"], between_steps: ["⊥", "hold"],
   not_active: ["⊥", "hold"], still_active: ["⊥", "hold"],
   guarded: ["◆", "guard"], lock_step: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],
-  paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
+  paused: ["‖", "warn"], external_change: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
   capacity_unknown: ["!", "bad"], rule_failed: ["!", "bad"], state_corrupt: ["!", "bad"],
   applied: ["✓", "hold"], accepted: ["▸", "out"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],

@@ -237,7 +237,7 @@ def test_an_operation_that_never_ends_blocks_every_later_one(clock):
     assert refusal_of(plan, 2).code is RefusalCode.OPERATION_IN_PROGRESS
 
 
-def test_a_foreign_hand_changes_the_plan_at_once_within_the_sku(clock):
+def test_a_external_change_changes_the_plan_at_once_within_the_sku(clock):
     plan = make_plan(clock, capacity=2, start_delay=60, operation_seconds=10)
     plan.set_capacity(4)
 

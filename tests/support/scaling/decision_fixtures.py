@@ -174,7 +174,7 @@ def walk(name: str, spec: PolicySpec, ticks: int = 400) -> Iterator[tuple[bytes,
         if random.random() < 0.15:
             level = random.choice([0.0, 20.0, 80.0, 300.0, 650.0, 900.0, 3000.0])
         if random.random() < 0.03:
-            here = max(here + random.choice([-1, 2]), 1)  # a foreign hand
+            here = max(here + random.choice([-1, 2]), 1)  # an external change
         controls = ordered(random, controls, now)
         if random.random() < 0.01:
             state = TargetState(corrupt_since=now)

@@ -81,7 +81,7 @@ class FakePlatform:
     available: int | None = None
     refusal: str = ""
     ignores: bool = False
-    foreign: int | None = None
+    external_change: int | None = None
     unreachable: bool = False
     latency: float = 0.0
     ledger: list[int] = field(default_factory=list)
@@ -133,9 +133,9 @@ class FakeScaler:
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
         platform = self.platform
         await self._reach()
-        if platform.foreign is not None:
-            platform.move(platform.foreign)
-            platform.foreign = None
+        if platform.external_change is not None:
+            platform.move(platform.external_change)
+            platform.external_change = None
         outcome, detail = self._carry_out(action)
         return Effect(
             action_id=action.action_id,
@@ -162,12 +162,12 @@ class FakeScaler:
         if before == action.to_capacity:
             return EffectOutcome.ALREADY_THERE, ""
         if platform.held_by is not None:
-            return EffectOutcome.FOREIGN_HAND, f"'{platform.held_by}' moves this target"
+            return EffectOutcome.EXTERNAL_CHANGE, f"'{platform.held_by}' moves this target"
         wanted = self._within_limits(action.to_capacity)
         if before != action.from_capacity:
             if before == wanted:
                 return EffectOutcome.LIMITED, "an earlier delivery got this far"
-            return EffectOutcome.FOREIGN_HAND, f"found {before}, expected {action.from_capacity}"
+            return EffectOutcome.EXTERNAL_CHANGE, f"found {before}, expected {action.from_capacity}"
         if platform.conflicts:
             platform.conflicts -= 1
             raise ScalerError("another operation is in progress", retry_after=5.0)

@@ -50,12 +50,12 @@ def test_a_pause_replaces_one_of_its_direction_keeps_the_other_and_forgets_what_
     )
 
 
-def test_resume_lifts_pauses_and_override_and_ends_a_foreign_hand_hold_but_leaves_dry_run() -> None:
+def test_resume_lifts_pauses_and_override_and_ends_a_external_change_hold_but_leaves_dry_run() -> None:
     before = Controls((Pause("al", NOW),), Override(3, "al", NOW, NOW + 60), dry_run=True)
 
     controls, _ = ordered("resume", {}, before)
 
-    assert controls == Controls(dry_run=True, foreign_cleared_at=NOW)
+    assert controls == Controls(dry_run=True, external_cleared_at=NOW)
 
 
 def test_an_override_lasts_an_hour_unless_told() -> None:

@@ -277,7 +277,7 @@ async def test_an_order_decided_from_another_capacity_changes_nothing() -> None:
     await world.drain()
 
     (entry,) = await world.entries("effect")
-    assert entry.effect.outcome is EffectOutcome.FOREIGN_HAND
+    assert entry.effect.outcome is EffectOutcome.EXTERNAL_CHANGE
     assert world.platform.capacity == 7
 
 

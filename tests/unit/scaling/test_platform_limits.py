@@ -220,7 +220,7 @@ def test_as_much_and_more_is_held_less_and_the_other_direction_are_tried():
         {"now": NOW + REFUSAL_REMEMBERED},
         {"refused": msgspec.structs.replace(REFUSAL, at=NOW + 86_400.0)},  # by a clock that was ahead
         {"refused": msgspec.structs.replace(REFUSAL, from_capacity=4)},
-        {"controls": Controls(foreign_cleared_at=NOW - 30)},
+        {"controls": Controls(external_cleared_at=NOW - 30)},
         {"controls": Controls(override=Override(5, "kim", NOW - 30, NOW + 600))},
     ],
 )
@@ -262,16 +262,16 @@ def reason_of(state: TargetState, now: float) -> Reason:
     return decide(policy(), {"backlog": full(CALM, now=now)}, state, now=now).reason
 
 
-def test_our_own_asynchronous_scale_out_is_no_foreign_hand_at_any_time():
+def test_our_own_asynchronous_scale_out_is_no_external_change_at_any_time():
     state = record_effect(STARTED, accepted())
     for minute, current in enumerate([5, 5, 7, 9, 9], start=1):
         state = seen(state, current, NOW + MINUTE * minute, pending=True)
-        assert state.foreign is None
+        assert state.external_change is None
         assert reason_of(state, NOW + MINUTE * minute) is Reason.ACTION_PENDING
 
     state = seen(state, 10, NOW + 660)  # after the action has expired
 
-    assert (state.expected, state.foreign, state.pending) == (10, None, None)
+    assert (state.expected, state.external_change, state.pending) == (10, None, None)
     assert [(e.from_capacity, e.to_capacity) for e in state.effects] == [(3, 10)]
     assert reason_of(state, NOW + 660) is Reason.WITHIN_TARGET
 
@@ -286,44 +286,49 @@ def test_a_part_at_which_the_platform_ends_is_our_effect(check):
         assert (found.effect.outcome, found.effect.reached) == (EffectOutcome.LIMITED, 8)
         state = found.state
     else:  # no check was made as long as the action lived
-        assert seen(state, 8, now).foreign is None
+        assert seen(state, 8, now).external_change is None
         state = seen(state, 8, NOW + 660)
 
-    assert (state.expected, state.foreign, state.pending, state.pending_accepted) == (8, None, None, None)
+    assert (state.expected, state.external_change, state.pending, state.pending_accepted) == (
+        8,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_second_delivery_that_finds_the_part_is_our_effect_too():
     state = record_effect(STARTED, accepted())
-    found = msgspec.structs.replace(accepted(7), outcome=EffectOutcome.FOREIGN_HAND)
+    found = msgspec.structs.replace(accepted(7), outcome=EffectOutcome.EXTERNAL_CHANGE)
 
     after = record_effect(state, found)
 
-    assert (after.expected, after.foreign) == (7, None)
+    assert (after.expected, after.external_change) == (7, None)
 
 
 @pytest.mark.parametrize("current", [2, 11])
-def test_a_capacity_that_our_action_does_not_lead_through_is_a_foreign_hand(current):
-    assert seen(record_effect(STARTED, accepted()), current, NOW + 60).foreign is not None
+def test_a_capacity_that_our_action_does_not_lead_through_is_a_external_change(current):
+    assert seen(record_effect(STARTED, accepted()), current, NOW + 60).external_change is not None
 
 
-def test_a_redelivery_after_a_crash_that_followed_a_partial_grant_is_no_foreign_hand():
+def test_a_redelivery_after_a_crash_that_followed_a_partial_grant_is_no_external_change():
     died = being_carried_out(STARTED, now=NOW + 1, until=NOW + 46)
-    found = msgspec.structs.replace(accepted(5), outcome=EffectOutcome.FOREIGN_HAND)
+    found = msgspec.structs.replace(accepted(5), outcome=EffectOutcome.EXTERNAL_CHANGE)
 
-    assert seen(died, 5, NOW + 60).foreign is None
+    assert seen(died, 5, NOW + 60).external_change is None
     again = record_effect(being_carried_out(died, now=NOW + 90, until=NOW + 135), found)
-    assert (again.expected, again.foreign, again.pending) == (5, None, None)
+    assert (again.expected, again.external_change, again.pending) == (5, None, None)
     checked = review(policy(), died, Capacity(5, NOW + 90), now=NOW + 90, controls=NO_CONTROLS)
     assert (checked.effect.outcome, checked.state.expected) == (EffectOutcome.LIMITED, 5)
 
 
 def test_what_the_first_delivery_finds_on_its_way_is_somebody_elses():
-    found = msgspec.structs.replace(accepted(5), outcome=EffectOutcome.FOREIGN_HAND)
+    found = msgspec.structs.replace(accepted(5), outcome=EffectOutcome.EXTERNAL_CHANGE)
     first = being_carried_out(STARTED, now=NOW + 1, until=NOW + 46)
     handed = being_carried_out(handed_back(first, "plan@1", due_at=NOW + 60), now=NOW + 60, until=NOW + 105)
 
-    assert record_effect(first, found).foreign.seen == 5
-    assert record_effect(handed, found).foreign.seen == 5
+    assert record_effect(first, found).external_change.seen == 5
+    assert record_effect(handed, found).external_change.seen == 5
 
 
 def test_what_a_delivery_that_died_had_asked_for_is_ours_also_after_its_action_was_sent_again():
@@ -331,7 +336,7 @@ def test_what_a_delivery_that_died_had_asked_for_is_ours_also_after_its_action_w
     again = review(policy(), died, Capacity(3, NOW + 120), now=NOW + 120, controls=NO_CONTROLS)
 
     assert again.emit == STARTED.pending
-    assert seen(again.state, 5, NOW + 180).foreign is None
+    assert seen(again.state, 5, NOW + 180).external_change is None
 
 
 @pytest.mark.parametrize(
@@ -360,7 +365,7 @@ async def test_a_delivery_of_unknown_outcome_after_a_partial_grant_costs_no_hold
     await world.autoscaler().apply(encode((await world.state()).pending))
 
     state = await world.state()
-    assert (state.expected, state.foreign, state.pending) == (4, None, None)
+    assert (state.expected, state.external_change, state.pending) == (4, None, None)
     assert world.platform.ledger == [4]
 
 
@@ -385,7 +390,7 @@ async def test_a_crash_after_a_partial_grant_costs_no_hold():
     await world.drain()  # the message comes again, and the platform could give all of it now
 
     state = await world.state()
-    assert (state.expected, state.foreign, state.pending) == (4, None, None)
+    assert (state.expected, state.external_change, state.pending) == (4, None, None)
     assert [e.reason for e in await world.entries("effect")] == ["limited"]
 
 
@@ -395,7 +400,7 @@ def crash_in_apply(call: str) -> None:
 
 
 def test_before_the_platform_is_known_to_have_accepted_a_part_may_be_anybodys():
-    assert seen(STARTED, 5, NOW + 60).foreign is not None
+    assert seen(STARTED, 5, NOW + 60).external_change is not None
 
 
 # -- bounds of nested rules --------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_decisions_of_the_first_version_replay_but_for_what_they_tell_besides(ke
 
     assert inputs.version == 1
     # Since version 2 they are decided anew, or say what an override was clamped by.
-    if inputs.state.foreign is not None or kept.reason in {Reason.ACTION_PENDING, Reason.OVERRIDDEN}:
+    if inputs.state.external_change is not None or kept.reason in {Reason.ACTION_PENDING, Reason.OVERRIDDEN}:
         told = comparison(inputs, kept.recommendation, again)
         assert "an external change holds what would scale in" in told or "identical" in told
         return

@@ -63,7 +63,7 @@ def test_a_pending_increase_may_be_there_already():
     assert spent(NINE + 1200, pending=action).hours == pytest.approx(10.0 + 3.0)
 
 
-def test_a_foreign_change_counts_as_it_is_read():
+def test_an_external_change_counts_as_it_is_read():
     held = TargetState(expected=3, capacity=Capacity(20, NINE), spent=known())
     seen = spent_by(BUDGET, held, now=NINE + 60)
 
@@ -73,7 +73,7 @@ def test_a_foreign_change_counts_as_it_is_read():
     assert later.hours == pytest.approx(seen.hours + 20.0)
 
 
-def test_a_foreign_change_after_an_effect_of_ours_counts_as_it_is_read():
+def test_an_external_change_after_an_effect_of_ours_counts_as_it_is_read():
     ours = (EffectRecord(NINE - 600, 1, 3),)
     held = TargetState(expected=3, capacity=Capacity(20, NINE), spent=known(), effects=ours)
 

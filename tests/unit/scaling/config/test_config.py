@@ -258,7 +258,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
             {"target": 'action_ttl = "5m"\neffect_timeout = "5m"'},
             "effect_timeout: found 300 s, not below action_ttl (300 s)",
         ),
-        ({"target": "foreign_hold = nan"}, "foreign_hold: found nan; a duration is 0 or more"),
+        ({"target": "external_hold = nan"}, "external_hold: found nan; a duration is 0 or more"),
         ({"target": "out = 5"}, "out: found 5; a table is accepted"),
         (
             {"target": 'out = { coldown = "1m" }'},

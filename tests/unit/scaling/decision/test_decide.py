@@ -14,7 +14,7 @@ from scaling.model import (
     Direction,
     EffectRecord,
     Evidence,
-    ForeignHand,
+    ExternalChange,
     Limit,
     MetricFailure,
     Override,
@@ -262,38 +262,42 @@ CASES = {
     "paused": ({"value": HIGH, "controls": paused()}, Reason.PAUSED, 3),
     "paused below the minimum": ({"current": 0, "controls": paused(Direction.OUT)}, Reason.PAUSED, 0),
     "moved by hand under a surge": (
-        {"value": HIGH, "state": at(3, foreign=ForeignHand(7, 3, NOW - 60))},
+        {"value": HIGH, "state": at(3, external_change=ExternalChange(7, 3, NOW - 60))},
         Reason.SCALE_OUT,
         8,
     ),
     "moved by hand": (
-        {"value": LOW, "state": at(3, foreign=ForeignHand(7, 3, NOW - 60))},
-        Reason.FOREIGN_HAND,
+        {"value": LOW, "state": at(3, external_change=ExternalChange(7, 3, NOW - 60))},
+        Reason.EXTERNAL_CHANGE,
         7,
     ),
     "moved by hand below the minimum": (
-        {"value": LOW, "minimum": 4, "state": at(8, foreign=ForeignHand(2, 8, NOW - 60))},
+        {"value": LOW, "minimum": 4, "state": at(8, external_change=ExternalChange(2, 8, NOW - 60))},
         Reason.BELOW_MINIMUM,
         4,
     ),
     "moved by hand above the maximum": (
-        {"value": LOW, "state": at(8, foreign=ForeignHand(15, 8, NOW - 60))},
+        {"value": LOW, "state": at(8, external_change=ExternalChange(15, 8, NOW - 60))},
         Reason.ABOVE_MAXIMUM,
         10,
     ),
     "moved by hand after an override": (
-        {"value": LOW, "state": at(5, foreign=ForeignHand(8, 5, NOW)), "controls": overridden(5)},
-        Reason.FOREIGN_HAND,
+        {"value": LOW, "state": at(5, external_change=ExternalChange(8, 5, NOW)), "controls": overridden(5)},
+        Reason.EXTERNAL_CHANGE,
         8,
     ),
     "overridden after it was moved by hand": (
-        {"value": LOW, "state": at(5, foreign=ForeignHand(8, 5, NOW - 60)), "controls": overridden(5)},
+        {
+            "value": LOW,
+            "state": at(5, external_change=ExternalChange(8, 5, NOW - 60)),
+            "controls": overridden(5),
+        },
         Reason.OVERRIDDEN,
         5,
     ),
     "held by another controller": (
         {"value": HIGH, "state": at(3, capacity=Capacity(3, NOW, held_by="autoscale"))},
-        Reason.FOREIGN_HAND,
+        Reason.EXTERNAL_CHANGE,
         3,
     ),
     "pending": ({"value": HIGH, "state": at(3, pending=PENDING)}, Reason.ACTION_PENDING, 3),
@@ -436,7 +440,7 @@ def test_every_reason_is_produced_by_a_case() -> None:
 
 EVERYTHING = {
     "corrupt": {"corrupt_since": NOW - 30},
-    "foreign": {"foreign": ForeignHand(7, 10, NOW - 60)},
+    "external_change": {"external_change": ExternalChange(7, 10, NOW - 60)},
     "pending": {"pending": PENDING, "delivery": Delivery(NOW + 60, NOW + 60)},
 }
 
@@ -449,7 +453,7 @@ def test_what_forbids_a_decision_is_told_in_a_fixed_order() -> None:
         told.append(made(HIGH, state=at(10, **fields), controls=overridden(5)).reason)
         left.pop(name, None)
 
-    assert told == [Reason.STATE_CORRUPT, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.OVERRIDDEN]
+    assert told == [Reason.STATE_CORRUPT, Reason.EXTERNAL_CHANGE, Reason.ACTION_PENDING, Reason.OVERRIDDEN]
 
 
 def test_an_override_takes_the_place_of_a_pending_action_that_leads_elsewhere() -> None:

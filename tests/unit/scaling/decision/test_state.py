@@ -23,11 +23,12 @@ from scaling.model import (
     Effect,
     EffectOutcome,
     EffectRecord,
-    ForeignHand,
+    ExternalChange,
     Reason,
     ScaleAction,
     TargetState,
 )
+from scaling.notice import NoticeKind
 from scaling.target_facts import TargetFacts
 from scaling.window import Window
 from tests.support.scaling.runner import MINUTE, NOW, World, at, full, metric, policy, report
@@ -93,14 +94,14 @@ def test_after_the_clock_was_put_right_it_is_decided_by_what_is_present(ahead: i
     "left",
     [
         {"pending": ScaleAction("plan@0", "plan", 3, 4, NOW + 86_400.0, NOW + 87_000.0, Reason.SCALE_OUT)},
-        {"foreign": ForeignHand(3, 5, NOW + 86_400.0)},
+        {"external_change": ExternalChange(3, 5, NOW + 86_400.0)},
         {"corrupt_since": NOW + 86_400.0},
         {"others_changes": tuple(NOW + 86_400.0 + i for i in range(30))},
         {"asked_to_wait": AskedToWait(NOW + 86_400.0, NOW + 86_500.0)},
     ],
 )
 def test_what_was_left_by_a_clock_that_ran_a_day_ahead_holds_nothing_for_a_day(left: dict) -> None:
-    made = policy(foreign_hold=900.0, facts=TargetFacts(changes_per_hour=20))
+    made = policy(external_hold=900.0, facts=TargetFacts(changes_per_hour=20))
     state = at(3, now=NOW, **left)
     ahead = decide(made, {}, state, now=NOW + 86_400.0)
     state = msgspec.structs.replace(state, last=ahead)
@@ -119,7 +120,7 @@ def test_what_was_left_by_a_clock_that_ran_a_day_ahead_holds_nothing_for_a_day(l
 def test_a_capacity_read_while_the_clock_ran_ahead_outranks_no_present_one() -> None:
     state = at(3, now=NOW + 7200)
 
-    assert absorbed(state, 7).foreign == ForeignHand(7, 3, NOW)
+    assert absorbed(state, 7).external_change == ExternalChange(7, 3, NOW)
     assert absorbed(state, None).capacity_error == "no answer"
 
 
@@ -144,23 +145,23 @@ def test_an_older_reading_changes_nothing() -> None:
     assert absorbed(state, None) == state
 
 
-def test_a_reading_from_before_our_own_last_effect_is_no_foreign_hand() -> None:
+def test_a_reading_from_before_our_own_last_effect_is_no_external_change() -> None:
     state = at(4, now=NOW - MINUTE, effects=(EffectRecord(NOW + 1, 3, 4),))
 
-    assert absorbed(state, 3).foreign is None
+    assert absorbed(state, 3).external_change is None
 
 
 @pytest.mark.parametrize(
-    ("seen", "after", "foreign"),
+    ("seen", "after", "external"),
     [(3, 2.0, False), (3, 61.0, False), (3, 121.0, True), (2, 50.0, False), (2, 181.0, True), (7, 2.0, True)],
 )
-def test_a_stale_reading_that_shows_where_our_own_last_changes_began_is_no_foreign_hand(
-    seen: int, after: float, foreign: bool
+def test_a_stale_reading_that_shows_where_our_own_last_changes_began_is_no_external_change(
+    seen: int, after: float, external: bool
 ) -> None:
     changes = (EffectRecord(NOW - MINUTE, 2, 3), EffectRecord(NOW, 3, 4))
     state = absorbed(at(4, now=NOW - MINUTE, effects=changes), seen, now=NOW + after)
 
-    assert state.foreign == (ForeignHand(seen, 4, NOW + after) if foreign else None)
+    assert state.external_change == (ExternalChange(seen, 4, NOW + after) if external else None)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -184,11 +185,11 @@ async def test_reports_that_waited_in_the_queue_take_no_step_each_on_the_same_da
     assert len(state.state.evaluated) == 10
 
 
-def test_our_own_change_is_no_foreign_hand_before_its_effect_is_recorded() -> None:
+def test_our_own_change_is_no_external_change_before_its_effect_is_recorded() -> None:
     state = at(3, now=NOW - MINUTE, pending=ACTION)
 
-    assert absorbed(state, 4).foreign is None
-    assert absorbed(state, 5).foreign == ForeignHand(5, 3, NOW)
+    assert absorbed(state, 4).external_change is None
+    assert absorbed(state, 5).external_change == ExternalChange(5, 3, NOW)
 
 
 def test_our_own_change_found_in_place_after_it_expired_is_recorded() -> None:
@@ -196,37 +197,40 @@ def test_our_own_change_found_in_place_after_it_expired_is_recorded() -> None:
 
     late = absorbed(state, 4, now=ACTION.expires_at)
 
-    assert (late.expected, late.pending, late.foreign) == (4, None, None)
+    assert (late.expected, late.pending, late.external_change) == (4, None, None)
     assert late.effects[-1].action_id == ACTION.action_id
 
 
 def test_a_capacity_on_its_way_is_not_judged() -> None:
     moving = Capacity(7, NOW, pending=True)
 
-    assert believe(policy(), at(3), moving, now=NOW, controls=NO_CONTROLS).foreign is None
+    assert believe(policy(), at(3), moving, now=NOW, controls=NO_CONTROLS).external_change is None
 
 
-def test_a_foreign_capacity_is_held_on_from_its_first_sight_then_adopted() -> None:
-    hold = policy().spec.foreign_hold
+def test_an_external_capacity_is_held_on_from_its_first_sight_then_adopted() -> None:
+    hold = policy().spec.external_hold
     first = absorbed(at(3, now=NOW - MINUTE), 7)
     still = absorbed(first, 7, now=NOW + MINUTE)
     adopted = absorbed(still, 7, now=NOW + hold)
 
-    assert first.foreign == still.foreign == ForeignHand(7, 3, NOW)
-    assert (adopted.expected, adopted.foreign) == (7, None)
+    assert first.external_change == still.external_change == ExternalChange(7, 3, NOW)
+    assert (adopted.expected, adopted.external_change) == (7, None)
 
 
-def test_a_foreign_capacity_is_adopted_at_once_when_an_operator_resumes() -> None:
+def test_an_external_capacity_is_adopted_at_once_when_an_operator_resumes() -> None:
     first = absorbed(at(3, now=NOW - MINUTE), 7)
-    resumed = absorbed(first, 7, now=NOW + 9, controls=Controls(foreign_cleared_at=NOW + 1))
-    before = absorbed(first, 7, now=NOW + 9, controls=Controls(foreign_cleared_at=NOW - 1))
+    resumed = absorbed(first, 7, now=NOW + 9, controls=Controls(external_cleared_at=NOW + 1))
+    before = absorbed(first, 7, now=NOW + 9, controls=Controls(external_cleared_at=NOW - 1))
 
     assert resumed.expected == 7
-    assert before.foreign is not None
+    assert before.external_change is not None
 
 
-def test_a_foreign_capacity_that_went_back_is_forgotten() -> None:
-    assert absorbed(at(3, now=NOW - MINUTE, foreign=ForeignHand(7, 3, NOW - 60)), 3).foreign is None
+def test_an_external_capacity_that_went_back_is_forgotten() -> None:
+    assert (
+        absorbed(at(3, now=NOW - MINUTE, external_change=ExternalChange(7, 3, NOW - 60)), 3).external_change
+        is None
+    )
 
 
 # Decisions
@@ -248,7 +252,7 @@ def test_metrics_stay_missing_whatever_else_was_the_reason_meanwhile() -> None:
     since = NOW - 900
     for changes in (
         {"pending": ACTION},
-        {"foreign": ForeignHand(7, 3, NOW - 60)},
+        {"external_change": ExternalChange(7, 3, NOW - 60)},
         {"capacity_error": "403"},
         {"effects": (EffectRecord(NOW - 60, 2, 3),)},
     ):
@@ -305,7 +309,7 @@ def test_an_override_is_not_remembered_as_a_recommendation_of_the_rules() -> Non
         (EffectOutcome.APPLIED, 4, (4, 1, None)),
         (EffectOutcome.ALREADY_THERE, 4, (4, 1, None)),
         (EffectOutcome.LIMITED, 3, (3, 0, None)),
-        (EffectOutcome.FOREIGN_HAND, 7, (3, 0, None)),
+        (EffectOutcome.EXTERNAL_CHANGE, 7, (3, 0, None)),
         (EffectOutcome.EXPIRED, None, (3, 0, None)),
         (EffectOutcome.REFUSED, None, (3, 0, None)),
         (EffectOutcome.FAILED, None, (3, 0, ACTION)),
@@ -318,7 +322,7 @@ def test_only_an_effect_that_moved_the_target_counts_and_only_a_failure_stays_pe
     after = record_effect(at(3, pending=ACTION), effect(outcome, reached))
 
     assert (after.expected, len(after.effects), after.pending) == left
-    assert (after.foreign is not None) == (outcome is EffectOutcome.FOREIGN_HAND)
+    assert (after.external_change is not None) == (outcome is EffectOutcome.EXTERNAL_CHANGE)
 
 
 @pytest.mark.parametrize("first", [EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE])
@@ -400,5 +404,10 @@ def test_the_late_effect_of_an_action_that_was_withdrawn_is_our_own() -> None:
     found = review(policy(), later, Capacity(2, NOW + MINUTE), now=NOW + MINUTE, controls=NO_CONTROLS)
     never_begun, _ = decided(at(3, pending=action), {"backlog": full(300.0)})
 
-    assert (later.foreign, found.state.expected, found.effect.action_id) == (None, 2, "plan@1")
-    assert absorbed(never_begun, 2, now=NOW + MINUTE).foreign == ForeignHand(2, 3, NOW + MINUTE)
+    assert (later.external_change, found.state.expected, found.effect.action_id) == (None, 2, "plan@1")
+    assert absorbed(never_begun, 2, now=NOW + MINUTE).external_change == ExternalChange(2, 3, NOW + MINUTE)
+
+
+@pytest.mark.parametrize("kind", [Reason, EffectOutcome, NoticeKind])
+def test_rows_that_name_an_external_change_by_its_old_word_are_read(kind) -> None:
+    assert msgspec.json.decode(b'"foreign_hand"', type=kind) == "external_change"

@@ -103,8 +103,8 @@ async def test_a_short_hold_is_not_told():
     assert happened.told() == []
 
 
-async def test_a_foreign_hand_is_told_once_whoever_finds_it():
-    happened = scene(foreign_hold=900.0)
+async def test_a_external_change_is_told_once_whoever_finds_it():
+    happened = scene(external_hold=900.0)
     await happened.minutes(3, 300.0)
 
     happened.world.platform.capacity = 7
@@ -113,7 +113,7 @@ async def test_a_foreign_hand_is_told_once_whoever_finds_it():
     await happened.world.verify()
     await happened.people.announcer.send(happened.world.clock.now)
 
-    assert happened.told() == [("foreign_hand", "plan: expected 2, found 7: somebody else changed it")]
+    assert happened.told() == [("external_change", "plan: expected 2, found 7: somebody else changed it")]
 
 
 def before_and_after(*, before=None, after=None):

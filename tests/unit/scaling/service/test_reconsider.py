@@ -97,7 +97,7 @@ async def hide_capacity(world: World) -> None:
 
 
 async def lift_override(world: World) -> None:
-    await world.order(Controls(foreign_cleared_at=world.clock.now))
+    await world.order(Controls(external_cleared_at=world.clock.now))
 
 
 async def nothing(world: World) -> None:
@@ -319,7 +319,7 @@ async def test_nothing_is_scaled_in_because_a_withdrawn_scale_out_went_further_t
         await next_minute(world)
 
     state = await world.state()
-    assert (world.platform.ledger, state.expected, state.foreign) == ([], 9, None)
+    assert (world.platform.ledger, state.expected, state.external_change) == ([], 9, None)
     assert state.effects[-1].to_capacity == 9
 
 
@@ -345,6 +345,6 @@ async def test_the_late_effect_of_an_action_that_expired_is_our_own(minutes: int
 
     state = await world.state()
     assert len(orders) > 1
-    assert (state.expected, state.foreign is None) == ((6, False) if minutes else (7, True))
+    assert (state.expected, state.external_change is None) == ((6, False) if minutes else (7, True))
     assert note in state.last.note
     assert ("late effect" in state.last.note) is ("late effect" in note)

@@ -652,7 +652,7 @@ async def test_an_override_goes_on_from_where_the_action_whose_place_it_takes_le
 
     state = await world.state()
     assert world.platform.ledger == [3, 7]
-    assert (state.expected, state.foreign, state.pending) == (7, None, None)
+    assert (state.expected, state.external_change, state.pending) == (7, None, None)
 
 
 async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_the_first_one_took() -> None:
@@ -665,7 +665,7 @@ async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_t
 
     state = await world.state()
     assert world.platform.ledger == [3, 5]
-    assert (state.expected, state.foreign, state.pending) == (5, None, None)
+    assert (state.expected, state.external_change, state.pending) == (5, None, None)
 
 
 async def test_an_override_does_not_hurry_past_a_change_in_the_making() -> None:
@@ -758,7 +758,7 @@ async def test_an_expired_action_is_given_up() -> None:
     assert "expired without effect" in (await world.entries(LogKind.VERIFY))[0].line
 
 
-async def test_a_foreign_hand_is_flagged_once_and_taken_over_after_its_hold() -> None:
+async def test_a_external_change_is_flagged_once_and_taken_over_after_its_hold() -> None:
     world = World(capacity=2)
     await world.tick()
     await world.drain()
@@ -767,10 +767,10 @@ async def test_a_foreign_hand_is_flagged_once_and_taken_over_after_its_hold() ->
         world.clock.now += MINUTE
         await world.verify()
     flagged = await world.entries(LogKind.VERIFY)
-    world.clock.now += world.policy.spec.foreign_hold
+    world.clock.now += world.policy.spec.external_hold
     await world.verify()
 
-    assert [entry.reason for entry in flagged] == [Reason.FOREIGN_HAND]
+    assert [entry.reason for entry in flagged] == [Reason.EXTERNAL_CHANGE]
     assert "expected 2, found 6" in flagged[0].line
     assert "taken over" in (await world.entries(LogKind.VERIFY))[-1].line
     assert (await world.state()).expected == 6
@@ -905,7 +905,7 @@ async def test_an_action_of_an_override_ends_with_the_override() -> None:
     await world.minute()
     assert (await world.state()).pending.to_capacity == 3
     world.platform.conflicts = 0
-    await world.order(Controls(foreign_cleared_at=world.clock.now))
+    await world.order(Controls(external_cleared_at=world.clock.now))
     await world.minute()
 
     assert world.platform.ledger == []

@@ -38,12 +38,12 @@ async def advised(backlog, minutes=6, **changes):
     return world
 
 
-async def test_what_is_advised_is_taken_for_done_and_nobody_is_a_foreign_hand():
+async def test_what_is_advised_is_taken_for_done_and_nobody_is_a_external_change():
     world = await advised(730.0)
     await world.verify()
     state = await world.state()
 
-    assert (state.expected, state.pending, state.foreign) == (8, None, None)
+    assert (state.expected, state.pending, state.external_change) == (8, None, None)
     assert [entry.effect.outcome for entry in await world.entries("effect")] == [EffectOutcome.APPLIED]
     assert state.last.reason is Reason.WITHIN_TARGET
 

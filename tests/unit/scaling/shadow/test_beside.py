@@ -609,7 +609,7 @@ def test_when_the_file_follows_what_was_learned_stays():
     assert target.state.shadow == b""
 
 
-def test_a_foreign_hand_on_the_target_moves_nothing_on_paper():
+def test_a_external_change_on_the_target_moves_nothing_on_paper():
     target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
     target.steps(3)
 
@@ -617,7 +617,7 @@ def test_a_foreign_hand_on_the_target_moves_nothing_on_paper():
     held = Capacity(11, target.now, ready=11, held_by="an autoscale setting")
     target.decide(MetricsReport("plan", target.now, (), (), held))
 
-    assert target.made.reason is Reason.FOREIGN_HAND
+    assert target.made.reason is Reason.EXTERNAL_CHANGE
     assert target.shadow.capacity == 8
     assert target.shadow.live == 11
 

@@ -15,7 +15,7 @@ from scaling.model import (
     EffectOutcome,
     EffectRecord,
     Evidence,
-    ForeignHand,
+    ExternalChange,
     MetricFailure,
     Override,
     Pause,
@@ -305,13 +305,17 @@ def test_an_effect_newer_than_the_reading_is_the_present_capacity():
     assert shown(after).current == 4
 
 
-def test_a_foreign_hand_shows_what_was_seen_and_what_was_expected():
-    moved = TargetState(expected=3, capacity=Capacity(7, NOW), foreign=ForeignHand(7, 3, NOW - 5))
+def test_a_external_change_shows_what_was_seen_and_what_was_expected():
+    moved = TargetState(expected=3, capacity=Capacity(7, NOW), external_change=ExternalChange(7, 3, NOW - 5))
 
     view = shown(moved)
 
     assert (view.current, view.expected) == (7, 3)
-    assert (view.foreign.seen, view.foreign.expected, view.foreign.at) == (7, 3, NOW - 5)
+    assert (view.external_change.seen, view.external_change.expected, view.external_change.at) == (
+        7,
+        3,
+        NOW - 5,
+    )
 
 
 def test_another_controller_and_trouble_are_shown():
