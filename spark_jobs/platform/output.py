@@ -12,24 +12,22 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
-from zlib import crc32
 
 import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.lake import tables
+from spark_jobs.lake import iceberg, tables
 from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.failures import first_line, is_absence
 from spark_jobs.platform.rows import collected
 from tidemark.foundation.version import install_hint
 
-JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:..."}
+JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:iceberg-spark-runtime-..."}
 """What Spark needs to read and write a format by itself."""
 VERSIONED = tuple(JARS)
 """Formats whose log keeps old versions of a table: what is replaced can still be read."""
@@ -145,9 +143,8 @@ def write_table(
     """Writes the frame as the table at `path`, as Spark understands it, over what is there.
 
     Overwriting Parquet is no single step: while it lasts, and after a failure, what was there is gone. Delta and Iceberg
-    commit by their logs: through Spark's own source where that is on the class path, else, for folders of this machine,
-    through the packages deltalake and pyiceberg. `only` are values of the first of `partition_by`: these partitions are
-    replaced, others stay.
+    commit by their logs, through Spark's own source; Delta in folders of this machine also through the package deltalake.
+    `only` are values of the first of `partition_by`: these partitions are replaced, others stay.
 
     Raises InputError for an unknown format, JobError where Delta or Iceberg cannot be written.
     """
@@ -234,14 +231,13 @@ def has_source(spark: SparkSession, fmt: str) -> bool:
 def newest_version(spark: SparkSession, path: str, fmt: str) -> int:
     """The newest version of the Delta table, or snapshot of the Iceberg table."""
     if not has_source(spark, fmt):
-        return int(_package(fmt).newest(_own_folder(spark, path, fmt)))
-    if fmt == "delta":
-        # Delta takes a relative path for the name of a table.
-        place = qualified(spark, path)
-        [row] = collected(spark.sql(f"DESCRIBE HISTORY delta.`{place}` LIMIT 1").select("version"))
+        return int(_package(fmt).newest(_own_folder(spark, path)))
+    url = qualified(spark, path)  # Delta takes a relative path for the name of a table
+    if fmt == "iceberg":
+        version = iceberg.newest(spark, url)
     else:
-        refs = spark.read.table(f"{_iceberg_name(spark, path)}.refs").where("name = 'main'")
-        [row] = collected(refs.select("snapshot_id"))
+        version = spark.sql(f"DESCRIBE HISTORY delta.`{url}` LIMIT 1").select("version")
+    [row] = collected(version)
     return int(row[0])
 
 
@@ -250,9 +246,12 @@ def _write_version(
 ) -> None:
     spark = frame.sparkSession
     if has_source(spark, fmt):
-        (_write_delta if fmt == "delta" else _write_iceberg)(frame, path, partition_by, only)
+        if fmt == "delta":
+            _write_delta(frame, path, partition_by, only)
+        else:
+            iceberg.replace(frame, qualified(spark, path), partition_by, only)
         return
-    folder, package = _own_folder(spark, path, fmt), _package(fmt)
+    package, folder = _package(fmt), _own_folder(spark, path)
     with _staged(frame.sortWithinPartitions(*partition_by) if partition_by else frame, folder) as rows:
         package.replace(folder, rows, partition_by, only)
 
@@ -288,7 +287,7 @@ def merge_rows(frame: DataFrame, table: str, keys: Sequence[str]) -> None:
             # Empty at first: another run may make it at the same time, and neither may lose its rows.
             _make_delta(frame.limit(0), table)
         if not has_source(spark, "delta"):
-            folder = _own_folder(spark, table, "delta")
+            folder = _own_folder(spark, table)
             with _staged(frame, _unshared(folder)) as rows:
                 _package("delta").merge(folder, rows, keys)
             return
@@ -314,7 +313,7 @@ def _make_delta(frame: DataFrame, path: str) -> None:
     if has_source(spark, "delta"):
         frame.write.format("delta").mode("ignore").save(path)
         return
-    folder = _own_folder(spark, path, "delta")
+    folder = _own_folder(spark, path)
     with _staged(frame, _unshared(folder)) as rows:
         _package("delta").make(folder, rows)
 
@@ -335,45 +334,34 @@ def _write_delta(
         writer.option("overwriteSchema", "true").save(path)
 
 
-def _write_iceberg(
-    frame: DataFrame, path: str, partition_by: Sequence[str], only: Collection[str] | None
-) -> None:
-    name = _iceberg_name(frame.sparkSession, path)
-    writer = frame.writeTo(name).using("iceberg")
-    if only is not None and frame.sparkSession.catalog.tableExists(name):
-        writer.overwrite(F.col(partition_by[0]).isin(sorted(only)))
-    else:
-        (writer.partitionedBy(*map(F.col, partition_by)) if partition_by else writer).createOrReplace()
-
-
-def _iceberg_name(spark: SparkSession, path: str) -> str:
-    """The table in a catalog of Iceberg's that is the folder around it, so that its place is `path`."""
-    folder, _, name = qualified(spark, path).rpartition("/")
-    catalog = f"tidemark_{crc32(folder.encode()):08x}"
-    key = f"spark.sql.catalog.{catalog}"
-    spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
-    for setting, value in (("type", "hadoop"), ("warehouse", folder), ("cache-enabled", "false")):
-        spark.conf.set(f"{key}.{setting}", value)
-    return f"{catalog}.`{name}`"
+def check_writer(spark: SparkSession, fmt: str) -> None:
+    """Raises JobError where neither Spark nor a package can write the format, InputError for an unknown one."""
+    if check_format(fmt) in VERSIONED and not has_source(spark, fmt):
+        _package(fmt)
 
 
 def _package(fmt: str) -> Any:
-    """The module that does without Spark. Raises JobError."""
+    """The module that writes and reads Delta tables without Spark's. Raises JobError."""
+    if fmt != "delta":
+        raise JobError(
+            f"--format {fmt} needs its runtime in Spark: add it (spark-submit --packages {JARS[fmt]}), or write --format "
+            "parquet, from which docs/spark.md shows how to make an Iceberg table on one machine"
+        )
     try:
-        return import_module(f"spark_jobs.lake.{fmt}")
+        return import_module("spark_jobs.lake.delta")
     except ModuleNotFoundError:
         raise JobError(
             f"--format {fmt} needs its jar in Spark ({JARS[fmt]}) or its package: {install_hint(fmt)}"
         ) from None
 
 
-def _own_folder(spark: SparkSession, path: str, fmt: str) -> Path:
-    """Where the package finds the table. Raises JobError for one that is not on this machine."""
+def _own_folder(spark: SparkSession, path: str) -> Path:
+    """Where the package finds the Delta table. Raises JobError for one that is not on this machine."""
     folder = local_folder(spark, path)
     if folder is None:
         raise JobError(
-            f"{path}: Spark has no {fmt} here; add its package (spark-submit --packages {JARS[fmt]}), use a folder of this"
-            " machine, or choose --format parquet"
+            f"{path}: Spark has no delta here; add its package (spark-submit --packages {JARS['delta']}), use a folder of"
+            " this machine, or choose --format parquet"
         )
     return folder
 
@@ -383,17 +371,14 @@ def _read_version(spark: SparkSession, path: str, fmt: str, version: int | None)
         if fmt == "delta":
             reader = spark.read if version is None else spark.read.option("versionAsOf", str(version))
             frame = reader.format("delta").load(path)
-        else:  # where a table is read by its name, Spark passes over an option for the version
-            at = "" if version is None else f" VERSION AS OF {version}"
-            frame = spark.sql(f"SELECT * FROM {_iceberg_name(spark, path)}{at}")  # noqa: S608 - no values
+        else:
+            frame = iceberg.read(spark, qualified(spark, path), version)
         _ = frame.schema
         return frame
-    folder = _own_folder(spark, path, fmt)
-    columns, files = _package(fmt).live(folder, version)
+    package, folder = _package(fmt), _own_folder(spark, path)
+    columns, files = package.live(folder, version)
     schema = from_arrow_schema(columns)
     if not files:
         return spark.createDataFrame([], schema)
-    reader = spark.read.schema(schema)
-    if fmt == "delta":
-        reader = reader.option("basePath", f"file:{folder}")
+    reader = spark.read.schema(schema).option("basePath", f"file:{folder}")
     return reader.parquet(*(f"file:{file}" for file in files))

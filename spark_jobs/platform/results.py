@@ -85,10 +85,10 @@ class Results:
         cls, spark: SparkSession, folder: str, *, job: str, fmt: str, about: Mapping[str, str] | None = None
     ) -> Self:
         """A new run. Raises InputError for an unknown format, for a folder whose name would be a pattern, and where it holds
-        results of another job.
+        results of another job; JobError where nothing here writes the format.
         """
         output.check_folder(folder, "--output")
-        output.check_format(fmt)
+        output.check_writer(spark, fmt)
         last = manifest_of(spark, folder)
         if last is not None and last.job != job:
             raise InputError(f"{folder} holds results of {last.job}; give --output another folder for {job}")
