@@ -325,7 +325,8 @@ NO_SETTINGS = {  # error classes of Spark, a statement of SQL Server, a name ins
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
 OF_OTHERS = {  # options of programs that a text tells to run
     *("--enabled", "--name", "--resource-group", "--scope", "--set"),  # az
-    *("--keep", "--packages", "--add-modules", "--list-modules"),  # gunzip and unxz, Spark, Java
+    *("--keep", "--packages", "--python"),  # gunzip and unxz, Spark, uv
+    *("--add-modules", "--list-modules"),  # Java
 }
 COMMAND = re.compile(r"(?:[`'\"]|^)tidemark ((?:[a-z][a-z-]*(?= |[`'\"]|$) ?)+)")
 
