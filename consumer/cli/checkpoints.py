@@ -238,6 +238,7 @@ async def _of_hub(
         before = stored.origin.hub or (hub if is_of_hub(stored, state, receiver.created_at) else 0)
     incarnation = await incarnation_of(store, hub, first=before, others=everything.values())
     since = since_of(everything.values(), hub)
+    since = time.time() if since is None else since
     partitions = target.origin.partitions or len(await receiver.partitions())
     origin = msgspec.structs.replace(
         target.origin, hub=hub, partitions=partitions, incarnation=incarnation, since=since

@@ -136,7 +136,8 @@ async def to_store(
 ) -> Replacement | None:
     """What a claim has to store: a position that is new, or the hub of one that does not say it."""
     others = everything.values()
-    since = since_of(others, known.hub) or time.time()
+    since = since_of(others, known.hub)
+    since = time.time() if since is None else since
     if isinstance(stored, Checkpoint) and not begin.reset:
         if stored.origin.hub or not known.hub:
             return None

@@ -103,19 +103,26 @@ def start(
     *,
     hub_created_at: float | None = None,
     came_later: bool = False,
-    since: float = 0.0,
+    since: float | None = None,
 ) -> Start:
     """Where to begin in a partition. A text for a checkpoint says why it cannot be read.
 
     `hub_created_at` is the service's time, epoch seconds. A partition that `came_later` than the consumer begins at its
     earliest event even if the policy says latest: nobody decided to leave its events out. Nor those that came `since` the
-    consumer group began (0: not known), though nothing is stored of the partition. Raises PositionError, naming the
+    consumer group began (0: nobody knows when; None: it begins now), though nothing is stored of the partition. Raises
+    PositionError, naming the
     setting that would decide otherwise, for a checkpoint that cannot be trusted and for events lost to retention.
     """
     if checkpoint is None and came_later and policy.start == "latest":
         return _beginning("earliest", state, "no checkpoint, and others were there before the partition")
-    if checkpoint is None and policy.start == "latest" and 0.0 < since < state.last_enqueued_at:
-        return _beginning(since + 0.001, state, "no checkpoint, and others were claimed then")
+    if (
+        checkpoint is None
+        and policy.start == "latest"
+        and since is not None
+        and since < state.last_enqueued_at
+    ):
+        where: float | str = since + 0.001 if since else "earliest"
+        return _beginning(where, state, "no checkpoint, and others were there before")
     if checkpoint is None:
         return _beginning(policy.start, state, "no checkpoint")
     if isinstance(checkpoint, str):
@@ -162,9 +169,12 @@ def is_another_hub(others: Iterable[Checkpoint | str], hub: int) -> bool:
     return bool(known) and bool(hub) and not origins_of(known, hub)
 
 
-def since_of(others: Iterable[Checkpoint | str], hub: int) -> float:
-    """When the first partition of the hub was claimed; 0 where nobody knows."""
-    return min((origin.since for origin in origins_of(others, hub) if origin.since), default=0.0)
+def since_of(others: Iterable[Checkpoint | str], hub: int) -> float | None:
+    """When the first partition of the hub was claimed; 0 where nobody knows, None where none was."""
+    found = [
+        each.origin.since for each in others if isinstance(each, Checkpoint) and each.origin.hub in {0, hub}
+    ]
+    return min(found, default=None)
 
 
 def came_later(partition: str, others: Iterable[Checkpoint | str], hub: int) -> bool:

@@ -139,6 +139,19 @@ async def test_a_checkpoint_that_was_deleted_costs_repetition_and_no_event(how, 
     story.check_old()
 
 
+async def test_where_nobody_knows_since_when_others_were_claimed_a_partition_without_a_checkpoint_is_read_whole():
+    story = Story()
+    await first_run(story, "stopped in order", start="latest")
+    story.forget_origins()  # an older version saved them
+    story.delete("1")
+    again = story.start(start="latest")
+    await again.idle()
+    await again.stop()
+
+    assert {name for name in story.names() if "/1/" in name} <= story.written()
+    assert story.names(10) <= story.written()
+
+
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 async def test_a_partition_that_was_never_claimed_loses_nothing_that_came_after_the_first_start(
     start, monkeypatch
