@@ -1,20 +1,25 @@
-"""Telemetry aggregation against DuckDB and Polars on the same Parquet files, each cell in a process of its own.
+"""Telemetry aggregation against DuckDB, Polars and Spark's own `groupBy` on the same Parquet files, each cell in a process of its
+own.
 
-    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR] [--kinds sums]
+    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR] [--kinds sums] [--spark-rows 6000000]
 
-`sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per
-series and hour; DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series
-(100 targets of 8 metrics); 50 million rows are 43 samples a minute. Ours, `tidemark telemetry-aggregation` (`tidemark`) and the
-job on Spark, make all columns of the table gauges in both rows, for the one window (`--windows`), and drop duplicates, of which
-the data has none; the peers make what was named. CPU seconds are user and system time of the whole process tree, the start of
-Python and Java included; `work` leaves the start out: of imports and of the session. A cell on one core is confined to it by
-the operating system, with all its threads. What two cores gain at best on this machine is measured beside it: by two processes
-that share nothing, each on a core of its own. Spark's start is on one core, whatever there is: what its second core gains is
-told of the whole and of each further row, by a run over half of the files. Figures are medians of the rounds, in each of which
-every cell runs once. `load` is the machine's, the mean number of runnable tasks in the minute before the cell: above the number
-of cores, compare nothing.
+`sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per series and hour;
+DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series (100 targets of 8 metrics); 50
+million rows are 43 samples a minute. The peers are written as their best users write them: DuckDB groups by whole numbers and keeps no
+order. `tidemark` is the command `tidemark telemetry-aggregation` without its page. It makes all columns of the table gauges in both rows,
+for the one window (`--windows`), and drops duplicates, of which the data has none; the peers make what was named.
 
-Python finds all its files compiled, as pip leaves them, for each engine has run once on little before.
+`Spark`: what a user types, `tidemark spark telemetry-aggregation --metrics`, which lets its driver aggregate files of this machine: all
+three windows, the table quality, the page, and what makes the results appear together. Then the same samples through Spark, as on a
+platform: one shuffle and the kernel (`shuffle`), against what a user of Spark would write, copies dropped by `groupBy`, then per window
+`groupBy` with percentile_approx, the first and the last sample (`groupBy`). Both write all three windows.
+
+CPU seconds are user and system time of the whole process tree, the start of Python and Java included; `work` leaves the start out: of
+imports and of the session. A cell on one core is confined to it by the operating system, with all its threads. What two cores gain at
+best on this machine is measured beside it: by two processes that share nothing, each on a core of its own. Figures are medians of the
+rounds, in each of which every cell runs once; those of Spark are of one round. `load` is the machine's, the mean number of runnable tasks
+in the minute before the cell: above the number of cores, compare nothing but CPU seconds. Python finds all its files compiled, as pip
+leaves them, for each engine has run once on little before.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -92,14 +97,14 @@ def duckdb_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
     import duckdb
 
     connection = duckdb.connect(config={"threads": cores})
-    connection.execute("set timezone = 'UTC'")
+    connection.execute("set preserve_insertion_order = false")
     started = cpu_seconds(), time.perf_counter()
     width, columns = {
-        "sums": ("1 minute", "sum(value) as total, avg(value) as mean, min(value) as min, max(value) as max"),
-        "percentiles": ("1 hour", "quantile_disc(value, [0.5, 0.95, 0.99]) as p"),
+        "sums": (MINUTE, "sum(value) as total, avg(value) as mean, min(value) as min, max(value) as max"),
+        "percentiles": (60 * MINUTE, "quantile_disc(value, [0.5, 0.95, 0.99]) as p"),
     }[kind]
     connection.execute(
-        f"""copy (select target, metric, time_bucket(interval {width}, "at") as start, count(*) as samples, {columns}
+        f"""copy (select target, metric, epoch_us("at") // {width} * {width} as start, count(*) as samples, {columns}
         from '{data}/*.parquet' group by target, metric, start) to '{result}.parquet' (format parquet)"""
     )
     return started
@@ -147,35 +152,71 @@ def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[floa
     return started
 
 
-def spark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
-    from spark_jobs.platform.output import move_files
-    from spark_jobs.platform.session import prepared_session
-    from spark_jobs.telemetry_aggregation.minutes.samples import WINDOWS
-    from spark_jobs.telemetry_aggregation.sample_files import (
-        SESSION,
-        gauges_of_files,
-        made_of_files,
-        row_groups_here,
-    )
+def spark_cell(_kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    """The command as it is typed; it finds the session that is there."""
+    from typer.testing import CliRunner
 
-    spark = prepared_session("benchmark", cores=cores, extra=SESSION)
+    from spark_jobs.platform.session import prepared_session
+    from tidemark.__main__ import PARTS, command_line
+
+    app = command_line({"spark": PARTS["spark"]})
+    prepared_session("benchmark", cores=cores)
     started = cpu_seconds(), time.perf_counter()
-    windows = {WINDOW[kind]: WINDOWS[WINDOW[kind]]}
-    folder = result.with_suffix(".part")
-    groups = row_groups_here(data)
-    assert groups is not None
-    made = made_of_files(spark, groups, folder, windows=windows)
-    assert made is not None
-    move_files(gauges_of_files(spark, made, folder, windows), Path(f"{result}.parquet"))
+    argv = ["spark", "telemetry-aggregation", "--metrics", str(data), "--output", str(result)]
+    done = CliRunner().invoke(app, [*argv, "--cores", str(cores)])
+    assert done.exit_code == 0, done.output
     return started
 
 
-CELLS = {"duckdb": duckdb_cell, "polars": polars_cell, "tidemark": tidemark_cell, "on Spark": spark_cell}
+def shuffle_cell(_kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    from spark_jobs.platform.session import prepared_session
+    from spark_jobs.telemetry_aggregation.gauges import gauges, large_batches
+    from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
+
+    spark = prepared_session("benchmark", cores=cores)
+    started = cpu_seconds(), time.perf_counter()
+    with large_batches(spark):
+        frame = spark.read.parquet(str(data))
+        table = gauges(samples_of_metrics(frame), frame.count(), distinct=True)
+        table.write.mode("overwrite").parquet(f"{result}.parquet")
+    return started
+
+
+def group_by_cell(_kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    from functools import reduce
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+    from spark_jobs.platform.session import prepared_session
+
+    spark = prepared_session("benchmark", cores=cores)
+    started = cpu_seconds(), time.perf_counter()
+    once = spark.read.parquet(str(data)).groupBy("target", "metric", "at").agg(F.max("value").alias("value"))
+    columns = [
+        F.count("*").alias("samples"),
+        *(function("value").alias(function.__name__) for function in (F.avg, F.min, F.max)),
+        F.percentile_approx("value", [0.5, 0.95, 0.99], 10_000).alias("p"),
+        *(F.min("at").alias("first_at"), F.min_by("value", "at").alias("first")),
+        *(F.max("at").alias("last_at"), F.max_by("value", "at").alias("last")),
+    ]
+    windows = [
+        once.groupBy("target", "metric", F.date_trunc(unit, "at").alias("window_start"))
+        .agg(*columns)
+        .withColumn("window", F.lit(unit))
+        for unit in ("minute", "hour", "day")
+    ]
+    reduce(DataFrame.unionByName, windows).write.mode("overwrite").parquet(f"{result}.parquet")
+    return started
+
+
+CELLS = {"duckdb": duckdb_cell, "polars": polars_cell, "tidemark": tidemark_cell}
+SPARK_CELLS = {"Spark": spark_cell, "shuffle": shuffle_cell, "groupBy": group_by_cell}
 
 
 def run_cell(engine: str, kind: str, data: Path, result: Path, cores: int) -> None:
     begun, load = time.perf_counter(), os.getloadavg()[0]
-    cpu_started, started = CELLS[engine](kind, data, result, cores)
+    cpu_started, started = {**CELLS, **SPARK_CELLS}[engine](kind, data, result, cores)
     ended, cpu = time.perf_counter(), cpu_seconds()
     measured = {"wall": ended - begun, "wall_work": ended - started, "cpu": cpu, "work": cpu - cpu_started}
     print(json.dumps({**measured, "mb": peak_megabytes(), "load": load}))
@@ -236,7 +277,7 @@ def check(kind: str, own_engine: str, scratch: Path, cores: int) -> str:
 
     connection = duckdb.connect()
     peer, own = table("duckdb"), table(own_engine)
-    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and epoch_us(d.start) = epoch_us(t.window_start)"
+    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and d.start = epoch_us(t.window_start)"
     if kind == "sums":
         wrong = connection.execute(
             f"select count(*), count(*) filter (d.samples is distinct from t.samples"
@@ -264,6 +305,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument(
+        "--spark-rows", type=int, default=6_000_000, help="of the cells on Spark; 0 leaves them out"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--cache", type=Path, help="where the data is kept for the next run")
@@ -289,22 +333,28 @@ def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
         measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
     for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
-        half = half_of(data, scratch)
         for _ in range(given.rounds):
             for engine in CELLS:
                 for cores in (2, 1):
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
-            for cores in (2, 1):
-                measured["half", cores].append(measure("on Spark", kind, half, scratch / "half", cores))
-            checked = [check(kind, engine, scratch, 2) for engine in ("tidemark", "on Spark")]
-            assert checked[0] == checked[1]
-        print(f"\n{kind}: {checked[0]}")
+            checked = check(kind, "tidemark", scratch, 2)
+        print(f"\n{kind}: {checked}")
         found = {cell: median(of) for cell, of in measured.items()}
         print_cells({engine: found[engine, 2] for engine in CELLS})
         print_scaling(found)
-        print_further(found, given.rows // 2)
         gain = machine_gain(kind, data, scratch)
         print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
+    if given.spark_rows:
+        compare_on_spark(data_of(given.cache or scratch, given.spark_rows), scratch, given.spark_rows)
+
+
+def compare_on_spark(data: Path, scratch: Path, rows: int) -> None:
+    """On two cores, all three windows. The fastest peer on files of this machine makes one window, of minutes."""
+    found = {engine: measure(engine, KINDS[0], data, scratch, 2) for engine in (*CELLS, *SPARK_CELLS)}
+    print(f"\nSpark, {rows:,} rows")
+    print_cells(found)
+    share = found["shuffle"]["work"] / found["groupBy"]["work"]
+    print(f"  the shuffle takes {share:.2f} times the work of groupBy", flush=True)
 
 
 def median(cells: list[dict[str, float]]) -> dict[str, float]:
@@ -320,27 +370,6 @@ def print_cells(found: dict[str, dict[str, float]]) -> None:
             f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
             flush=True,
         )
-
-
-def half_of(data: Path, scratch: Path) -> Path:
-    """The first half of the files; results of it go into a folder beside."""
-    folder = scratch / "first-half"
-    if not folder.exists():
-        folder.mkdir()
-        (scratch / "half").mkdir()
-        for file in sorted(data.iterdir())[: FILES // 2]:
-            (folder / file.name).symlink_to(file.resolve())
-    return folder
-
-
-def print_further(found: dict[tuple[str, int], dict[str, float]], rows: int) -> None:
-    one, two = (found["on Spark", cores]["wall"] - found["half", cores]["wall"] for cores in (1, 2))
-    cpu = found["on Spark", 2]["cpu"] - found["half", 2]["cpu"]
-    print(
-        f"  on Spark, {rows:,} further rows take {one:.1f} s on 1 core and {two:.1f} s on 2, {one / two:.2f} times as fast;"
-        f" {cpu:.1f} CPU s",
-        flush=True,
-    )
 
 
 def print_scaling(found: dict[tuple[str, int], dict[str, float]]) -> None:

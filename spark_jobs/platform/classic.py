@@ -7,17 +7,11 @@ No other module of the jobs touches these attributes (tests/unit/spark_jobs/test
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-
-if TYPE_CHECKING:
-    from pyspark import RDD
-
-_Item = TypeVar("_Item")
 
 try:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -30,18 +24,6 @@ else:
 
 def is_classic(spark: SparkSession) -> bool:
     return getattr(spark, "_jvm", None) is not None
-
-
-def cores_of(spark: SparkSession) -> int:
-    """How many tasks run at the same time; 1 where the session does not tell."""
-    context = getattr(spark, "sparkContext", None)
-    return 1 if context is None else max(1, context.defaultParallelism)
-
-
-def one_task_each(spark: SparkSession, items: Sequence[_Item]) -> RDD[_Item] | None:
-    """The items, each a task's; None where the session cannot. It is no query, so Spark's SQL has no part in it."""
-    context = getattr(spark, "sparkContext", None)
-    return None if context is None else context.parallelize(items, len(items))
 
 
 def running_tasks(spark: SparkSession) -> str:

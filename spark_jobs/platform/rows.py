@@ -6,21 +6,17 @@ UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from spark_jobs.platform.classic import one_task_each
 from tidemark.analysis.gates import check_sum
-
-_Item = TypeVar("_Item")
-_Done = TypeVar("_Done")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,17 +41,6 @@ def collected(frame: DataFrame) -> list[Row]:
         row(*(_moment(value) if name in times else value for name, value in zip(kinds, each, strict=True)))
         for each in counted.collect()
     ]
-
-
-def done_by_tasks(
-    spark: SparkSession, work: Callable[[_Item], _Done], items: Sequence[_Item]
-) -> list[_Done] | None:
-    """What `work` makes of each item, each in a task of its own; None where the session has tasks for queries alone.
-
-    The first query of a session takes Spark a second of the processor, however small it is.
-    """
-    tasks = one_task_each(spark, items)
-    return None if tasks is None else tasks.map(work).collect()
 
 
 def first_of(frame: DataFrame) -> Row | None:
@@ -95,9 +80,9 @@ class RowAccount:
         observed = frame.observe(seen, *counts)
         return observed.where(why == "") if reasons else observed
 
-    def check(self, **used: int) -> dict[str, int]:
+    def check(self, *, rest: str | None = None, **used: int) -> dict[str, int]:
         """The counts, `read` among them, after an action over what `without` gave. Raises JobError where the rows that were read
-        are not those left out and those `used`.
+        are not those left out and those `used`. With `rest` the others count by this name, where nobody else counts them.
         """
         counts: dict[str, int] = {}
         for seen, again in self._seen:
@@ -106,6 +91,8 @@ class RowAccount:
             for name, count in found.items():
                 counts[name] = counts.get(name, 0) + count
         parts = {**{name: count for name, count in counts.items() if name != "read"}, **used}
+        if rest is not None:
+            parts[rest] = max(counts["read"] - sum(parts.values()), 0)
         check_sum(self._what, counts["read"], parts)
         return {"read": counts["read"], **parts}
 

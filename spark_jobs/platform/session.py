@@ -42,11 +42,6 @@ _LOCAL: dict[str, str] = {
     "spark.sql.files.maxPartitionBytes": "32m",
 }
 
-WORK_IN_PYTHON = {"spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""For `extra`, where Java only hands out tasks: most of its processor time is compiling, and half of that is for loops that
-run for minutes.
-"""
-
 SHUFFLE_PARTITIONS_PER_CORE = 4  # 200 in all, the default, is for clusters: a file per partition and task
 
 # Set where somebody else chose the master: spark-submit, Spark Connect, Databricks.

@@ -12,9 +12,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from scaling.model import MOVED, EffectOutcome
-from spark_jobs.telemetry_aggregation.minutes.samples import MICROS, MINUTE
-from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_windows, micros, starts
+from spark_jobs.telemetry_aggregation.kernel.samples import MICROS, MINUTE
 from spark_jobs.telemetry_aggregation.schemas import SCALING
+from spark_jobs.telemetry_aggregation.transforms import floor_to, in_windows, micros, starts
 
 COUNTS = ("decisions", "wanted_out", "wanted_in", "scaled_out", "scaled_in", "failed")
 _NOT_DONE = [EffectOutcome.REFUSED.value, EffectOutcome.FAILED.value, EffectOutcome.EXPIRED.value]
@@ -27,13 +27,10 @@ def _told() -> Column:
     return F.when(F.col("kind") == "decision", F.col("current")).when(moved, F.col("reached")).cast("long")
 
 
-def scaling_states(log: DataFrame, *, since: Column, until: Column, hold: int) -> DataFrame:
-    """One row per target and minute of [since, until) with entries or known capacity, from DECISIONS.
-
-    Entries before `since` only tell the capacity that still holds. All in microseconds.
-    """
-    marked = _marked(_once_an_action(log).where(micros("at") >= since))
-    known = _known(log, since, until, hold)
+def scaling_states(log: DataFrame, *, until: Column, hold: int) -> DataFrame:
+    """One row per target and minute before `until` with entries or known capacity, from DECISIONS. Times in microseconds."""
+    marked = _marked(_once_an_action(log))
+    known = _known(log, until, hold)
     both = marked.unionByName(known, allowMissingColumns=True)
     return both.groupBy("target", "minute").agg(*_merged())
 
@@ -79,7 +76,7 @@ def _marked(log: DataFrame) -> DataFrame:
     return log.select("target", floor_to(micros("at"), MINUTE).alias("minute"), *counted)
 
 
-def _known(log: DataFrame, since: Column, until: Column, hold: int) -> DataFrame:
+def _known(log: DataFrame, until: Column, hold: int) -> DataFrame:
     """A row per reading of the capacity and minute in which it held, with seconds and capacity-seconds (in microseconds). Of one
     moment's readings the effect's holds.
     """
@@ -87,7 +84,7 @@ def _known(log: DataFrame, since: Column, until: Column, hold: int) -> DataFrame
     order = Window.partitionBy("target").orderBy("at", "kind", "capacity")
     end = F.least(F.coalesce(F.lead("at").over(order), until), F.col("at") + F.lit(hold), until)
     spans = read.where(F.col("capacity").isNotNull()).select(
-        "target", "capacity", F.greatest("at", since).alias("begin"), end.alias("end")
+        "target", "capacity", F.col("at").alias("begin"), end.alias("end")
     )
     minutes = F.sequence(
         floor_to(F.col("begin"), MINUTE), floor_to(F.col("end") - 1, MINUTE), F.lit(MINUTE).cast("long")
@@ -102,14 +99,6 @@ def _known(log: DataFrame, since: Column, until: Column, hold: int) -> DataFrame
         share.alias("known"),
         (F.col("capacity") * share).alias("integral"),
     )
-
-
-def carried(log: DataFrame, before: Column) -> DataFrame:
-    """Of entries before a time (microseconds), those that tell each target's capacity then."""
-    told = log.where((micros("at") < before) & _told().isNotNull())
-    newest = F.struct("at", "kind", _told().alias("capacity"), "key")
-    last = told.groupBy("target").agg(F.max_by(F.struct(*log.columns), newest).alias("kept"))
-    return last.select(*(F.col(f"kept.{name}") for name in log.columns))
 
 
 def scaling(

@@ -1,4 +1,4 @@
-"""The job's inputs: what identifies a record, which columns matter, and the states of a minute made of its records."""
+"""The job's inputs: what identifies a record, which columns matter, and what is made of its records."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.telemetry_aggregation import transforms
-from spark_jobs.telemetry_aggregation.capacity import carried, scaling_states
-from spark_jobs.telemetry_aggregation.gauges import gauge_states
-from spark_jobs.telemetry_aggregation.minutes.windows import micros
+from spark_jobs.telemetry_aggregation.capacity import scaling_states
 
-States = Mapping[str, DataFrame]
-"""By table: gauges, flows, scaling."""
+Parts = Mapping[str, DataFrame]
+"""By table: samples for gauges, states of minutes for flows and scaling."""
 
 DECISION_COLUMNS = (
     *("target", "at", "kind", "key"),
@@ -31,8 +29,9 @@ TELEMETRY_COLUMNS = (
 class Dataset:
     """One kind of input. Records have `at`; those with equal `keys` are copies of one.
 
-    `states(records, since, until)` makes the states (of `tables`) of [since, until), both in microseconds; records before `since`
-    are such as `carry(records, since)` kept.
+    `parts(records, until)` makes parts of `tables` from records before `until`, in microseconds. A row of `scaling` is made of
+    records up to `reach` (microseconds) away from its window, too. With `has_copies` records are given with their copies, which
+    the kernel drops: it sorts samples anyway.
     """
 
     name: str
@@ -40,8 +39,9 @@ class Dataset:
     keys: tuple[str, ...]
     prepare: Callable[[DataFrame], DataFrame]
     valid: Column
-    states: Callable[[DataFrame, Column, Column], States]
-    carry: Callable[[DataFrame, Column], DataFrame] | None = None
+    parts: Callable[[DataFrame, Column], Parts]
+    reach: int = 0
+    has_copies: bool = False
 
 
 def metrics() -> Dataset:
@@ -54,18 +54,17 @@ def metrics() -> Dataset:
         valid=F.coalesce(F.abs("value") < F.lit(float("inf")), F.expr("false"))  # not null, NaN or infinite
         & F.col("target").isNotNull()
         & F.col("metric").isNotNull(),
-        states=lambda records, _since, _until: {
-            "gauges": gauge_states(transforms.samples_of_metrics(records))
-        },
+        parts=lambda records, _until: {"gauges": transforms.samples_of_metrics(records)},
+        has_copies=True,
     )
 
 
 def telemetry() -> Dataset:
     """The consumer's records as TELEMETRY."""
 
-    def states(records: DataFrame, _since: Column, _until: Column) -> States:
+    def parts(records: DataFrame, _until: Column) -> Parts:
         return {
-            "gauges": gauge_states(transforms.samples_of_telemetry(records)),
+            "gauges": transforms.samples_of_telemetry(records),
             "flows": transforms.flow_states(records),
         }
 
@@ -75,19 +74,16 @@ def telemetry() -> Dataset:
         keys=("kind", "consumer", "instance", "partition", "at"),
         prepare=lambda frame: frame.select(*TELEMETRY_COLUMNS),
         valid=F.expr("true"),
-        states=states,
+        parts=parts,
     )
 
 
 def decisions(*, hold: int, with_samples: bool) -> Dataset:
     """The scaling log as DECISIONS. `hold` as in `capacity`; its metrics are left out where samples come themselves."""
 
-    def states(records: DataFrame, since: Column, until: Column) -> States:
-        scaling = {"scaling": scaling_states(records, since=since, until=until, hold=hold)}
-        if not with_samples:
-            return scaling
-        new = records.where(micros("at") >= since)
-        return {"gauges": gauge_states(transforms.samples_of_decisions(new)), **scaling}
+    def parts(records: DataFrame, until: Column) -> Parts:
+        scaling = {"scaling": scaling_states(records, until=until, hold=hold)}
+        return {"gauges": transforms.samples_of_decisions(records), **scaling} if with_samples else scaling
 
     return Dataset(
         name="decisions",
@@ -98,6 +94,6 @@ def decisions(*, hold: int, with_samples: bool) -> Dataset:
             *DECISION_COLUMNS, F.array_sort(F.map_entries("metrics")).alias("metrics")
         ),
         valid=F.expr("true"),
-        states=states,
-        carry=carried,
+        parts=parts,
+        reach=hold,
     )

@@ -1,23 +1,21 @@
-"""The stream: states of minutes that can change no more, exactly once, batch by batch.
+"""The stream: records by day, exactly once, batch by batch, and which days' tables they change.
 
-A micro-batch's records join those of the minutes still open. Minutes older than the newest record by more than `late`
-are closed: their states are written, never to change; what comes for them afterwards is late and is kept apart. So is
-what lies ahead of the clock: one record of 2099 would close all minutes until then. The functions are the batch job's,
-and so the numbers are.
+A micro-batch's valid records are written below `records/batch=N/day=D`: the same place when the batch runs again. Minutes older
+than the newest record by more than `late` are closed; what comes for them afterwards is late and is kept apart. So is what lies
+ahead of the clock: one record of 2099 would close all minutes until then.
 
-A batch ends with its mark, one line that says which files hold the states of each day. Before that line is written
-nothing of the batch counts, and a batch that runs again after a crash writes the same places again: with the source's
-offsets in Spark's checkpoint, each record counts once. What only the batch before needs lies in two places that take
-turns. States lie by day; a day's pieces become one when the day is over or has MOST_PIECES of them, and a place whose
-pieces no mark names is written anew. So nothing grows but the days, and nothing is ever deleted: Spark writes all.
+A batch ends with its mark, one line that says which batches have records of each day. Before that line is written nothing of
+the batch counts: with the source's offsets in Spark's checkpoint, each record counts once. The tables of a day are made of its
+records by the batch job's functions, so the numbers are the batch job's; records grow with the input, and nothing is deleted.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -29,39 +27,44 @@ from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE
-from spark_jobs.telemetry_aggregation.minutes.windows import day_of, micros
+from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
-from spark_jobs.telemetry_aggregation.transforms import distinct
+from spark_jobs.telemetry_aggregation.tables import Taken
+from spark_jobs.telemetry_aggregation.transforms import distinct, floor_to, micros
 from tidemark.analysis.gates import check_sum
 
-BEGINNING = -(1 << 62)  # before every record, in microseconds
+BEGINNING = -62_135_596_800_000_000
+"""The year 1, in microseconds: days before it have no names. Records of then are of a broken clock."""
 
-MOST_PIECES = 8
-"""Of a day: a run that reads a day opens few files, and rewrites its states once in so many batches."""
+DAY = WINDOWS["1d"]
 
-ROWS_PER_FILE = 250_000
-"""States that one task writes: about 50 MB."""
+FOR_EVER = 1 << 62
+
+ROWS_PER_FILE = 1_000_000
+"""Records that one task writes: about 50 MB."""
 
 
 class Piece(Struct, frozen=True, array_like=True):
-    """Some of a day's states: in which place, and of which batch."""
+    """A batch's records of a day: how many, and the times of the first and the last, in microseconds."""
 
-    place: int
     batch: int
+    rows: int
+    first: int
+    last: int
 
 
-Pieces = dict[str, dict[str, list[Piece]]]
-"""By table and day."""
+Days = dict[int, list[Piece]]
+"""By when the day begins, in microseconds."""
 
 
 class Mark(Struct, frozen=True):
     """How a dataset stands after batch `number`. `newest` and `closed` in microseconds: minutes before `closed` are done.
 
     Counts are of all batches so far. `key` tells this stream from one that began anew in the same folder, whose batches
-    and places have the same numbers.
+    have the same numbers. `keeps` tells this layout from an earlier one, which kept no records.
     """
 
+    keeps: Literal["records"]
     number: int = -1
     newest: int = BEGINNING
     closed: int = BEGINNING
@@ -70,13 +73,16 @@ class Mark(Struct, frozen=True):
     late: int = 0
     ahead: int = 0
     invalid: int = 0
-    pieces: Pieces = {}
+    days: Days = {}
     key: str = ""
+
+
+NO_BATCH = Mark("records")
 
 
 @dataclass(frozen=True)
 class Incremental:
-    """One dataset's state below `folder`; `step` is for foreachBatch. `late` in microseconds.
+    """One dataset's records below `folder`; `step` is for foreachBatch. `late` in microseconds.
 
     `latest` gives the greatest time, in microseconds, that a record may have now. Records that came late or are ahead
     go to `aside`.
@@ -100,44 +106,29 @@ class Incremental:
     def _take(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession  # the stream's own: foreachBatch runs in a copy of the job's
         before = self._before(spark, number)
-        at, valid = micros("at"), self.dataset.valid & F.col("at").isNotNull()
+        at = micros("at")
+        valid = self.dataset.valid & F.coalesce(at >= BEGINNING, F.expr("false"))
         latest = self.latest()
         is_late, is_ahead = valid & (at < before.closed), valid & (at > latest)
         seen = _seen(rows, valid, is_late, is_ahead)
         newest = max(before.newest, seen.newest)
         closed = max(before.closed, (newest - self.late) // MINUTE * MINUTE)
-        live = rows.where(valid & (at >= before.closed) & (at <= latest))
-        still = rows.limit(0)
-        if number > 0:
-            still = read_table(spark, self._open(number - 1), schema=rows.schema)
-            live = live.unionByName(still)
-        with cached(distinct(live, self.dataset.keys, copies=True)) as counted:
-            twice = F.coalesce(F.sum(F.col("copies") - 1), F.lit(0)).alias("duplicates")
-            [taken] = collected(
-                counted.select(F.count("*").alias("kept"), twice).crossJoin(
-                    still.select(F.count("*").alias("open"))
-                )
-            )
-            duplicates, kept = taken.duplicates, counted.select(*rows.columns)
-            parts = {"late": seen.late, "ahead": seen.ahead, "invalid": seen.invalid}
-            parts |= {"kept": taken.kept, "duplicates": duplicates}
-            then = "the batch is not taken, and comes again with the next run"
-            check_sum(f"--{self.dataset.name}, batch {number}", seen.read + taken.open, parts, then)
-            pieces = self._write_states(kept, before, closed, number)
-            self._write_open(kept, closed, number)
+        with cached(self._once(rows.where(valid & ~is_late & ~is_ahead))) as kept:
+            duplicates = self._duplicates(kept, before, seen, number)
+            days = self._write(kept.drop("copies"), before, number)
         counts = {**seen.asDict(), "duplicates": duplicates}
         for name, wanted in (("late", is_late), ("ahead", is_ahead)):
             if counts[name]:
                 write_table(rows.where(wanted), f"{self.aside}/{name}/{self.dataset.name}/batch={number}")
         totals = {name: getattr(before, name) + counts[name] for name in COUNTS}
         key = before.key if number > 0 else secrets.token_hex(8)
-        mark = Mark(number, newest, closed, **totals, pieces=pieces, key=key)
+        mark = Mark("records", number, newest, closed, **totals, days=days, key=key)
         write_line(spark, msgspec.json.encode(mark).decode(), f"{self._folder}/marks/{number % 2}")
 
     def _before(self, spark: SparkSession, number: int) -> Mark:
         """Raises JobError where the batch before left no mark."""
         if number == 0:
-            return Mark()
+            return NO_BATCH
         # The other place is this batch's own: it may hold half a mark of an attempt that was killed.
         marks = {mark.number: mark for mark in _marks(spark, self._folder, f"marks/{(number - 1) % 2}")}
         if number - 1 not in marks:
@@ -148,82 +139,111 @@ class Incremental:
             )
         return marks[number - 1]
 
-    def _write_states(self, kept: DataFrame, before: Mark, until: int, number: int) -> Pieces:
+    def _once(self, records: DataFrame) -> DataFrame:
+        return distinct(records, self.dataset.keys, copies=True)
+
+    def _duplicates(self, kept: DataFrame, before: Mark, seen: Row, number: int) -> int:
+        """How many of the batch's records are copies of each other, or of records of minutes that are still open.
+
+        Raises JobError where a record is in no count.
+        """
+        sums = F.count("*").alias("kept"), F.coalesce(F.sum("copies"), F.lit(0)).alias("given")
+        [own] = collected(kept.select(*sums))
+        known = 0
+        still = [*between(before.days, before.closed, FOR_EVER)]
+        if still and own.kept:
+            names = [name for name in kept.columns if name != "copies"]
+            schema = kept.select(*names).schema
+            earlier = _read(kept.sparkSession, self._folder, still, schema)
+            open_ = self._once(earlier.where(micros("at") >= before.closed)).select(*names)
+            again = self._once(kept.select(*names).unionByName(open_)).where("copies > 1")
+            known = again.count()
+        parts: dict[str, int] = {"late": seen.late, "ahead": seen.ahead, "invalid": seen.invalid}
+        parts |= {"kept": own.kept - known, "duplicates": own.given - own.kept + known}
+        then = "the batch is not taken, and comes again with the next run"
+        check_sum(f"--{self.dataset.name}, batch {number}", seen.read, parts, then)
+        return parts["duplicates"]
+
+    def _write(self, kept: DataFrame, before: Mark, number: int) -> Days:
         """The pieces of all days after this batch."""
-        closing = kept.where(micros("at") < until)
-        made = self.dataset.states(closing, F.lit(before.closed), F.lit(until))
-        return {
-            table: self._write_table(table, states, before.pieces.get(table, {}), until, number)
-            for table, states in made.items()
+        at = micros("at")
+        laid = kept.withColumn("day", floor_to(at, DAY))
+        ends = F.count("*").alias("rows"), F.min(at).alias("first"), F.max(at).alias("last")
+        found = {
+            row.day: Piece(number, row.rows, row.first, row.last)
+            for row in collected(laid.groupBy("day").agg(*ends))
         }
-
-    def _write_table(
-        self, table: str, states: DataFrame, before: Mapping[str, list[Piece]], until: int, number: int
-    ) -> dict[str, list[Piece]]:
-        with cached(states.where(F.col("minute").isNotNull()).withColumn("day", day_of("minute"))) as laid:
-            counts = {row.day: row["count"] for row in collected(laid.groupBy("day").count())}
-            new = counts.keys()
-            today = _day(until)
-            joined = {
-                day
-                for day, pieces in before.items()
-                if len(pieces) >= MOST_PIECES or (day < today and len(pieces) + (day in new) > 1)
-            }
-            if not new | joined:
-                return dict(before)
-            taken = {piece.place for pieces in before.values() for piece in pieces}
-            piece = Piece(min(set(range(len(taken) + 1)) - taken), number)
-            rows, count = laid, sum(counts.values())
-            if joined:
-                days = {day: before[day] for day in joined}
-                old = states_of_days(laid.sparkSession, self._folder, table, days, states.schema)
-                rows = laid.unionByName(old.withColumn("day", day_of("minute")))
-                count = rows.count()
-            files = -(-count // ROWS_PER_FILE)
-            # Ranges of time: one file is split between few days, and a day between few files.
-            split = rows.coalesce(1) if files <= 1 else rows.repartitionByRange(files, "minute")
-            write_table(split, f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
-        after = {**before, **{day: [*before.get(day, []), piece] for day in new}}
-        return dict(sorted({**after, **{day: [piece] for day in joined}}.items()))
-
-    def _write_open(self, kept: DataFrame, closed: int, number: int) -> None:
-        still = kept.where(micros("at") >= closed)
-        if self.dataset.carry is not None:
-            still = still.unionByName(self.dataset.carry(kept, F.lit(closed)))
-        write_table(still, self._open(number))
-
-    def _open(self, number: int) -> str:
-        """Records of minutes still open. Only the next batch needs them: two places take turns."""
-        return f"{self._folder}/open/{number % 2}"
+        if not found:
+            return before.days
+        files = -(-sum(piece.rows for piece in found.values()) // ROWS_PER_FILE)
+        # Ranges of time: one file is split between few days, and a day between few files.
+        split = laid.coalesce(1) if files <= 1 else laid.repartitionByRange(files, "at")
+        write_table(split, f"{self._folder}/records/batch={number}", partition_by=["day"])
+        new = {day: [*before.days.get(day, []), piece] for day, piece in found.items()}
+        return dict(sorted({**before.days, **new}.items()))
 
 
-def sources(name: str, marks: Mapping[str, Mark], checkpoint: str) -> dict[str, str]:
-    """By day, in order, the pieces of states that a table's rows are made of. `marks` are by input."""
-    days: dict[str, list[str]] = {}
-    for dataset, mark in sorted(marks.items()):
-        for day, pieces in mark.pieces.get(name, {}).items():
-            places = " ".join(f"{each.place}@{each.batch}" for each in pieces)
-            days.setdefault(day, []).append(f"{checkpoint} {mark.key} {dataset} {places}")
-    return {day: "; ".join(found) for day, found in sorted(days.items())}
+# -- the records of days
+
+
+def between(days: Days, begin: int, end: int) -> Iterator[tuple[int, Piece]]:
+    """Those that have any record of a time from `begin` until before `end` (microseconds), and their days."""
+    for day, found in days.items():
+        if begin - DAY < day < end:
+            yield from ((day, piece) for piece in found if piece.first < end and piece.last >= begin)
+
+
+def sources(dataset: Dataset, table: str, mark: Mark) -> dict[str, str]:
+    """By day, in order, what a table's rows are made of: batches, and until when. Some days may turn out to have no rows."""
+    reach = dataset.reach if table == "scaling" else 0
+    found: dict[str, str] = {}
+    for begin in sorted(_days(mark, reach)):
+        until = min(mark.closed, begin + DAY + reach)
+        batches = sorted({piece.batch for _, piece in between(mark.days, begin - reach, begin + DAY + reach)})
+        found[_text(begin)] = f"{mark.key} {dataset.name} {' '.join(map(str, batches))} to {until}"
+    return found
+
+
+def _days(mark: Mark, reach: int) -> set[int]:
+    """When the days begin that closed records can have rows in."""
+    return {
+        begin
+        for found in mark.days.values()
+        for piece in found
+        if piece.first < mark.closed
+        for begin in range(piece.first // DAY * DAY, min(piece.last + reach, mark.closed - 1) + 1, DAY)
+    }
+
+
+def records_of_days(
+    spark: SparkSession, folder: str, dataset: Dataset, mark: Mark, days: Iterable[str], table: str
+) -> Taken | None:
+    """The closed records that the rows of a table on these days are made of; None for none. `folder` is the stream's."""
+    reach = dataset.reach if table == "scaling" else 0
+    begins = [round(datetime.fromisoformat(f"{day}T00:00Z").timestamp()) * 1_000_000 for day in days]
+    pieces = {each for begin in begins for each in between(mark.days, begin - reach, begin + DAY + reach)}
+    if not pieces:
+        return None
+    records = _read(spark, f"{folder}/{dataset.name}", pieces).where(micros("at") < mark.closed)
+    if not dataset.has_copies:
+        records = distinct(records, dataset.keys)
+    rows = sum(piece.rows for _, piece in pieces) if dataset.has_copies else None
+    return Taken(dataset, records, mark.closed, rows)
+
+
+def _read(
+    spark: SparkSession,
+    folder: str,
+    pieces: Iterable[tuple[int, Piece]],
+    schema: StructType | None = None,
+) -> DataFrame:
+    paths = {f"{folder}/records/batch={piece.batch}/day={day}" for day, piece in pieces}
+    return read_table(spark, sorted(paths), schema=schema)
 
 
 def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
-    """How the dataset stands; the mark of a stream without a batch is Mark()."""
-    return max(_marks(spark, f"{folder}/{dataset.name}"), key=lambda mark: mark.number, default=Mark())
-
-
-def states_of_days(
-    spark: SparkSession,
-    folder: str,
-    table: str,
-    days: Mapping[str, list[Piece]],
-    schema: StructType | None = None,
-) -> DataFrame:
-    """The states of these days, of which there is one at least; `folder` is the dataset's. `schema` as in read_table."""
-    paths = {
-        f"{folder}/{table}/place={piece.place}/day={day}" for day, pieces in days.items() for piece in pieces
-    }
-    return read_table(spark, sorted(paths), schema=schema)
+    """How the dataset stands; NO_BATCH for a stream without a batch."""
+    return max(_marks(spark, f"{folder}/{dataset.name}"), key=lambda mark: mark.number, default=NO_BATCH)
 
 
 def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> Row:
@@ -251,10 +271,5 @@ def _marks(spark: SparkSession, folder: str, place: str = "marks") -> list[Mark]
     return read_lines(spark, f"{folder}/{place}", Mark, what="mark of a batch", advice=_ANEW)
 
 
-def _day(moment: int) -> str:
-    """The day, as text, of a time in microseconds; before all days for one before the year 1."""
-    seconds = moment // 1_000_000
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-    except (ValueError, OverflowError, OSError):
-        return ""
+def _text(begin: int) -> str:
+    return datetime.fromtimestamp(begin // 1_000_000, UTC).date().isoformat()

@@ -13,7 +13,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.output import has_source, is_delta, read_parquet_or_delta
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import METRICS
-from spark_jobs.telemetry_aggregation.stretches.files import ACCEPTED
+from spark_jobs.telemetry_aggregation.files.accepted import ACCEPTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial, reduce
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,27 +20,31 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.failures import reason_of
+from spark_jobs.platform.failures import input_errors, reason_of
 from spark_jobs.platform.manifest import nothing_new
 from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import RowAccount, between, cached, collected
+from spark_jobs.platform.rows import between
 from spark_jobs.platform.session import prepared_session
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
-from spark_jobs.telemetry_aggregation import incremental
-from spark_jobs.telemetry_aggregation.capacity import scaling
-from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
-from spark_jobs.telemetry_aggregation.gauges import gauges
+from spark_jobs.telemetry_aggregation import incremental, local, metric_samples
+from spark_jobs.telemetry_aggregation.datasets import Dataset, decisions, metrics, telemetry
+from spark_jobs.telemetry_aggregation.gauges import large_batches
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
+from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.merging import merge, places_of
-from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
-from spark_jobs.telemetry_aggregation.minutes.windows import micros
-from spark_jobs.telemetry_aggregation.sample_files import SESSION, read_samples
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
-from spark_jobs.telemetry_aggregation.transforms import distinct, flows
+from spark_jobs.telemetry_aggregation.tables import (
+    Counts,
+    Taken,
+    days_of,
+    records_once,
+    table_of,
+    tables_of,
+)
 from tidemark.analysis.gates import Limits, check, exceeded, read_limits
 from tidemark.analysis.option_values import moment, price_of, seconds
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
@@ -72,6 +77,8 @@ class Settings:
     """By table of merging.KEYS, a table of somebody else's."""
     allow: Limits = field(default_factory=dict)
     """Of GATES: what may be left out; shares are of the records read."""
+    cores: int | None = None
+    """For samples that the driver aggregates; None is all of this machine."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
@@ -118,71 +125,48 @@ def latest(settings: Settings) -> int:
 
 def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
-    files: list[str] = []
-    states: States
-    quality: list[Quality] = []
+    taken: list[Taken] = []
+    file: Path | None = None
+    quality: dict[str, Counts] = {}
+    limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
+    bounds = local.Bounds(settings.since, settings.until, limit)
     with ExitStack() as used:
         for dataset in datasets(settings):
             with watch(spark, f"reading {dataset.name}"):
-                if dataset.name == "metrics":  # as many as there are: aggregated where they are read
-                    limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
-                    bounds = settings.since, settings.until, limit
-                    folder = results.own_folder("gauges")
-                    files, states, counts = read_samples(spark, settings.inputs, folder, used, *bounds)
-                else:
+                if dataset.name != "metrics":
                     frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
                     given = between(frame, "at", settings.since, settings.until)
-                    kept, newest, counts = _kept(dataset, given, latest(settings), used)
-                    states = dataset.states(kept, F.lit(incremental.BEGINNING), F.lit(newest))
-            quality.append((dataset.name, *counts))
-            for name, part in states.items():
-                parts[name].append(part)
-        made_tables = tables_of(parts, settings)
-        if files and ("gauges" in made_tables or not results.take("gauges", files)):
-            # Of series that no other input has: those of consumers have parts.
-            of_files = spark.read.parquet(*(f"file:{file}" for file in files))
-            other = made_tables.get("gauges")
-            made_tables["gauges"] = of_files if other is None else of_files.unionByName(other)
-        for name, table in made_tables.items():
-            with watch(spark, f"writing {name}"):
-                results.write(name, table)
+                    kept, quality[dataset.name] = records_once(dataset, given, latest(settings), used)
+                    taken.append(kept)
+                elif found := metric_samples.aggregated_here(
+                    results, settings.inputs, used, bounds, settings.cores
+                ):
+                    file, quality[dataset.name] = found
+                else:
+                    taken.append(metric_samples.samples_for_tasks(spark, dataset, settings.inputs, bounds))
+        _write(results, tables_of(taken, settings), file)
+    for each in taken:
+        if each.account is not None:
+            quality[each.dataset.name] = metric_samples.counts_of_samples(
+                each.account, results.table("gauges")
+            )
     merge(results, settings.merge_into, None)
-    return _report(spark, results, quality, settings)
+    rows = [(dataset.name, *quality[dataset.name]) for dataset in datasets(settings)]
+    return _report(spark, results, rows, settings)
 
-
-Counts = tuple[int, int, int, int, int]
-"""As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""
 
 Quality = tuple[str, int, int, int, int, int]
 """A row of QUALITY: the input and its counts."""
 
 
-def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tuple[DataFrame, int, Counts]:
-    """The valid records until `limit` (microseconds), each once and cached while `used` lasts; the newest's time; what
-    became of all.
-
-    Raises InputError when there is none: an empty input is an error of the path more often than a quiet day.
-    """
-    account, at = RowAccount(f"--{dataset.name}"), micros("at")
-    valid = dataset.valid & F.col("at").isNotNull()
-    rows = account.without(dataset.prepare(frame), {"invalid": ~valid, "ahead": at > limit})
-    kept = used.enter_context(cached(distinct(rows, dataset.keys, copies=True)))
-    totals = F.count("*").alias("kept"), F.sum(F.col("copies") - 1).alias("twice"), F.max(at).alias("newest")
-    [row] = collected(kept.select(*totals))
-    if not row.kept:
-        raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
-    counts = account.check(kept=row.kept, duplicates=row.twice)
-    quality = counts["read"], row.twice, 0, counts["ahead"], counts["invalid"]
-    return kept.drop("copies"), row.newest, quality
-
-
-def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:
-    """The tables of all windows from states of minutes, by table, which may come from several inputs."""
-    priced = partial(scaling, prices=settings.prices, request_unit_targets=settings.request_unit_targets)
-    made: dict[str, Callable[[DataFrame], DataFrame]] = {"gauges": gauges, "flows": flows, "scaling": priced}
-    united = {name: reduce(lambda one, other: one.unionByName(other), each) for name, each in parts.items()}
-    return {name: make(united[name]) for name, make in made.items() if name in united}
+def _write(results: Results, tables: dict[str, DataFrame], file: Path | None) -> None:
+    """Also the gauges in the file, whose series no table has: those of consumers have parts."""
+    if file is not None and ("gauges" in tables or not results.take("gauges", [str(file)])):
+        of_file = results.spark.read.parquet(f"file:{file}")
+        tables["gauges"] = of_file.unionByName(tables["gauges"]) if "gauges" in tables else of_file
+    for name, table in tables.items():
+        with watch(results.spark, f"writing {name}"), large_batches(results.spark), input_errors():
+            results.write(name, table)
 
 
 # -- stream
@@ -227,38 +211,55 @@ def publish(spark: SparkSession, settings: Settings) -> str:
     given = datasets(settings)
     state = f"{settings.checkpoint}/state"
     marks = {each.name: incremental.latest_mark(spark, state, each) for each in given}
-    sources = {name: _sources(name, marks, settings) for each in given for name in each.tables}
-    changed = {name: results.changed(name, days) for name, days in sources.items()}
-    parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
-    for dataset in given:
-        for name in dataset.tables:
-            pieces = marks[dataset.name].pieces.get(name, {})
-            wanted = {day: pieces[day] for day in changed[name] if pieces.get(day)}
-            if wanted:
-                states = incremental.states_of_days(spark, f"{state}/{dataset.name}", name, wanted)
-                parts[name].append(states)
-    made = tables_of(parts, settings)
-    for name, days in sources.items():
-        with watch(spark, f"writing {name}, {len(changed[name])} of {len(days)} days"):
-            empty = spark.createDataFrame([], TABLES[name])
-            if days:
-                start = F.date_format("window_start", "yyyy-MM-dd")
-                results.write_days(name, made.get(name, empty), start, days)
-            else:
-                results.write(name, empty)
+    changed: dict[str, list[str]] = {}
+    for name in [name for name in TABLES if any(name in each.tables for each in given)]:
+        sources = _sources(name, [each for each in given if name in each.tables], marks, settings)
+        changed[name] = results.changed(name, sources)
+        with watch(spark, f"writing {name}, {len(changed[name])} of {len(sources)} days"):
+            taken = [
+                records
+                for each in given
+                if name in each.tables
+                and (
+                    records := incremental.records_of_days(
+                        spark, state, each, marks[each.name], changed[name], name
+                    )
+                )
+            ]
+            _write_days(results, name, taken, sources, settings)
     merge(results, settings.merge_into, changed)
     quality = [(name, *(getattr(mark, count) for count in COUNTS)) for name, mark in marks.items()]
     return _report(spark, results, quality, settings, {name: mark.number for name, mark in marks.items()})
 
 
-def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Settings) -> dict[str, str]:
-    """By day, what a table's rows are made of: the pieces of states, and the settings that go into them."""
+def _write_days(
+    results: Results, name: str, taken: Sequence[Taken], sources: Mapping[str, str], settings: Settings
+) -> None:
+    changed, start = results.changed(name, sources), F.date_format("window_start", "yyyy-MM-dd")
+    there = days_of(name, taken) if changed else set()
+    days = {day: source for day, source in sources.items() if day in there or day not in changed}
+    empty = results.spark.createDataFrame([], TABLES[name])
+    if not days:
+        results.write(name, empty)
+        return
+    with large_batches(results.spark), input_errors():
+        table = table_of(name, taken, settings) if there else empty
+        results.write_days(name, table, start, days)
+
+
+def _sources(
+    name: str, given: Sequence[Dataset], marks: Mapping[str, incremental.Mark], settings: Settings
+) -> dict[str, str]:
+    """By day, what a table's rows are made of: the batches, and the settings that go into them."""
     priced = f" {sorted(settings.prices.items())} {sorted(settings.request_unit_targets)}"
     # A table that is named for the first time is merged into as a whole.
     merged = settings.merge_into.get(name, "")
     more = (priced if name == "scaling" else "") + (merged and f" {merged}")
-    days = incremental.sources(name, marks, str(settings.checkpoint))
-    return {day: found + more for day, found in days.items()}
+    days: defaultdict[str, list[str]] = defaultdict(list)
+    for dataset in given:
+        for day, source in incremental.sources(dataset, name, marks[dataset.name]).items():
+            days[day].append(source)
+    return {day: f"{settings.checkpoint} {'; '.join(found)}{more}" for day, found in sorted(days.items())}
 
 
 def _report(
@@ -383,11 +384,12 @@ def command(
         currency=currency,
         merge_into=places_of(merge_into or ()),
         allow=read_limits(allow or (), GATES),
+        cores=cores,
     )
     if telemetry or decisions or checkpoint:
         spark = spark_session(NAME, cores=cores, memory=memory)
     else:  # what samples need of Spark; our sources take two seconds of the processor to be known
-        spark = prepared_session(NAME, cores=cores, memory=memory, extra=SESSION)
+        spark = prepared_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
 
 

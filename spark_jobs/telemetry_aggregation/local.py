@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import typer
@@ -21,12 +23,21 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation.minutes import tables
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, WINDOWS, Series
-from spark_jobs.telemetry_aggregation.stretches import stretch
-from spark_jobs.telemetry_aggregation.stretches.files import row_groups_of
-from spark_jobs.telemetry_aggregation.stretches.process import keep_memory, without_pandas
-from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span, count_unread, count_within
+from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
+from spark_jobs.telemetry_aggregation.files.in_order import (
+    Account,
+    Ready,
+    RowGroup,
+    Run,
+    Span,
+    count_unread,
+    count_within,
+    in_order,
+)
+from spark_jobs.telemetry_aggregation.kernel.cells import Windows, joined, minutes_of, wider
+from spark_jobs.telemetry_aggregation.kernel.columns import array_of, texts_of
+from spark_jobs.telemetry_aggregation.kernel.rows import TEXTS, table_of, wider_windows
+from spark_jobs.telemetry_aggregation.kernel.samples import HOUR, WINDOWS, Series, parts
 from tidemark.analysis.gates import check, check_sum, exceeded, read_limits
 from tidemark.analysis.option_values import moment, seconds
 from tidemark.analysis.options import Allow, Since, Until
@@ -34,7 +45,7 @@ from tidemark.analysis.report import Report
 
 GATES = ("ahead", "invalid", "duplicates")
 FLUSHED = 100_000
-"""States of hours that may wait for the end of their day; about 100 MB."""
+"""Hours that may wait for the end of their day; about 200 MB."""
 
 
 class Counts(NamedTuple):
@@ -47,48 +58,117 @@ class Counts(NamedTuple):
     invalid: int = 0
 
 
+Write = Callable[[pa.Table], object]
+"""Takes rows of the table GAUGES."""
+
+
+class Bounds(NamedTuple):
+    """Which samples are aggregated; None does not bound. What is not before `latest` comes from a clock that is ahead."""
+
+    since: datetime | None
+    until: datetime | None
+    latest: datetime
+
+
+class _Minutes(NamedTuple):
+    """The rows of some minutes, and their hours; of hours that are not whole the minutes, to be added up with others."""
+
+    rows: pa.Table | None
+    waiting: list[Windows]
+    samples: int
+    copies: int
+
+
 def aggregate(
     groups: Sequence[RowGroup],
     bounds: Span,
-    write: Callable[[pa.Table], object],
+    write: Write,
+    folder: Path,
     *,
-    windows: Mapping[str, int] = WINDOWS,
+    windows: Collection[str] = tuple(WINDOWS),
     threads: int,
 ) -> Counts:
-    """Writes the rows of all windows within the bounds, as tables.ROWS. The number of threads changes nothing but the time.
-
-    Raises InputError for a file that cannot be read.
+    """Writes the rows of all windows within the bounds. The number of threads changes nothing but the time; the folder is for
+    files that are needed meanwhile. Raises InputError for a file that cannot be read.
     """
-    wider = {name: width for name, width in windows.items() if width > MINUTE}
-    waiting: list[pa.Table] = []
-    samples = copies = invalid = 0
+    series, account = Series(threading.Lock()), Account()
+    waiting: list[Windows] = []
+    samples = copies = 0
 
-    def finish(until: int) -> list[pa.Table]:
-        """Writes hours and days that end by then; returns the states of the others."""
-        states = pa.concat_tables(waiting)
-        done = states.column("minute").to_numpy() < until
-        write(tables.windows_of(states.filter(pa.array(done)), wider))
-        return [states.filter(pa.array(~done))]
+    def finish(until: int) -> list[Windows]:
+        """Writes hours and days that end by then; returns the others."""
+        hours = joined(waiting)
+        done = hours.start < until
+        if done.any():
+            for name, found in wider_windows(hours.where(done), ("1h", "1d"), windows):
+                write(table_of(name, found, series))
+        return [hours.where(~done)]
 
     with _threads(threads) as run:
-        whole = stretch.whole(groups, bounds)
-        for made in stretch.made(whole, Series(threading.Lock()), run, tuple(windows)):
-            samples, copies, invalid = samples + made.samples, copies + made.copies, invalid + made.invalid
-            if len(made.rows):
+        ready = in_order(groups, bounds, series, account, folder, run)
+        work = partial(_minutes, series=series, windows=windows)
+        for made in filter(None, run(work, ready)):
+            samples, copies = samples + made.samples, copies + made.copies
+            if made.rows is not None:
                 write(made.rows)
-            if made.invalid or not len(made.states):
-                continue
-            if sum(map(len, waiting)) > FLUSHED:
-                begin = int(made.states.column("minute").to_numpy().min())
+            if made.waiting and sum(len(each.start) for each in waiting) > FLUSHED:
+                begin = min(int(each.start.min()) for each in made.waiting)
                 waiting = finish(begin - begin % WINDOWS["1d"])
-            waiting.append(made.states)
+            waiting += made.waiting
     if waiting:
         finish(bounds.end)
-    return Counts(read=samples + copies + invalid, duplicates=copies, invalid=invalid)
+    read = samples + copies + account.invalid
+    return Counts(read=read, duplicates=copies, invalid=account.invalid)
+
+
+def _minutes(ready: Ready, series: Series, windows: Collection[str]) -> _Minutes | None:
+    given, span = ready
+    found = [minutes_of(part, distinct=True) for part in parts(given) if len(part.at)]
+    if not found:
+        return None
+    minutes = joined(found)
+    waiting = []
+    if set(windows) != {"1m"}:
+        hours = minutes.start - minutes.start % HOUR
+        # An hour is added up from all its minutes at once: so its digits do not depend on where samples were cut.
+        whole = (hours >= span.begin) & (hours + HOUR <= span.end)
+        if not whole.all():
+            waiting.append(minutes.where(~whole))
+        if whole.any():
+            waiting.append(wider(minutes.where(whole), HOUR))
+    rows = table_of("1m", minutes, series) if "1m" in windows else None
+    return _Minutes(rows, waiting, int(minutes.samples.sum()), int(minutes.copies.sum()))
+
+
+def aggregate_all(
+    groups: Sequence[RowGroup],
+    write: Write,
+    folder: Path,
+    bounds: Bounds,
+    *,
+    windows: Collection[str] = tuple(WINDOWS),
+    threads: int,
+) -> Counts:
+    """As `aggregate`; what is ahead of the clock is counted.
+
+    Raises InputError where there is no valid sample, JobError where a row is in no count.
+    """
+    given, limit = Span.of(bounds.since, bounds.until), Span.of(None, bounds.latest).end
+    within, beyond = given._replace(end=min(given.end, limit)), given._replace(begin=max(given.begin, limit))
+    counts = aggregate(groups, within, write, folder, windows=windows, threads=threads)
+    ahead = count_within(groups, beyond)
+    counts = counts._replace(read=counts.read + ahead, ahead=ahead)
+    if bounds.since is None and bounds.until is None:
+        unread = count_unread(groups, within.end)
+        counts = counts._replace(read=counts.read + unread, invalid=counts.invalid + unread)
+        check_sum("--metrics", sum(group.rows for group in groups), {"counted": counts.read})
+    if counts.read == sum(counts[1:]):
+        raise InputError("--metrics holds no valid record in the time asked for")
+    return counts
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[stretch.Run]:
+def _threads(count: int) -> Iterator[Run]:
     """As `map`, by threads, which are ahead of the reader by one result each at most."""
     with ThreadPoolExecutor(count) as executor:
 
@@ -104,6 +184,11 @@ def _threads(count: int) -> Iterator[stretch.Run]:
         yield run
 
 
+def keep_memory() -> None:
+    """Glibc gives freed memory back and asks for it again, zeroed, unless it has seen a large piece freed: a fifth of the time."""
+    np.empty(31 << 20, np.uint8)
+
+
 # -- the files
 
 
@@ -114,31 +199,32 @@ class _Tables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._run = secrets.token_hex(4)
         self._writers: dict[str, pq.ParquetWriter] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        self.part = folder / f".{secrets.token_hex(4)}.part"
+        self.part.mkdir()
 
     def write(self, name: str, table: pa.Table) -> None:
         if name not in self._writers:
-            self._writers[name] = pq.ParquetWriter(
-                self._part(name), table.schema, use_dictionary=tables.TEXTS, store_schema=False
-            )
+            self._writers[name] = table_writer(self.part / f"{name}.parquet", table.schema)
         self._writers[name].write_table(table)
-
-    def _part(self, name: str) -> Path:
-        return self._folder / f".{name}.{self._run}.part"
 
     def close(self) -> None:
         """Leaves nothing of what was not published."""
-        for name, writer in self._writers.items():
+        for writer in self._writers.values():
             writer.close()
-            self._part(name).unlink(missing_ok=True)
+        shutil.rmtree(self.part)
 
     def publish(self) -> None:
         for writer in self._writers.values():
             writer.close()
         for name in self._writers:
-            self._part(name).replace(self._folder / f"{name}.parquet")
+            (self.part / f"{name}.parquet").replace(self._folder / f"{name}.parquet")
+
+
+def table_writer(file: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A file of a table; Spark reads it as well."""
+    return pq.ParquetWriter(file, schema, use_dictionary=TEXTS, store_schema=False)
 
 
 def run(
@@ -148,29 +234,18 @@ def run(
     since: datetime | None = None,
     until: datetime | None = None,
     latest: datetime,
-    windows: Mapping[str, int] = WINDOWS,
+    windows: Collection[str] = tuple(WINDOWS),
     threads: int = 1,
 ) -> Counts:
-    """Writes the tables gauges and quality; samples from `latest` on come from a clock that is ahead, and are left out.
-
-    Raises InputError.
-    """
+    """Writes the tables gauges and quality. As `aggregate_all`."""
     groups = row_groups_of(metrics)
-    given, limit = Span.of(since, until), Span.of(None, latest).end
-    within, beyond = given._replace(end=min(given.end, limit)), given._replace(begin=max(given.begin, limit))
-    with closing(_Tables(output)) as made:
-        counts = aggregate(groups, within, partial(made.write, "gauges"), windows=windows, threads=threads)
-        ahead = count_within(groups, beyond)
-        counts = counts._replace(read=counts.read + ahead, ahead=ahead)
-        if since is None and until is None:
-            unread = count_unread(groups, within.end)
-            counts = counts._replace(read=counts.read + unread, invalid=counts.invalid + unread)
-            check_sum("--metrics", sum(group.rows for group in groups), {"counted": counts.read})
-        if counts.read == sum(counts[1:]):
-            raise InputError("--metrics holds no valid record in the time asked for")
-        quality = {"input": ["metrics"], **{name: [count] for name, count in counts._asdict().items()}}
-        made.write("quality", pa.table(quality))
-        made.publish()
+    with closing(_Tables(output)) as tables:
+        write = partial(tables.write, "gauges")
+        bounds = Bounds(since, until, latest)
+        counts = aggregate_all(groups, write, tables.part, bounds, windows=windows, threads=threads)
+        numbers = (array_of(np.array([count])) for count in counts)
+        tables.write("quality", pa.table([texts_of(["metrics"]), *numbers], names=["input", *Counts._fields]))
+        tables.publish()
     return counts
 
 
@@ -196,12 +271,11 @@ def command(
     limits = read_limits(allow or (), GATES)
     bounds = moment("--from", since), moment("--to", until)
     latest = datetime.now(UTC) + timedelta(seconds=seconds("--clock-skew", clock_skew))
-    wanted = {name: WINDOWS[name] for name in WINDOWS if name in windows.split(",")}
-    if not wanted or set(windows.split(",")) - wanted.keys():
+    wanted = [name for name in WINDOWS if name in windows.split(",")]
+    if not wanted or set(windows.split(",")) - {*wanted}:
         raise InputError(
             f"--windows is '{windows}'; accepted: one or more of {', '.join(WINDOWS)}, with commas between them"
         )
-    without_pandas()
     keep_memory()
     threads = cores or os.cpu_count() or 1
     counts = run(
@@ -213,7 +287,7 @@ def command(
         from tidemark.analysis.report import page_or_reason  # noqa: PLC0415
         from tidemark.foundation.log.terminal import Console  # noqa: PLC0415 - what is loaded before the samples are read costs a start
 
-        make = partial(_page, output / "gauges.parquet", list(wanted), counts, metrics)
+        make = partial(_page, output / "gauges.parquet", wanted, counts, metrics)
         written = page_or_reason(
             make, lambda report: str(report.write(output)), str(output), Console(stderr=True)
         )

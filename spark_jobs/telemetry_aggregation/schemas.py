@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from spark_jobs.schemas import row_schema
-from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR
-from spark_jobs.telemetry_aggregation.minutes.tables import ROWS
+from spark_jobs.telemetry_aggregation.kernel.buckets import PERCENTS, RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.kernel.rows import ROWS
 
 _BOUND = {"relative_error": RELATIVE_ERROR}
 _PERCENTILES = {f"p{percent}" for percent in PERCENTS}

@@ -1,7 +1,7 @@
 """From records to samples and to states of a minute, and from states to windows. DataFrame in, DataFrame out.
 
-States of a minute add up: those of an hour's minutes give the hour's. So batch and stream, minute and day go through
-the same functions and agree. Gauges are in `gauges`.
+States of a minute add up: those of an hour's minutes give the hour's. Windows are whole numbers, which are cheaper by far than
+Spark's window structs. Gauges are in `gauges`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.telemetry_aggregation.minutes.samples import MICROS, MINUTE
-from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_windows, micros, starts
+from spark_jobs.telemetry_aggregation.kernel.samples import MICROS, MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES
 
 PIPELINE = ("consumer", "hub", "consumer_group")
@@ -28,6 +27,28 @@ INSTANCE_GAUGES = {
     "rate_limit": "consumer.rate_limit",
     "stopping": "consumer.stopping",  # 1 in an instance's last record, unless it was killed
 }
+
+
+def micros(at: Column | str) -> Column:
+    return F.unix_micros(F.col(at) if isinstance(at, str) else at)
+
+
+def floor_to(moment: Column, width: int) -> Column:
+    """The beginning of the window of a time in microseconds; right before the epoch too."""
+    return moment - F.pmod(moment, F.lit(width))
+
+
+def in_windows(states: DataFrame) -> DataFrame:
+    """Every minute once per window it belongs to, with `window` and `start` (microseconds) in place of `minute`."""
+    each = (
+        F.struct(F.lit(name).alias("window"), floor_to(F.col("minute"), width).alias("start"))
+        for name, width in WINDOWS.items()
+    )
+    return states.select(F.inline(F.array(*each)), "*").drop("minute")
+
+
+def starts() -> Column:
+    return F.timestamp_micros("start").alias("window_start")
 
 
 def distinct(records: DataFrame, keys: Sequence[str], *, copies: bool = False) -> DataFrame:

@@ -19,7 +19,7 @@ from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.datasets import decisions, metrics
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
+from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
 from tidemark.analysis.report import Report
 
@@ -54,8 +54,8 @@ class World:
         )
         self.state = f"{self.settings.checkpoint}/state"
 
-    def take(self, number, minutes):
-        """A batch with one decision for each of these minutes after START."""
+    def take(self, number, minutes, more=()):
+        """A batch with one decision for each of these minutes after START, and with entries that say where they differ."""
         names = {
             "target": "plan",
             "kind": "decision",
@@ -64,10 +64,8 @@ class World:
             "desired": 2,
             "metrics": {},
         }
-        rows = [
-            tuple({**names, "at": START + timedelta(minutes=minute)}.get(name) for name in DECISIONS.names)
-            for minute in minutes
-        ]
+        entries = [*({"at": START + timedelta(minutes=minute)} for minute in minutes), *more]
+        rows = [tuple({**names, **entry}.get(name) for name in DECISIONS.names) for entry in entries]
         taken = Incremental(
             dataset(),
             self.state,
@@ -149,13 +147,13 @@ def test_records_that_are_left_out_lie_in_the_checkpoint_whose_batches_number_th
 def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     spark, tmp_path, monkeypatch
 ) -> None:
-    """Before each of its three writes (states, open records, the mark), and after the last: where one ends, the next begins."""
+    """Before each of its two writes (records, the mark), and after the last: where one ends, the next begins."""
     world = World(spark, tmp_path)
     world.take(0, range(20))
     # Where the file system copies what others move.
     half = next(tmp_path.rglob("marks")) / "1" / "part-0.txt"
     half.parent.mkdir()
-    half.write_text('{"number":1,')
+    half.write_text('{"keeps":"records","number":1,')
     for deaths in itertools.count():
         left = itertools.count(deaths, -1)
 
@@ -179,28 +177,25 @@ def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     world.take(2, range(40, 60))
     world.publish(monkeypatch)
 
-    assert deaths == 3
+    assert deaths == 2
     assert (world.mark.read, world.mark.duplicates) == (20 + 25 + 20, 5)
     assert world.minutes() == dict.fromkeys(range(49), 1)
 
 
-def test_the_states_of_a_large_batch_are_written_by_several_tasks(spark, tmp_path, monkeypatch) -> None:
+def test_the_records_of_a_large_batch_are_written_by_several_tasks(spark, tmp_path, monkeypatch) -> None:
     """A year that a first run reads at once is more than one task should write."""
     world = World(spark, tmp_path)
     monkeypatch.setattr(module, "ROWS_PER_FILE", 20)
     world.take(0, range(100))
 
-    files = list((tmp_path / "checkpoint/state/decisions/scaling").rglob("*.parquet"))
-    assert 4 <= len(files) <= 6  # 90 minutes of two days
+    files = list((tmp_path / "checkpoint/state/decisions/records").rglob("*.parquet"))
+    assert 4 <= len(files) <= 6  # 100 minutes
     world.publish(monkeypatch)
     assert world.minutes() == dict.fromkeys(range(89), 1)
 
 
-def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_pieces_become_one(
-    spark, tmp_path, monkeypatch
-) -> None:
+def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tmp_path, monkeypatch) -> None:
     world = World(spark, tmp_path)
-    monkeypatch.setattr(module, "MOST_PIECES", 2)
     hours = 8 * 60
     batches = [range(each * hours, (each + 1) * hours, 30) for each in range(6)]  # two days from 22:00 on
     for number, minutes in enumerate(batches[:5]):
@@ -213,12 +208,7 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_piece
 
     assert list(first) == list(second) == ["2026-11-20", "2026-11-21", "2026-11-22"]
     assert [day for day in second if second[day] != first[day]] == ["2026-11-22"]
-    pieces = world.mark.pieces["scaling"]
-    assert [len(found) for found in pieces.values()][:2] == [1, 1]  # days that are over
-    assert max(map(len, pieces.values())) <= 2
     state = tmp_path / "checkpoint" / "state" / "decisions"
-    assert len(list((state / "scaling").glob("place=*"))) <= 4  # of 6 batches
-    assert {each.name for each in (state / "open").iterdir()} == {"0", "1"}
     assert {each.name for each in (state / "marks").iterdir()} == {"0", "1"}
     until = (world.mark.closed - round(START.timestamp() * MICROS)) // MICROS // 60
     assert world.minutes() == {minute: 1 for minutes in batches for minute in minutes if minute < until}
@@ -245,6 +235,53 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_piece
     assert all(row.cost for row in days)
 
 
+def test_days_that_are_made_one_by_one_are_those_of_all_records_at_once(spark, tmp_path, monkeypatch) -> None:
+    """A capacity holds over midnight and ends there or not; an action fails before midnight and moves the target after it; what
+    changes the day before comes when the next day is published.
+    """
+    midnight = START + timedelta(hours=2)
+    failed = {"kind": "effect", "key": "effect-failed-7", "outcome": "failed", "from_capacity": 2}
+    moved = {**failed, "key": "effect-applied-7", "outcome": "applied", "reached": 3}
+    batches = [
+        [midnight - timedelta(minutes=minute) for minute in (30, 20, 4)],
+        [midnight + timedelta(minutes=minute) for minute in (1, 3)],
+        [midnight - timedelta(minutes=5), midnight + timedelta(minutes=5), midnight + timedelta(days=3)],
+        [midnight + timedelta(days=4)],
+    ]
+    effects = [
+        [{**failed, "at": midnight - timedelta(seconds=2)}],
+        [{**moved, "at": midnight + timedelta(seconds=9)}],
+        [],
+        [],
+    ]
+    world = World(spark, tmp_path)
+    for number, (times, more) in enumerate(zip(batches, effects, strict=True)):
+        world.take(number, [(at - START) / timedelta(minutes=1) for at in times], more)
+        world.publish(monkeypatch)
+    streamed = result_table(spark, world.settings.output, "scaling").collect()
+
+    whole = World(spark, tmp_path / "whole")
+    minutes = [(at - START) / timedelta(minutes=1) for times in batches for at in times]
+    whole.take(0, minutes, [entry for more in effects for entry in more])
+    whole.publish(monkeypatch)
+    at_once = result_table(spark, whole.settings.output, "scaling").collect()
+
+    assert world.mark.late == 0
+    assert sorted(map(str, streamed)) == sorted(map(str, at_once))
+    day = {row.window_start.day: row for row in streamed if row.window == "1d"}
+    assert (day[20].failed, day[21].failed, day[21].scaled_out) == (0, 0, 1)
+    assert {*day} == {20, 21, 24}
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_with_the_way_on(spark, tmp_path) -> None:
+    """It kept states of minutes and no records: to go on from it would lose all that it has seen."""
+    old = '{"number":3,"newest":1,"closed":1,"read":9,"pieces":{"scaling":{"2026-11-20":[[0,0]]}},"key":"k"}'
+    module.write_line(spark, old, f"{tmp_path}/state/decisions/marks/1")
+
+    with pytest.raises(JobError, match=r"is no mark of a batch: .*keeps.*; begin with a new --checkpoint"):
+        latest_mark(spark, f"{tmp_path}/state", dataset())
+
+
 def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, tmp_path, monkeypatch) -> None:
     rows = [
         ("plan", "backlog", START, 1.0),
@@ -264,7 +301,7 @@ def test_samples_without_a_name_or_a_time_are_invalid_and_close_nothing(spark, t
     whole = module.distinct
     monkeypatch.setattr(module, "distinct", lambda *given, **more: whole(*given, **more).where("copies < 2"))
     with pytest.raises(
-        JobError, match=r"--metrics, batch 1: 3 rows .*\(.*kept 0, .*\): the batch is not taken"
+        JobError, match=r"--metrics, batch 1: 2 rows .*\(.*kept 0, .*\): the batch is not taken"
     ):
         taken.step(spark.createDataFrame([rows[0], ("plan", "backlog", START, 2.0)], METRICS), 1)
     assert latest_mark(spark, str(tmp_path / "state"), metrics()).number == 0

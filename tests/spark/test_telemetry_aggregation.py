@@ -17,39 +17,28 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
-from spark_jobs.cli import _told
+from spark_jobs.cli import _shown
 from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.output import read_parquet_or_delta, write_table
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
-from spark_jobs.telemetry_aggregation import job, local, sample_files
+from spark_jobs.telemetry_aggregation import job, local
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
-from spark_jobs.telemetry_aggregation.gauges import gauge_states, gauges
-from spark_jobs.telemetry_aggregation.incremental import (
-    BEGINNING,
-    Incremental,
-    latest_mark,
-    states_of_days,
-)
+from spark_jobs.telemetry_aggregation.gauges import gauges
+from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark, records_of_days, sources
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
-from spark_jobs.telemetry_aggregation.minutes.samples import MICROS
+from spark_jobs.telemetry_aggregation.kernel.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
-from spark_jobs.telemetry_aggregation.sample_files import (
-    gauges_of_files,
-    made_of_files,
-    read_samples,
-    row_groups_here,
-)
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
-from spark_jobs.telemetry_aggregation.stretches import stretch
+from spark_jobs.telemetry_aggregation.tables import records_once, table_of, tables_of
 from tests.unit.spark_jobs.telemetry_aggregation.test_telemetry_local import ACCEPTED, REFUSED, laid
 from tidemark.analysis.gates import Limit
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900
-SHUFFLES, ADAPTIVE = "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled"
+NO_PRICES = job.Settings(inputs=Inputs())
 EVER = 1 << 62  # no clock is ahead of this one
 
 
@@ -75,15 +64,9 @@ def test_the_history_of_one_gauge_is_the_work_of_many_tasks(spark) -> None:
     day = pa.array([START + timedelta(days=each) for each in range(40)])
     names = [pa.array([name] * 40) for name in ("plan-a", "", "backlog")]
     samples = spark.createDataFrame(pa.table([*names, day, [1.0] * 40], names=SAMPLES.names))
-    before = {name: spark.conf.get(name) for name in (SHUFFLES, ADAPTIVE)}
-    try:
-        spark.conf.set(SHUFFLES, "8")
-        spark.conf.set(ADAPTIVE, "false")
-        table = gauges(gauge_states(samples)).where("window = '1d'")
-        tasks = table.groupBy(F.spark_partition_id()).count().collect()
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+    table = gauges(samples, 12_000_000).where("window = '1d'")
+
+    tasks = table.groupBy(F.spark_partition_id()).count().collect()
 
     assert sum(task["count"] for task in tasks) == 40
     assert max(task["count"] for task in tasks) <= 20
@@ -146,26 +129,18 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
     assert "Backlogs" in Path(str(told.value).rpartition("report: ")[2]).read_text()
 
 
-def test_more_hours_than_one_task_takes_are_made_by_spark_with_the_same_digits(
-    spark, tmp_path, monkeypatch
-) -> None:
-    samples = spark.createDataFrame(rows_of(METRICS, random_samples(random.Random(2), 500)), METRICS)
-    samples.write.parquet(str(tmp_path / "in"))
-    made = made_of_files(spark, row_groups_here(tmp_path / "in"), tmp_path / "left")
-    by_one_task = gauges_of_files(spark, made, tmp_path / "left")
-
-    monkeypatch.setattr(sample_files, "STATES_AT_ONCE", 0)
-    by_spark = gauges_of_files(spark, made, tmp_path / "left")
-
-    one, other = (spark.read.parquet(*files) for files in (by_one_task, by_spark))
-    assert set(by_one_task) - set(by_spark)
-    assert sorted(one.collect()) == sorted(other.collect())
+@pytest.fixture
+def results_elsewhere(monkeypatch):
+    """As where `--output` is not on this machine: tasks read the samples, and a shuffle brings them together."""
+    monkeypatch.setattr(job.Results, "own_folder", lambda *_: None)
 
 
-@pytest.mark.parametrize("most", [stretch.READ_AT_MOST, 0])
-def test_spark_takes_and_refuses_what_one_machine_does(spark, tmp_path, monkeypatch, most) -> None:
-    """Where tasks read the files on their own, and where too much would be read twice and Spark gets their rows."""
-    monkeypatch.setattr(stretch, "READ_AT_MOST", most)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_spark_takes_and_refuses_what_one_machine_does(spark, tmp_path, request, elsewhere) -> None:
+    """Where the driver aggregates the files, and where tasks do."""
+    if elsewhere:
+        request.getfixturevalue("results_elsewhere")
+    batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     for number, case in enumerate(ACCEPTED.values()):
         name = case.get("name", "b.parquet")
         folder, _, file = name.rpartition("/")
@@ -181,6 +156,7 @@ def test_spark_takes_and_refuses_what_one_machine_does(spark, tmp_path, monkeypa
     assert sorted(map(str, found.to_pylist())) == sorted(map(str, here.to_pylist()))
     [quality] = result_table(spark, settings.output, "quality").collect()
     assert quality == ("metrics", *counts)
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == batch
     for number, (layout, told) in enumerate(REFUSED.values()):
         folder = laid(tmp_path / f"refused-{number}", layout)
         with pytest.raises(InputError, match=told):
@@ -201,7 +177,7 @@ def test_a_file_that_is_no_parquet_is_one_line_wherever_spark_reads(spark, tmp_p
         (folder / name).write_bytes(b"hello" if name.endswith("txt") else b"PAR1" + bytes(40) + b"PAR1")
         with pytest.raises((InputError, *SPARK_ERRORS)) as raised:
             read_parquet_or_delta(spark, str(folder)).groupBy("id").count().collect()
-        error = _told(raised.value)
+        error = _shown(raised.value) or raised.value
         assert name in str(error)
         assert len(str(error).splitlines()) == 1
 
@@ -249,7 +225,7 @@ def test_flows_equal_sums_in_plain_python_and_partitions_become_gauges(spark) ->
     records = random_telemetry(random.Random(2))
     frame = spark.createDataFrame(rows_of(TELEMETRY, [*records, *records[:50]]), TELEMETRY)
 
-    tables = run_states(spark, telemetry(), frame)
+    tables = run_states(telemetry(), frame)
 
     intervals = [record for record in records if record["kind"] == "interval"]
     assert tables["flows"].schema.names == FLOWS.names
@@ -291,7 +267,7 @@ def test_the_page_says_of_which_instances_it_does_not_know_the_end(spark) -> Non
     orderly[-1] = {**orderly[-1], "stopping": True}
     assert orderly[-1]["kind"] == "interval"
     frame = spark.createDataFrame(rows_of(TELEMETRY, [*killed, *orderly]), TELEMETRY)
-    tables = {name: table.persist() for name, table in run_states(spark, telemetry(), frame).items()}
+    tables = {name: table.persist() for name, table in run_states(telemetry(), frame).items()}
 
     text = page.build(tables, [], "").html()
 
@@ -379,9 +355,9 @@ def capacity_by_minute(records: list[dict], target: str) -> dict[int, tuple[floa
 def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> None:
     records = random_log(random.Random(3))
     frame = spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS)
-    settings = job.Settings(inputs=Inputs(), prices={"db": 0.5}, request_unit_targets=frozenset({"db"}))
+    prices = job.Settings(Inputs(), prices={"db": 0.5}, request_unit_targets=frozenset({"db"}))
 
-    tables = run_states(spark, decisions(hold=HOLD * MICROS, with_samples=True), frame, settings)
+    tables = run_states(decisions(hold=HOLD * MICROS, with_samples=True), frame, prices)
 
     assert tables["scaling"].schema.names == SCALING.names
     found = tables["scaling"].collect()
@@ -411,10 +387,9 @@ def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> 
     assert {r.subject for r in tables["gauges"].collect()} == {"plan-a", "db"}
 
 
-def run_states(spark, dataset, frame, settings=job.Settings(inputs=Inputs())):  # noqa: B008 - frozen
-    kept, newest, _ = job._kept(dataset, frame, EVER, ExitStack())
-    states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
-    return job.tables_of({name: [frame] for name, frame in states.items()}, settings)
+def run_states(dataset, frame, prices=NO_PRICES):
+    taken, _ = records_once(dataset, frame, EVER, ExitStack())
+    return tables_of([taken], prices)
 
 
 def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are_kept(
@@ -441,15 +416,11 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
 
     mark = latest_mark(spark, str(tmp_path / "state"), dataset)
     closed = datetime.fromtimestamp(mark.closed / 1e6, UTC)
-    whole = run_states(spark, dataset, spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS))
-    streamed = job.tables_of(
-        {
-            table: [states_of_days(spark, str(tmp_path / "state" / dataset.name), table, days)]
-            for table, days in mark.pieces.items()
-        },
-        job.Settings(inputs=Inputs()),
-    )
-    for table, frame in streamed.items():
+    whole = run_states(dataset, spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS))
+    for table in dataset.tables:
+        days = sources(dataset, table, mark)
+        taken = records_of_days(spark, str(tmp_path / "state"), dataset, mark, days, table)
+        frame = table_of(table, [taken], NO_PRICES)
         minutes = whole[table].where((F.col("window") == "1m") & (F.col("window_start") < F.lit(closed)))
         wanted = sorted(minutes.collect(), key=str)
         assert wanted == sorted(frame.where("window = '1m'").collect(), key=str)
@@ -492,13 +463,18 @@ def test_of_a_delta_table_of_samples_only_what_is_live_is_aggregated(spark, tmp_
         )
 
 
-def test_a_sample_without_a_time_is_invalid_where_spark_reads_it_too(spark, tmp_path) -> None:
-    path = str(tmp_path / "in")
-    rows = [("plan", "backlog", START, 1.0), ("plan", "backlog", None, 1.0)]
-    spark.createDataFrame(rows, METRICS).write.parquet(path)
+@pytest.mark.usefixtures("results_elsewhere")
+def test_what_became_of_samples_is_counted_where_spark_reads_them_too(spark, tmp_path) -> None:
+    path, out = str(tmp_path / "in"), str(tmp_path / "out")
+    late, ahead = START + timedelta(minutes=1), START + timedelta(days=2)
+    rows = [(START, 1.0), (START, 2.0), (late, 1.0), (late, float("nan")), (None, 1.0), (ahead, 1.0)]
+    spark.createDataFrame([("plan", "backlog", *row) for row in rows], METRICS).write.parquet(path)
+    settings = job.Settings(inputs=Inputs(metrics=path), output=out, now=START + timedelta(days=1))
 
-    with ExitStack() as used:
-        latest = START + timedelta(days=1)
-        _, _, counts = read_samples(spark, Inputs(metrics=path), None, used, None, None, latest)
+    job.run(spark, settings)
 
-    assert counts == (2, 0, 0, 0, 1)  # read, duplicates, late, ahead, invalid
+    [quality] = result_table(spark, out, "quality").collect()
+    assert quality == ("metrics", 6, 1, 0, 1, 2)  # read, duplicates, late, ahead, invalid
+    with pytest.raises(InputError, match="--metrics holds no valid record in the time asked for"):
+        job.run(spark, replace(settings, since=START + timedelta(days=1)))
+    assert result_table(spark, out, "gauges").count() == 4

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 
-from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.kernel.buckets import RELATIVE_ERROR
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report
 

@@ -1,4 +1,4 @@
-"""States of cells and windows against the same in plain Python."""
+"""Cells and windows against the same in plain Python."""
 
 import math
 from collections import defaultdict
@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.telemetry_aggregation.minutes import cells, tables
-from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
-from spark_jobs.telemetry_aggregation.minutes.samples import (
-    MINUTE,
-    WINDOWS,
-    Samples,
-    Series,
-    parts,
-)
-from spark_jobs.telemetry_aggregation.minutes.samples import (
-    SAMPLES as SCHEMA,
-)
+from spark_jobs.telemetry_aggregation.kernel import cells
+from spark_jobs.telemetry_aggregation.kernel.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
+from spark_jobs.telemetry_aggregation.kernel.columns import array_of, numbers_of, texts_of
+from spark_jobs.telemetry_aggregation.kernel.rows import rows_of, table_of
+from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, WINDOWS, Samples, Series, parts
+from spark_jobs.telemetry_aggregation.kernel.samples import SAMPLES as SCHEMA
 
 np = pytest.importorskip("numpy")
 
@@ -75,23 +69,26 @@ def grouped(samples, width):
 
 
 @given(samples=SAMPLES, bad=BAD, distinct=st.booleans())
-def test_states_are_what_plain_python_makes_of_the_samples(samples, bad, distinct):
-    states = tables.states_of(table([*samples, *bad]), distinct=distinct).to_pylist()
+def test_cells_are_what_plain_python_makes_of_the_samples(samples, bad, distinct):
+    series = Series()
+    valid, invalid = Samples.of(table([*samples, *bad]), series)
 
+    assert invalid == len(bad)
+    if not samples:
+        return
+    found = cells.minutes_of(valid, distinct=distinct)
     unique = kept(samples) if distinct else samples
     wanted = {
         key: (len(values), sum(v for _, v in values), *extremes(values), *values[0], *values[-1])
         for key, values in grouped(unique, MINUTE).items()
     }
     names = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
-    found = {
-        (row["subject"], row["part"], row["metric"], row["minute"]): tuple(row[name] for name in names)
-        for row in states
-        if row["minute"] is not None
-    }
-    assert found == wanted
-    assert sum(row["copies"] for row in states) == len(samples) - len(unique)
-    assert sum(row["invalid"] for row in states) == len(bad)
+    keys = zip(
+        *(each.to_pylist() for each in series.columns(found.series)), found.start.tolist(), strict=True
+    )
+    rows = zip(*(getattr(found, name).tolist() for name in names), strict=True)
+    assert dict(zip(keys, rows, strict=True)) == wanted
+    assert found.copies.sum() == len(samples) - len(unique)
 
 
 @given(samples=SAMPLES, cuts=st.lists(st.integers(0, 60), max_size=4), in_order=st.booleans())
@@ -108,17 +105,21 @@ def test_parts_are_all_samples_and_share_no_minute(samples, cuts, in_order):
     assert sum(map(len, minutes)) == len(set().union(*minutes))
 
 
-@given(samples=SAMPLES, cuts=st.lists(st.integers(0, 7), max_size=3))
-def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_were_split(samples, cuts):
-    parts = [[], *([] for _ in cuts)]
-    for sample in samples:
-        minute = (sample[3] - BEGIN) // MINUTE
-        parts[sum(minute >= cut for cut in cuts)].append(sample)
-    states = pa.Table.from_batches([tables.states_of(table(part), distinct=False) for part in parts])
+def windows_of(samples, windows=tuple(WINDOWS)):
+    """All rows, from samples at once."""
+    series = Series()
+    valid, _ = Samples.of(table(samples), series)
+    return [
+        row for rows, _ in rows_of(valid, series, distinct=False, windows=windows) for row in rows.to_pylist()
+    ]
 
-    found = tables.windows_of(states).to_pylist()
 
-    assert len(found) == sum(len(grouped(samples, width)) for width in WINDOWS.values())
+@given(samples=SAMPLES, wanted=st.sets(st.sampled_from([*WINDOWS]), min_size=1))
+def test_windows_are_what_plain_python_makes_of_the_samples_whichever_are_wanted(samples, wanted):
+    found = windows_of(samples, wanted)
+
+    assert found == [row for row in windows_of(samples) if row["window"] in wanted]
+    assert len(found) == sum(len(grouped(samples, WINDOWS[name])) for name in wanted)
     for row in found:
         start = round(row["window_start"].timestamp() * 1_000_000)
         own = grouped(samples, WINDOWS[row["window"]])[row["subject"], row["part"], row["metric"], start]
@@ -136,39 +137,49 @@ def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_
             assert abs(row[f"p{percent}"] - exact) <= RELATIVE_ERROR * abs(exact) * (1 + 1e-9)
 
 
-@given(samples=SAMPLES, begins=st.booleans(), ends=st.booleans())
-def test_states_of_hours_give_the_same_windows_whichever_hours_are_whole(samples, begins, ends):
-    midnight = BEGIN + 3 * MINUTE
-    begin = midnight - (60 if begins else 3) * MINUTE
-    end = midnight + (60 if ends else 4) * MINUTE
+@given(samples=SAMPLES, cuts=st.lists(st.integers(0, 7), max_size=3))
+def test_hours_of_minutes_that_were_made_apart_are_those_of_all(samples, cuts):
+    parts_of = [[], *([] for _ in cuts)]
+    for sample in samples:
+        parts_of[sum((sample[3] - BEGIN) // MINUTE >= cut for cut in cuts)].append(sample)
     series = Series()
-    each = [
-        Samples.of(table([sample]), series)[0] for sample in sorted(samples, key=lambda sample: sample[3])
-    ]
-    found = tables.finished(parts(each), series, begin, end, distinct=False)
+    made = [cells.minutes_of(Samples.of(table(part), series)[0], distinct=False) for part in parts_of if part]
 
-    if found is None:
-        assert not samples
-        return
-    wider = {name: width for name, width in WINDOWS.items() if width > MINUTE}
-    wanted = pa.Table.from_batches([tables.states_of(table(samples), distinct=False)])
-    windows = [tables.windows_of(states, wider).to_pylist() for states in (found.states, wanted)]
-    assert sorted(map(str, windows[0])) == sorted(map(str, windows[1]))
+    if made:
+        found = cells.joined(made)
+        for name in ("1h", "1d"):
+            found = cells.wider(found, WINDOWS[name])
+            rows = [row for row in windows_of(samples) if row["window"] == name]
+            assert sorted(map(str, table_of(name, found, series).to_pylist())) == sorted(map(str, rows))
 
 
 @given(samples=SAMPLES)
 def test_numbers_too_great_to_be_packed_give_the_same(samples):
-    usual = tables.states_of(table(samples), distinct=True)
-    wide = tables.windows_of(pa.Table.from_batches([usual]))
+    usual = windows_of(samples)
     word, cells._WORD = cells._WORD, 9
     try:
-        narrow = tables.states_of(table(samples), distinct=True)
-        rows = tables.windows_of(pa.Table.from_batches([narrow]))
+        narrow = windows_of(samples)
     finally:
         cells._WORD = word
 
-    assert sorted(map(str, narrow.to_pylist())) == sorted(map(str, usual.to_pylist()))
-    assert sorted(map(str, rows.to_pylist())) == sorted(map(str, wide.to_pylist()))
+    assert sorted(map(str, narrow)) == sorted(map(str, usual))
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.5], [1.0, float("nan"), 3.0], [True, False, True] * 5, [1, 2, 3]], ids=str
+)
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_columns_come_back_from_arrow_as_they_were_and_not_a_number_is_null(values, skipped):
+    numbers = np.array(values)
+    column = array_of(numbers)[skipped:]
+
+    assert column.null_count == int(np.isnan(numbers[skipped:]).sum())
+    assert column.to_pylist() == [None if value != value else value for value in values[skipped:]]
+    found = numbers_of(pa.chunked_array([column]))
+    np.testing.assert_array_equal(found, numbers[skipped:])
+    twice = numbers_of(pa.chunked_array([column, column]))
+    np.testing.assert_array_equal(twice, np.concatenate([numbers[skipped:]] * 2))
+    assert texts_of(["ä", "", "plan"]).to_pylist() == ["ä", "", "plan"]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.telemetry_aggregation.minutes.buckets import Doubles, Longs
+from spark_jobs.telemetry_aggregation.kernel.buckets import Doubles, Longs
+from spark_jobs.telemetry_aggregation.kernel.columns import array_of, numbers_of, texts_of
 from tidemark.analysis.arrow_columns import arrow_columns
 
 MICROS = 1_000_000
@@ -51,7 +52,7 @@ class Series:
         for column, size in zip(columns, sizes, strict=True):
             if size > 1:
                 codes *= size
-                codes += column.indices.to_numpy(zero_copy_only=False)
+                codes += numbers_of(pa.chunked_array([column.indices]))
         names = tuple(tuple(column.dictionary.to_pylist()) for column in columns)
         if combinations * _LOOKED_UP <= len(table):
             return self._of_all(names)[codes]
@@ -81,8 +82,8 @@ class Series:
         texts = zip(*met, strict=True) if met else [()] * len(SERIES)
         found = []
         for each in texts:
-            encoded = pa.array(each, pa.string()).dictionary_encode()
-            indices = encoded.indices.take(pa.array(numbers))
+            encoded = texts_of(each).dictionary_encode()
+            indices = encoded.indices.take(array_of(numbers))
             found.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
         return found
 
@@ -96,9 +97,7 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
         column = column.dictionary_encode()
     if column.num_chunks == 1:  # then nothing is copied
         return column.chunk(0)
-    whole = column.unify_dictionaries().combine_chunks()
-    # pyarrow gives the chunks of an empty column another type than those of others
-    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    return column.unify_dictionaries().combine_chunks()
 
 
 class Samples(NamedTuple):
@@ -115,9 +114,12 @@ class Samples(NamedTuple):
         """
         valid = _valid(table)
         if valid is not None:
-            table = table.filter(pa.array(valid))
-        found = cls(series.numbers(table), _numbers(table, "at"), _numbers(table, "value"))
-        return found, 0 if valid is None else len(valid) - len(table)
+            table = table.filter(array_of(valid))
+        invalid = 0 if valid is None else len(valid) - len(table)
+        if not len(table):
+            return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0)), invalid
+        found = cls(series.numbers(table), numbers_of(table.column("at")), numbers_of(table.column("value")))
+        return found, invalid
 
     def in_order(self) -> bool:
         """Of time."""
@@ -166,16 +168,8 @@ def together(samples: Sequence[Samples]) -> Samples:
 
 def _valid(table: pa.Table) -> NDArray[np.bool_] | None:
     """None if all are."""
-    known = np.isfinite(_numbers(table, "value"))
-    for name in table.column_names:
-        if table.column(name).null_count:
-            known &= table.column(name).is_valid().to_numpy(zero_copy_only=False)
+    known = np.isfinite(numbers_of(table.column("value")))
+    for column in table.columns:
+        if column.null_count:
+            known &= numbers_of(column.is_valid())
     return None if known.all() else known
-
-
-def _numbers(table: pa.Table, name: str) -> NDArray[Any]:
-    """Nulls are NaN in doubles; other columns have none, or numbers that mean nothing."""
-    column = table.column(name)
-    one = column.num_chunks == 1  # then nothing is copied
-    found: NDArray[Any] = column.chunk(0).to_numpy(zero_copy_only=False) if one else column.to_numpy()
-    return found

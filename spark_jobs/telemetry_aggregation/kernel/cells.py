@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, Doubles, Longs, buckets, middles
-from spark_jobs.telemetry_aggregation.minutes.samples import MINUTE, Samples
+from spark_jobs.telemetry_aggregation.kernel.buckets import PERCENTS, Doubles, Longs, buckets, middles
+from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, Samples
 
 _WORD = 63  # bits of a whole number that is not negative
 _HALF = 31  # of one in half the memory

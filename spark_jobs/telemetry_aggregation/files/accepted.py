@@ -11,8 +11,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation.stretches import stretch
-from spark_jobs.telemetry_aggregation.stretches.stretch import RowGroup, Span
+from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, row_groups, times_of
 from tidemark.analysis.export_text import is_hidden
 
 NAMES = ("target", "metric")
@@ -86,9 +85,9 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
         raise InputError(
             f"--metrics: the file '{file}' has the column {twice[0]}, and its folder tells it, too; accepted is one of both"
         )
-    groups = stretch.row_groups(str(file), metadata)
+    groups = row_groups(str(file), metadata)
     if groups is None:
-        ever = Span(*stretch.FOR_EVER)
+        ever = Span(*FOR_EVER)
         sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         groups = [_with_times(RowGroup(str(file), number, rows, ever)) for number, rows in enumerate(sizes)]
     return [each._replace(names=tuple(names.items())) for each in groups]
@@ -96,7 +95,7 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
 
 def _with_times(group: RowGroup) -> RowGroup:
     """Without statistics, as of Spark's INT96, the times are looked at: else all rows would wait in memory for each other."""
-    ends = pc.min_max(stretch.times_of(group)).as_py()
+    ends = pc.min_max(times_of(group)).as_py()
     if ends["min"] is None:
         return group
     return group._replace(times=Span.whole_minutes(ends["min"], ends["max"]))

@@ -1,45 +1,30 @@
-"""Samples in Parquet files of this machine: who reads which row groups, and what is made of them where they are read.
+"""Samples in Parquet files of this machine, in the order of time: row group by row group, by the files' own statistics.
 
-Whoever owns a stretch of time reads the row groups that have any of it, by the files' own statistics. So a minute is whole in
-one place and finished there; only what hours and days are made of goes on.
+A minute is finished as soon as no later row group has any of it. Where the row groups of a time hold more rows than may wait in
+memory, their samples go through files of a time range each, which are worked through one after the other.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation.minutes.samples import (
-    HOUR,
-    MINUTE,
-    SAMPLES,
-    WINDOWS,
-    Samples,
-    Series,
-    parts,
-)
-from spark_jobs.telemetry_aggregation.minutes.tables import ROWS, Finished, finished, of_invalid
+from spark_jobs.telemetry_aggregation.kernel.columns import array_of, numbers_of, texts_of
+from spark_jobs.telemetry_aggregation.kernel.samples import HOUR, MINUTE, SAMPLES, Samples, Series
 
 COLUMNS = ("target", "metric", "at", "value")
-
-ROWS_PER_STRETCH = 3_000_000
-"""The fewest where there are more: a row group at a cut is read twice."""
-
-STRETCHES_PER_CORE = 2
-"""Of what is left, each takes its part: great ones first, few cuts, and small ones last, so that all cores end together."""
-
-LONGEST = 1.5
-"""Times what a stretch should be, where a cut there saves reading."""
 
 ROWS_TOGETHER = 1_000_000
 """Rows from which whole hours are finished."""
@@ -47,8 +32,11 @@ ROWS_TOGETHER = 1_000_000
 ROWS_AT_MOST = 4_000_000
 """Rows for which the end of an hour is waited for; about 500 MB with all that is made of them."""
 
-READ_AT_MOST = 1.6
-"""Rows read by all for each row there is: above, reading through Spark is cheaper."""
+ROWS_OPEN = 2 * ROWS_AT_MOST
+"""Rows of row groups that overlap, at most: 160 MB. Where there are more, samples go through files."""
+
+RANGES = 64
+"""Files of a time range each, at least: a range with too many rows is split again."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -58,8 +46,7 @@ ROWS_AT_ONCE = 200_000
 
 @cache
 def _no_parts() -> pa.DictionaryArray:
-    """Made when it is needed: made at import it would bring pandas along, before a process can leave it out."""
-    return pa.DictionaryArray.from_arrays(np.zeros(ROWS_AT_ONCE, np.int32), pa.array([""]))
+    return pa.DictionaryArray.from_arrays(_zeros(ROWS_AT_ONCE), texts_of([""]))
 
 
 FOR_EVER = (-(1 << 62), 1 << 62)
@@ -102,14 +89,7 @@ class RowGroup(NamedTuple):
     """Columns that are not in the file, since its folders tell them."""
 
 
-class Stretch(NamedTuple):
-    """What lies in `own` of these row groups, which are in the order of their times."""
-
-    own: Span
-    groups: list[RowGroup]
-
-
-# -- who reads what
+# -- which row groups
 
 
 def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
@@ -129,68 +109,17 @@ def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
     return found
 
 
-def whole(groups: Iterable[RowGroup], bounds: Span) -> Stretch:
-    """All that lies in the bounds, as one stretch."""
-    within = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
-    return Stretch(bounds, sorted(within, key=lambda each: each.times))
+def within(groups: Iterable[RowGroup], bounds: Span) -> list[RowGroup]:
+    """Those that have any time within the bounds, in the order of their times."""
+    found = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
+    return sorted(found, key=lambda each: each.times)
 
 
-def stretches(groups: Iterable[RowGroup], bounds: Span, *, cores: int) -> list[Stretch] | None:
-    """Stretches that follow each other, whole hours where possible. None where too much would be read twice, or nothing."""
-    groups = whole(groups, bounds).groups
-    if not groups:
-        return None
-    rows = sum(group.rows for group in groups)
-    cuts, left, twice = [bounds.begin], rows, _read_twice(groups)
-    first = 0
-    while cut := _cut(
-        groups[first:], cuts[-1], max(ROWS_PER_STRETCH, left // (STRETCHES_PER_CORE * cores)), twice
-    ):
-        cuts.append(cut.at)
-        first, left = first + cut.groups, left - cut.rows
-    found = [whole(groups, Span(*pair)) for pair in pairwise([*cuts, bounds.end])]
-    read = sum(each.rows for stretch in found for each in stretch.groups)
-    return None if read > READ_AT_MOST * rows else found
-
-
-class _Cut(NamedTuple):
-    """What a stretch that ends there costs, in rows, and so many groups and rows of those that are left begin in it."""
-
-    cost: int
-    at: int
-    groups: int
-    rows: int
-
-
-def _cut(groups: Sequence[RowGroup], after: int, wanted: int, twice: Callable[[int], int]) -> _Cut | None:
-    """Where the stretch that begins at `after` ends, about as many rows as `wanted` long: where little is read twice; None where
-    that is too near the end.
-    """
-    best, rows = None, 0
-    for number, group in enumerate(groups):
-        if number and (2 * rows >= wanted or rows + group.rows > wanted):
-            begin = group.times.begin
-            hour = begin - begin % HOUR
-            at = hour if hour > max(after, groups[0].times.begin) else begin
-            cost = 2 * twice(at) + max(rows - wanted, 0)
-            if at > after and (best is None or cost <= best.cost):
-                best = _Cut(cost, at, number, rows)
-        if best and rows + group.rows > LONGEST * wanted:
-            return best
-        rows += group.rows
-    return best if rows > wanted else None
-
-
-def _read_twice(groups: Sequence[RowGroup]) -> Callable[[int], int]:
-    """How many rows are of groups that begin before a moment and end after it."""
-    begins = sorted((group.times.begin, group.rows) for group in groups)
-    ends = sorted((group.times.end, group.rows) for group in groups)
-    begun, ended = ([0, *accumulate(rows for _, rows in edges)] for edges in (begins, ends))
-
-    def twice(at: int) -> int:
-        return begun[bisect_left(begins, (at,))] - ended[bisect_left(ends, (at + 1,))]
-
-    return twice
+def most_open(groups: Sequence[RowGroup]) -> int:
+    """The rows of row groups that overlap, where there are most."""
+    changes = [(each.times.begin, each.rows) for each in groups]
+    changes += [(each.times.end, -each.rows) for each in groups]
+    return max(accumulate(rows for _, rows in sorted(changes)), default=0)
 
 
 def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
@@ -200,17 +129,17 @@ def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
     begin = NEVER[0] if bounds.begin == FOR_EVER[0] else bounds.begin
     end = NEVER[1] if bounds.end == FOR_EVER[1] else bounds.end
     count = 0
-    for group in whole(groups, Span(begin, end)).groups:
-        at = times_of(group).drop_null().to_numpy()
+    for group in within(groups, Span(begin, end)):
+        at = numbers_of(times_of(group).drop_null())
         count += int(np.count_nonzero((at >= begin) & (at < end)))
     return count
 
 
 def count_unread(groups: Sequence[RowGroup], end: int) -> int:
-    """How many samples of all until `end` no stretch reads: of a time before any that is aggregated, and without a time in
-    groups of other times. Raises InputError.
+    """How many samples of all until `end` are not read to be aggregated: of a time before any that is, and without a time in
+    row groups of other times. Raises InputError.
     """
-    read = set(whole(groups, Span(FOR_EVER[0], end)).groups)
+    read = set(within(groups, Span(FOR_EVER[0], end)))
     timeless: int = sum(times_of(group).null_count for group in groups if group not in read)
     return timeless + count_within(groups, Span(NEVER[0], FOR_EVER[0]))
 
@@ -242,53 +171,125 @@ def _check_rows(group: RowGroup, read: int) -> None:
         )
 
 
-# -- what is made of them
-
+# -- samples in the order of time
 
 Read = tuple[list[Samples], int]
 """Samples, and how many are invalid."""
 
+Ready = tuple[list[Samples], Span]
+"""Samples of minutes that are whole, and the time they are of."""
 
-def made(
-    stretch: Stretch, series: Series, run: Run = map, windows: Collection[str] = tuple(WINDOWS)
-) -> Iterator[Finished]:
-    """All minutes of the stretch, in the order of time, and a state of the invalid samples. Raises InputError.
 
-    Of samples with the same series and time one counts. `run` may do several at the same time. `windows` as in
-    tables.finished.
+@dataclass
+class Account:
+    """How many samples were invalid, so far."""
+
+    invalid: int = 0
+
+
+def in_order(
+    groups: Sequence[RowGroup], own: Span, series: Series, account: Account, folder: Path, run: Run = map
+) -> Iterator[Ready]:
+    """All samples within `own`, in the order of time; no minute is in two parts. `run` may read several row groups at the same
+    time. Files that are needed are in the folder while the iterator lasts. Raises InputError.
     """
-    invalid: list[int] = []
-    read = run(partial(_read, own=stretch.own, series=series), stretch.groups)
-    finish = partial(_finished, series=series, windows=windows)
-    yield from filter(None, run(finish, _ready(stretch, read, invalid)))
-    if bad := sum(invalid):
-        yield Finished(ROWS.empty_table(), pa.Table.from_batches([of_invalid(bad)]), 0, 0, bad)
+    groups = within(groups, own)
+    read = run(partial(_read, own=own, series=series), groups)
+    if most_open(groups) <= ROWS_OPEN:
+        yield from _ready(groups, own, read, account)
+        return
+    begin, end = (max(own.begin, groups[0].times.begin), min(own.end, max(each.times.end for each in groups)))
+    yield from _through_files(
+        _counted(read, account), Span(begin, end), sum(each.rows for each in groups), folder
+    )
 
 
-def _finished(ready: tuple[list[Samples], Span], series: Series, windows: Collection[str]) -> Finished | None:
-    samples, span = ready
-    return finished(parts(samples), series, span.begin, span.end, distinct=True, windows=windows)
+def _counted(read: Iterator[Read], account: Account) -> Iterator[Samples]:
+    for samples, bad in read:
+        account.invalid += bad
+        yield from samples
 
 
-def _ready(
-    stretch: Stretch, read: Iterator[Read], invalid: list[int]
-) -> Iterator[tuple[list[Samples], Span]]:
+def _ready(groups: Sequence[RowGroup], own: Span, read: Iterator[Read], account: Account) -> Iterator[Ready]:
     """Samples of minutes that no later row group has any of: of whole hours, where those are not too many."""
-    begins = [group.times.begin for group in stretch.groups[1:]]
-    begins += [stretch.own.end] * bool(stretch.groups)
-    begin, left = stretch.own.begin, list[Samples]()
+    begins = [group.times.begin for group in groups[1:]]
+    begins += [own.end] * bool(groups)
+    begin, left = own.begin, list[Samples]()
     for (samples, bad), following in zip(read, begins, strict=True):
-        invalid.append(bad)
+        account.invalid += bad
         left += samples
         rows = sum(len(each.at) for each in left)
         end = following
-        if following < stretch.own.end:
+        if following < own.end:
             end -= following % (MINUTE if rows > ROWS_AT_MOST else HOUR)
             if rows < ROWS_TOGETHER or end <= begin:
                 continue
         yield [each.between(begin, end) for each in left], Span(begin, end)
-        left = [each.between(end, stretch.own.end) for each in left]
+        left = [each.between(end, own.end) for each in left]
         left, begin = [each for each in left if len(each.at)], end
+
+
+_RECORD = np.dtype([("series", "<i4"), ("at", "<i8"), ("value", "<f8")])
+
+
+@dataclass
+class _Range:
+    """Samples of a time range in a file, as they came."""
+
+    file: Path
+    rows: int = 0
+    first: int = FOR_EVER[1]
+    last: int = FOR_EVER[0]
+
+    def append(self, records: NDArray[Any]) -> None:
+        with self.file.open("ab") as file:  # opened each time: a process may not have hundreds open
+            file.write(records.tobytes())
+        self.rows += len(records)
+        self.first, self.last = (
+            min(self.first, int(records["at"].min())),
+            max(self.last, int(records["at"].max())),
+        )
+
+    def samples(self) -> Iterator[Samples]:
+        with self.file.open("rb") as file:
+            while len(records := np.fromfile(file, _RECORD, ROWS_AT_ONCE)):
+                yield Samples(*(np.ascontiguousarray(records[name]) for name in Samples._fields))
+
+
+def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Path) -> Iterator[Ready]:
+    """The samples, all of them within `span`, range by range."""
+    begin = span.begin - span.begin % HOUR
+    width = -(-(span.end - begin) // max(RANGES, -(-rows // ROWS_TOGETHER)))
+    width += -width % (HOUR if width > HOUR else MINUTE)
+    for number, found in sorted(_ranges(samples, begin, width, folder).items()):
+        if found.rows > ROWS_AT_MOST and width > MINUTE:
+            inner = Span.whole_minutes(found.first, found.last)
+            yield from _through_files(found.samples(), inner, found.rows, folder)
+        else:
+            yield list(found.samples()), Span(begin + number * width, begin + (number + 1) * width)
+        found.file.unlink()
+
+
+def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) -> dict[int, _Range]:
+    """By the range's number."""
+    found: dict[int, _Range] = {}
+    for each in samples:
+        records = np.empty(len(each.at), _RECORD)
+        for name, column in each._asdict().items():
+            records[name] = column
+        numbers = (each.at - begin) // width
+        order = np.argsort(numbers, kind="stable")
+        records, numbers = records[order], numbers[order]
+        firsts = np.append(0, np.flatnonzero(np.diff(numbers)) + 1) if len(numbers) else np.empty(0, int)
+        for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(numbers)], strict=True):
+            number = int(numbers[first])
+            if number not in found:
+                found[number] = _Range(folder / f".{begin}-{width}-{number}.samples")
+            found[number].append(records[first:last])
+    return found
+
+
+# -- reading
 
 
 def _read(group: RowGroup, own: Span, series: Series) -> Read:
@@ -311,7 +312,8 @@ def tables_in(group: RowGroup) -> Iterator[pa.Table]:
             rows += batch.num_rows
             table = pa.Table.from_batches([batch])
             for name, text in names.items():
-                table = table.append_column(name, pa.array([text], pa.string()).take(_zeros(len(table))))
+                one = pa.nulls(1, pa.string()) if text is None else texts_of([text])
+                table = table.append_column(name, one.take(_zeros(len(table))))
             yield table
     _check_rows(group, rows)
 
@@ -325,7 +327,7 @@ def samples_in(group: RowGroup) -> Iterator[pa.Table]:
 
 
 def _zeros(count: int) -> pa.Array:
-    return pa.array(np.zeros(count, np.int32))
+    return array_of(np.zeros(count, np.int32))
 
 
 def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
@@ -334,8 +336,11 @@ def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     columns = [_text(table.column("target")), part, _text(table.column("metric")), at, _value(table)]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:
-        moments = at.fill_null(max(group.times.begin, FOR_EVER[0])).to_numpy()
-        samples = samples.filter(pa.array((moments >= own.begin) & (moments < own.end)))
+        moments = numbers_of(at)
+        if at.null_count:
+            known = numbers_of(at.is_valid())
+            moments = np.where(known, moments, max(group.times.begin, FOR_EVER[0]))
+        samples = samples.filter(array_of((moments >= own.begin) & (moments < own.end)))
     return samples
 
 

@@ -1,0 +1,1 @@
+"""Parquet files of samples on this machine: which are taken, and read in the order of time."""

@@ -1,1 +1,0 @@
-"""Minutes of a series: their cells, percentiles and windows."""

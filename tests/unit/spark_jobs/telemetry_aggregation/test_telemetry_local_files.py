@@ -1,0 +1,216 @@
+"""Samples of files in the order of time: the rows of all at once, whatever the files look like."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.errors import InputError
+from spark_jobs.telemetry_aggregation import local, metric_samples
+from spark_jobs.telemetry_aggregation.files import in_order
+from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
+from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, most_open
+from spark_jobs.telemetry_aggregation.kernel.rows import ROWS, rows_of
+from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, SAMPLES, WINDOWS, Samples, Series
+
+START = datetime(2026, 11, 20, 8, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("target", pa.string()),
+        ("metric", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("value", pa.float64()),
+    ]
+)
+SMALL = ("ROWS_TOGETHER", "ROWS_AT_MOST", "ROWS_AT_ONCE")
+
+
+def in_order_of_time(count, begin=START):
+    return [("plan", "backlog", begin + timedelta(seconds=index), float(index)) for index in range(count)]
+
+
+def write(path, rows, row_group_size=100, schema=SCHEMA, **options):
+    columns = list(zip(*rows, strict=True))
+    pq.write_table(pa.table(columns, schema=schema), path, row_group_size=row_group_size, **options)
+    return path
+
+
+def micros(at):
+    return round(at.timestamp() * 1_000_000)
+
+
+def aggregated(folder, bounds=FOR_EVER, threads=2):
+    """The rows of all windows, and the counts."""
+    found, work = [ROWS.empty_table()], folder.parent / f"work-{uuid4().hex}"
+    work.mkdir()
+    counts = local.aggregate(
+        row_groups_of(folder),
+        Span(*bounds),
+        lambda rows: found.append(rows.cast(ROWS)),
+        work,
+        threads=threads,
+    )
+    assert not list(work.iterdir())
+    return sorted_rows(pa.concat_tables(found)), counts
+
+
+def sorted_rows(table):
+    return table.sort_by([(name, "ascending") for name in ("window", "subject", "metric", "window_start")])
+
+
+def whole(rows):
+    """The table GAUGES from all rows at once."""
+    samples = [(target, "", metric, micros(at), value) for target, metric, at, value in rows]
+    series = Series()
+    valid, _ = Samples.of(pa.table(list(zip(*samples, strict=True)), schema=SAMPLES), series)
+    made = [table.cast(ROWS) for table, _ in rows_of(valid, series, distinct=True)]
+    return sorted_rows(pa.concat_tables(made))
+
+
+SECOND = st.integers(0, 3 * 3600)
+RANDOM = st.lists(
+    st.tuples(
+        st.sampled_from(["plan", "bus", "hub"]),
+        st.sampled_from(["backlog", "cpu"]),
+        SECOND.map(lambda second: datetime(2026, 11, 20, 22, 30, tzinfo=UTC) + timedelta(seconds=second)),
+        st.one_of(st.just(0.0), st.floats(-1e9, 1e9)),
+    ),
+    min_size=1,
+    max_size=150,
+)
+
+
+@given(
+    rows=RANDOM,
+    files=st.integers(1, 3),
+    sort=st.booleans(),
+    sizes=st.sampled_from([10, 40, 10_000]),
+    waiting=st.sampled_from([1, 60, 10_000]),
+    far=st.booleans(),
+)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_rows_are_those_of_all_samples_at_once_digit_for_digit(
+    tmp_path, rows, files, sort, sizes, waiting, far
+):
+    """Whether row groups follow each other or not, few rows may wait or many, and one is of another century."""
+    if far:
+        rows = [*rows, ("plan", "cpu", datetime(1926, 1, 1, 0, 0, 7, tzinfo=UTC), 5.0)]
+    if sort:
+        rows = sorted(rows, key=lambda row: row[2])
+    folder = tmp_path / uuid4().hex
+    folder.mkdir()
+    step = -(-len(rows) // files)
+    for begin in range(0, len(rows), step):
+        write(folder / f"{begin}.parquet", rows[begin : begin + step], row_group_size=sizes // 2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SMALL:
+            patch.setattr(in_order, name, sizes)
+        patch.setattr(in_order, "ROWS_OPEN", waiting)
+        patch.setattr(in_order, "RANGES", 3)
+        patch.setattr(local, "FLUSHED", 1)
+        found, counts = aggregated(folder)
+
+    expected = whole(rows)
+    assert found == expected
+    assert counts.read == len(rows)
+    minutes = [row for row in expected.to_pylist() if row["window"] == "1m"]
+    assert counts.read - counts.duplicates == sum(row["samples"] for row in minutes)
+
+
+def test_what_row_groups_hold_at_the_same_time_is_what_counts():
+    def groups(minutes):
+        return [RowGroup(f"{n}", 0, 7, Span(n * MINUTE, (n + minutes) * MINUTE)) for n in range(20)]
+
+    assert [most_open(groups(1)), most_open(groups(3)), most_open([])] == [7, 21, 0]
+
+
+@pytest.mark.parametrize("waiting", [10, 10_000])
+def test_samples_without_a_time_or_a_name_are_counted_once(tmp_path, monkeypatch, waiting):
+    monkeypatch.setattr(in_order, "ROWS_OPEN", waiting)
+    rows = in_order_of_time(1000)
+    rows[150] = ("plan", "backlog", None, 1.0)
+    rows[290] = ("plan", "backlog", None, 1.0)
+    rows[700] = (None, "backlog", rows[700][2], 1.0)
+    rows.insert(240, ("plan", "backlog", rows[239][2] + timedelta(microseconds=1), float("nan")))
+
+    _, counts = aggregated(write(tmp_path / "a.parquet", rows, row_group_size=130))
+
+    assert (counts.invalid, counts.read) == (4, 1001)
+
+
+@pytest.mark.parametrize("waiting", [10, 10_000])
+def test_bounds_leave_out_what_is_not_within(tmp_path, monkeypatch, waiting):
+    monkeypatch.setattr(in_order, "ROWS_OPEN", waiting)
+    begin = micros(START + timedelta(seconds=130))
+
+    rows, counts = aggregated(
+        write(tmp_path / "a.parquet", in_order_of_time(600)), bounds=(begin, begin + 2_000_000)
+    )
+
+    assert rows.column("samples").to_pylist() == [2] * len(WINDOWS)
+    assert {micros(at) for at in rows.column("first_at").to_pylist()} == {begin}
+    assert counts.read == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"use_deprecated_int96_timestamps": True}])
+def test_shuffled_files_are_worked_through_range_by_range_whether_they_have_statistics_or_not(
+    tmp_path, monkeypatch, options
+):
+    """Rows of all the day in each row group: no more than ROWS_AT_MOST of them wait, however many there are."""
+    rows = [
+        ("plan", "backlog", START + timedelta(seconds=4 * index), float(index % 97)) for index in range(8000)
+    ]
+    random.Random(1).shuffle(rows)
+    (tmp_path / "in").mkdir()
+    for number in range(4):
+        write(tmp_path / "in" / f"{number}.parquet", rows[number::4], row_group_size=500, **options)
+    for name, value in (*((name, 400) for name in SMALL), ("ROWS_OPEN", 800)):
+        monkeypatch.setattr(in_order, name, value)
+    held, made = [], local._minutes
+    monkeypatch.setattr(
+        local,
+        "_minutes",
+        lambda ready, **more: held.append(sum(len(each.at) for each in ready[0])) or made(ready, **more),
+    )
+
+    found, counts = aggregated(tmp_path / "in")
+
+    assert found == whole(rows)
+    assert (counts.read, sum(held), max(held) <= 400) == (8000, 8000, True)
+
+
+@pytest.mark.parametrize("kind", ["pattern", "delta"])
+def test_a_folder_that_spark_may_see_otherwise_is_looked_at_by_spark(tmp_path, kind):
+    place = tmp_path / ("a[1]" if kind == "pattern" else "a")
+    (place / "_delta_log").mkdir(parents=True)
+    if kind == "pattern":
+        (place / "_delta_log").rmdir()
+    file = write(place / "a.parquet", in_order_of_time(5))
+
+    assert metric_samples.row_groups_here(place) is None
+    assert metric_samples.row_groups_here(None) is None
+    if kind == "delta":
+        assert metric_samples.row_groups_here(file) == row_groups_of(file)
+
+
+@pytest.mark.parametrize("waiting", [10, 10_000])
+def test_a_file_that_is_spoilt_or_of_other_columns_is_named_and_leaves_nothing(
+    tmp_path, monkeypatch, waiting
+):
+    monkeypatch.setattr(in_order, "ROWS_OPEN", waiting)
+    spoilt, cut = tmp_path / "spoilt.parquet", tmp_path / "cut.parquet"
+    spoilt.write_bytes(b"PAR1 no footer")
+    data = write(tmp_path / "whole.parquet", in_order_of_time(500)).read_bytes()
+    cut.write_bytes(data[:8] + bytes(200) + data[208:])
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table([[START]], schema=pa.schema([("at", pa.timestamp("us", "UTC"))])), other)
+
+    for file in (spoilt, cut, other):
+        with pytest.raises(InputError, match=rf"--metrics: the file '{file}' (cannot be read|has columns)"):
+            local.run(file, tmp_path / "out", latest=START + timedelta(days=1))
+        assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
