@@ -19,6 +19,7 @@ from tidemark.analysis.errors import InputError
 COLUMNS: dict[str, tuple[str, ...]] = {
     "resource": ("resourceid", "instanceid", "instancename"),
     "day": ("chargeperiodstart", "date", "usagedatetime"),
+    "period": ("billingperiodenddate",),
     "amount": ("billedcost", "costinbillingcurrency", "pretaxcost", "cost"),
     "quantity": ("consumedquantity", "quantity", "usagequantity"),
     "currency": ("billingcurrency", "billingcurrencycode", "currency"),
@@ -84,11 +85,16 @@ def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str
 def charges_of(
     rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], wanted: Collection[str], where: str
 ) -> Iterator[Charge]:
-    """The charges of resources that are `wanted`. Raises InputError naming row and column."""
+    """The charges of resources that are `wanted`. Raises InputError naming row and column; after the last row for dates that
+    may be month or day first.
+    """
+    dates, day, period = set[Any](), columns["day"], columns.get("period", columns["day"])
     for number, row in enumerate(rows, start=2):
+        dates |= {row[day], row.get(period)}
         resource = billed_id(str(row[columns["resource"]] or ""))
         if resource in wanted:
             yield _charge(resource, row, columns, f"{where}, row {number}")
+    _check_month_first(dates, f"{where}, column {day}")
 
 
 def _charge(resource: str, row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Charge:
@@ -137,6 +143,26 @@ def _day(value: Any, where: str) -> int:
         raise InputError(
             f"{where}: found {value!r}; accepted are 2026-11-21, 2026-11-21T00:00Z and 11/21/2026"
         ) from None
+
+
+def _check_month_first(dates: Iterable[Any], where: str) -> None:
+    """Azure's CSV exports write month/day/year in every country (github.com/Azure/azure-powershell/issues/20185), or ISO dates.
+    A spreadsheet that saves the file may turn them around. The end of a billing period tells, or any day after the 12th, or
+    several days of one month. Raises InputError for dates that are day first, and for those that do not tell.
+    """
+    found = {
+        tuple(map(int, each.groups()[:2])) for date in dates if (each := _AMERICAN.match(str(date).strip()))
+    }
+    turned = next((each for each in sorted(found) if each[0] > 12), None)
+    tells = any(second > 12 for _, second in found) or (
+        len(found) > 1 and len({first for first, _ in found}) == 1
+    )
+    if turned or not (tells or all(first == second for first, second in found)):
+        first, second = turned or min(each for each in found if each[0] != each[1])
+        raise InputError(
+            f"{where}: {first}/{second} {'is no' if turned else 'may not be'} month and day, as Azure writes them, and nothing "
+            "in the file tells; accepted is a file as Azure wrote it: with its column BillingPeriodEndDate, or a day after the 12th"
+        )
 
 
 # -- which files of an export count ------------------------------------------------------------------------

@@ -27,6 +27,7 @@ START = DAY0 * 86_400.0
 HOUR = 3600.0
 GROUP = "/subscriptions/s/resourceGroups/G/providers"
 PLAN = f"{GROUP}/Microsoft.Web/serverfarms/Orders"
+OTHER = f"{GROUP}/Microsoft.Web/serverfarms/Other"
 ACCOUNT = f"{GROUP}/Microsoft.DocumentDB/databaseAccounts/data"
 WANTED = frozenset({billed_id(PLAN), billed_id(f"{ACCOUNT}/sqlDatabases/d/containers/c")})
 
@@ -94,11 +95,37 @@ def test_another_column_may_be_the_money():
             CLASSIC.replace("01/01/2026", "31/01/2026"),
             r"row 2, column Date: found '31/01/2026'; accepted are 2026",
         ),
+        (
+            CLASSIC.replace(f"01/01/2026,{OTHER}", f"31/01/2026,{OTHER}"),
+            r"a\.csv, column Date: 31/1 is no month and day, as Azure writes them",
+        ),
+        (CLASSIC.replace("01/02/2026", "03/02/2026"), r"column Date: 3/2 may not be month and day"),
+        (
+            f"ResourceId,Cost,Date\n{PLAN},4.8,01/02/2026\n",
+            r"column Date: 1/2 may not be.*BillingPeriodEndDate",
+        ),
     ],
 )
 def test_what_is_no_export_is_told_by_file_row_and_column(text, told):
     with pytest.raises(InputError, match=told):
         read_export("a.csv", text.encode(), WANTED, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "days"),
+    [
+        ([("01/02/2026", "01/31/2026")], [1]),
+        ([("01/02/2026", "01/31/2026"), ("02/01/2026", "02/28/2026")], [1, 31]),
+        ([("01/02/2026", ""), ("01/03/2026", "")], [1, 2]),
+        ([("02/02/2026", "")], [32]),
+        ([("01/02/2026", ""), ("03/14/2026", "")], [1, 72]),
+    ],
+)
+def test_dates_are_month_first_where_the_file_tells(rows, days):
+    lines = [f"{PLAN},4.8,{day},{end}" for day, end in rows]
+    text = "\n".join(["ResourceId,Cost,Date,BillingPeriodEndDate", *lines, ""])
+
+    assert [each.day - DAY0 for each in read_export("a.csv", text.encode(), WANTED, None)] == days
 
 
 @pytest.mark.parametrize(
