@@ -1,10 +1,10 @@
 """`python -m consumer`."""
 
-from consumer.running.stop_at_start import leave_when_told
+from tidemark.foundation.log.stop_at_start import leave_on_signals
 
 
 def run() -> None:
-    leave_when_told()
+    leave_on_signals("consume")
     from consumer.cli.consume import main  # noqa: PLC0415 - takes a second, in which a stop is heard
 
     main()

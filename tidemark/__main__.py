@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from consumer.running.stop_at_start import leave_when_told
+from tidemark.foundation.log.stop_at_start import leave_on_signals
 
 if TYPE_CHECKING:
     import typer
@@ -26,7 +26,7 @@ PARTS = {
 
 def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
-    import typer  # noqa: PLC0415 - half a second, in which `consume` must hear a stop
+    import typer  # noqa: PLC0415 - half a second, in which a stop must be heard
 
     from tidemark.foundation.log.usage import CommandGroup  # noqa: PLC0415 - the same
     from tidemark.foundation.version import install_hint  # noqa: PLC0415 - the same
@@ -55,14 +55,13 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
 
 def main() -> None:
     """The entry point of the installed command."""
-    if sys.argv[1:2] == ["consume"]:
-        leave_when_told()
-    import spark_jobs.cli  # noqa: PLC0415 - the same
-    import tidemark.analysis.cli  # noqa: PLC0415 - the same
+    leave_on_signals("".join(sys.argv[1:2]))
+    from spark_jobs.cli import COMMANDS as SPARK_COMMANDS  # noqa: PLC0415 - the same
+    from tidemark.analysis.cli import COMMANDS as ANALYSIS_COMMANDS  # noqa: PLC0415 - the same
     from tidemark.foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
 
     # These compute, and start in half the time without the SDKs of the other parts.
-    commands = {"analysis": tidemark.analysis.cli.COMMANDS, "spark": spark_jobs.cli.COMMANDS}
+    commands = {"analysis": ANALYSIS_COMMANDS, "spark": SPARK_COMMANDS}
     alone = {part: PARTS[part] for part, own in commands.items() if sys.argv[1:2] and sys.argv[1] in own}
     with telling_no_secrets():
         command_line(alone or PARTS)()

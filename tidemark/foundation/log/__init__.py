@@ -1,1 +1,1 @@
-"""The log of a process: what may leave with a line, and what a line says to queries."""
+"""A process: its log and terminal, from which secrets are kept, and how it is stopped while it loads."""

@@ -111,6 +111,7 @@ def _lines(count: int) -> str:
 
 
 async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
+    command.cancelled_by_signals()
     from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun  # noqa: PLC0415 - the SDK takes half a second; --help needs none
 
     if options.partition_key is not None and options.partition is not None:
@@ -135,7 +136,6 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         fields=fields,
         given=_given(options),
     )
-    command.cancelled_by_signals()
     with command.opened(options.file) as source, _bar(source, quiet=options.quiet) as on_progress:
         producer = _producer(options, settings)
         if options.state is not None:

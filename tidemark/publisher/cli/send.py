@@ -96,6 +96,7 @@ def send(options: Options) -> None:
 
 
 async def _send(options: Options) -> Summary:
+    command.cancelled_by_signals()
     schedule_at = _time(options.schedule_at)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
     settings = settings_of(options.root)

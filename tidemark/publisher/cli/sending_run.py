@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from rich.markup import escape
 
-from tidemark.publisher.cli.command import NOT_ALL_SENT, UNKNOWN, cancelled_by_signals, console
+from tidemark.publisher.cli.command import NOT_ALL_SENT, UNKNOWN, console
 from tidemark.publisher.cli.line_messages import LineMessages
 from tidemark.publisher.cli.resume_file import Answered, NeverSent
 from tidemark.publisher.cli.send_journal import SendJournal
@@ -57,9 +57,8 @@ class SendingRun:
         self.journal.enter(Answered("sent" if sent else "unknown" if unknown else "not sent"))
 
     async def carry_out(self, sender: BigBatchSender, **options: Any) -> Summary:
-        """Send all lines, or as many as can be; says what is left. `options` are those of `send`. A signal cancels it."""
+        """Send all lines, or as many as can be; says what is left. `options` are those of `send`. Cancelling it says, too."""
         started = time.monotonic()
-        cancelled_by_signals()
         try:
             with contextlib.suppress(PartiallySentError):  # the summary tells
                 await sender.send(iter(self.lines), **options)

@@ -86,10 +86,19 @@ def test_a_parent_killed_while_its_workers_stop_hurries_none_of_them(orders, clo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("module", ["consumer.cli.consume", "spark_jobs.cli"])
-def test_a_command_that_is_told_to_stop_while_it_loads_ends_with_status_0(number, module):
+@pytest.mark.parametrize(
+    ("name", "command", "module", "status"),
+    [
+        ("consume", "consumer.__main__", "consumer.cli.consume", 0),
+        ("consume", "tidemark.__main__", "spark_jobs.cli", 0),
+        ("publish", "tidemark.__main__", "spark_jobs.cli", 130),
+        ("send", "tidemark.__main__", "spark_jobs.cli", 130),
+    ],
+)
+def test_a_command_that_is_stopped_while_it_loads_says_so_and_ends_with_its_status(
+    number, name, command, module, status
+):
     """What it would load next waits for ever; nothing slow is loaded before."""
-    command = "consumer.__main__" if module.startswith("consumer") else "tidemark.__main__"
     program = f"""
 import sys, types
 class Slow(types.ModuleType):
@@ -99,7 +108,7 @@ class Slow(types.ModuleType):
         for _ in range(600):
             time.sleep(0.1)  # a signal between two lines is heard after the call that follows
 sys.modules["{module}"] = Slow("{module}")
-sys.argv = ["tidemark", "consume"]
+sys.argv = ["tidemark", "{name}"]
 import {command} as main
 (main.run if hasattr(main, "run") else main.main)()
 """
@@ -113,4 +122,4 @@ import {command} as main
     finally:
         started.kill()
 
-    assert (started.returncode, said) == (0, "told to stop before anything was begun\n")
+    assert (started.returncode, said) == (status, "stopped before anything was begun\n")
