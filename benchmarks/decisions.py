@@ -20,6 +20,7 @@ import msgspec
 from scaling.config.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
+from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import decision_id
 from scaling.model import NO_CONTROLS, Capacity, EffectRecord, MetricSample, MetricsReport, TargetState
 from scaling.rules.view import MetricsView
@@ -74,6 +75,16 @@ RECENT = TargetState(
 
 def decision(subject: Policy, state: TargetState) -> Callable[[], object]:
     return lambda: decide(subject, WINDOWS, state, now=NOW)
+
+
+def explained(subject: Policy, windows: dict[str, Window], state: TargetState) -> Callable[[], object]:
+    """What the app runs: the decision, and what would have changed it."""
+    return lambda: decide_and_explain(subject, windows, state, now=NOW)
+
+
+def explained_learned() -> Callable[[], object]:
+    windows, state = learned()
+    return lambda: decide_and_explain(LEARNING, windows, state, now=NOW - 60.0)
 
 
 def whole_path() -> Callable[[], object]:
@@ -152,6 +163,10 @@ def classic_rule() -> Callable[[], object]:
 
 CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "the classic rule, naive (peer)": classic_rule,
+    "explained (what the app runs): threshold, 1 metric": lambda: explained(THRESHOLD, WINDOWS, STATE),
+    "explained: target_per_unit, stabilization, rates": lambda: explained(PROPORTIONAL, WINDOWS, RECENT),
+    "explained: composite of 5 metrics": lambda: explained(COMPOSITE, WINDOWS, STATE),
+    "explained: service_level": explained_learned,
     "decide: threshold, 1 metric": lambda: decision(THRESHOLD, STATE),
     "decide: target_per_unit, stabilization, rates": lambda: decision(PROPORTIONAL, RECENT),
     "decide: composite of 5 metrics, any-out/all-in": lambda: decision(COMPOSITE, STATE),
@@ -166,9 +181,9 @@ def rate(run: Callable[[], object], seconds: float) -> float:
     """Calls per second of processor time: a busy machine does not slow the code under test down."""
     calls, begin = 0, time.process_time()
     while (spent := time.process_time() - begin) < seconds:
-        for _ in range(500):
+        for _ in range(100):
             run()
-        calls += 500
+        calls += 100
     return calls / spent
 
 

@@ -41,6 +41,9 @@ class Settable(Struct, frozen=True):
         return f"in steps of {self.step}"
 
 
+ANY_NUMBER = Settable()
+
+
 class TargetFacts(Struct, frozen=True):
     """`unit` is what capacities count, in the plural; changes more often than every `pause` seconds are unwise, and `why`;
     above `changes_per_hour` in a sliding hour, those of others included, the platform refuses. None: no limit is known.
@@ -64,7 +67,7 @@ class TargetFacts(Struct, frozen=True):
 
 def settable_of(capacity: Capacity | None) -> Settable:
     """What the platform says; any number where it does not, or not yet. A scaler of the user's own may say anything."""
-    if capacity is None:
-        return Settable()
+    if capacity is None or (capacity.step <= 1 and not capacity.allowed):
+        return ANY_NUMBER
     allowed = tuple(sorted({value for value in capacity.allowed if value >= 0}))
     return Settable(max(capacity.step, 1), allowed)

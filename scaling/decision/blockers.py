@@ -85,9 +85,12 @@ class Situation:
         # Bounds between two steps are met from within, but move nothing that is within them.
         current = view.current
         self.high = max(self.settable.down(high), current if current <= high else 0, 0)
-        first = self.settable.up(max(capacity.floor if capacity is not None else 0, min(policy.minimum, 1)))
-        if self.high < first <= current:  # below its first step the platform can be set to nothing
-            self.high, self.high_is = first, "first step of the platform"
+        if self.high < current:
+            first = self.settable.up(
+                max(capacity.floor if capacity is not None else 0, min(policy.minimum, 1))
+            )
+            if self.high < first <= current:  # below its first step the platform can be set to nothing
+                self.high, self.high_is = first, "first step of the platform"
         self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
         self.low = min(self.low, self.high)
 

@@ -58,7 +58,7 @@ def decide(
     decision_id: str = "",
 ) -> Recommendation:
     """The recommendation for one target at `now`, without flips. Never raises for any windows, state or controls."""
-    case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id)
+    case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id, flips=False)
     if case is not None:
         return case.decided()
     return unknown_capacity(policy, state, now=now, decision_id=decision_id)
@@ -87,7 +87,7 @@ def no_longer_wanted(
     pending, capacity = state.pending, state.capacity
     if pending is None:
         return None
-    case = case_of(policy, windows, state, now=now, controls=controls, decision_id="")
+    case = case_of(policy, windows, state, now=now, controls=controls, decision_id="", flips=False)
     if case is None or capacity is None:
         unseen = pending.direction is Direction.IN
         return f"not wanted any more: {Reason.CAPACITY_UNKNOWN.words}" if unseen else None
@@ -105,12 +105,15 @@ def case_of(
     now: float,
     controls: Controls,
     decision_id: str,
+    flips: bool = True,
 ) -> Case | None:
-    """The case as it stands, from the capacity that runs where somebody else has set it; None while that is not known."""
+    """The case as it stands, from the capacity that runs where somebody else has set it; None while that is not known. Only
+    with `flips` it knows what would lift a hold (`Case.lifts`) and what would change a rule's vote.
+    """
     capacity = state.capacity
     if capacity is None or state.capacity_error is not None or state.expected is None:
         return None
-    view = view_of(policy, windows, state, capacity, running(state, state.expected), now=now)
+    view = view_of(policy, windows, state, capacity, running(state, state.expected), now=now, flips=flips)
     return Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
 
 

@@ -22,8 +22,11 @@ def view_of(
     current: int,
     *,
     now: float,
+    flips: bool = True,
 ) -> MetricsView:
-    """The view at `now`: `current` is the capacity believed in, `capacity` the platform's reading."""
+    """The view at `now`: `current` is the capacity believed in, `capacity` the platform's reading. With `flips` rules tell what
+    would change their vote.
+    """
     return MetricsView(
         windows,
         policy.windows,
@@ -35,6 +38,7 @@ def view_of(
         told_ready=capacity.ready,
         memories=state.memories,
         last_effect=state.effects[-1] if state.effects else None,
+        wants_flips=flips,
     )
 
 

@@ -7,7 +7,7 @@ from msgspec import structs
 from scaling.decision.decide import Case
 from scaling.flip import Condition, Conditions, Flip
 from scaling.flips.search import border_of
-from scaling.flips.what_if import NEXT, RAISED, applied, is_read
+from scaling.flips.what_if import NEXT, RAISED, applied, border, is_read
 from scaling.model import Recommendation
 from scaling.window import MAX_VALUE
 
@@ -60,18 +60,34 @@ class _Probe:
             others = tuple(_far(each) for each in borders if each is not condition)
             if not self.same((*conditions, *others)) or condition.quantity.startswith(NEXT):
                 continue
-            end = border_of(
-                lambda value, others=others, at=condition: (
-                    not self.same(  # type: ignore[misc]
-                        (*conditions, *others, *_exactly(at.quantity, value))
-                    )
-                ),
-                condition.value,
-                condition.quantity,
-                upward=condition.comparator.startswith(">"),
+            end = self._said(condition, (*conditions, *others)) or self._searched(
+                condition, (*conditions, *others)
             )
             return conditions if end is None else (*conditions, _not(end))
         return None
+
+    def _said(self, condition: Condition, conditions: Conditions) -> Condition | None:
+        """The end that the rules name themselves, where the outcome is the same up to it and another one there."""
+        case = applied(self.base, conditions)
+        for flip in () if case is None else case.verdict.flips:
+            for end in flip.conditions:
+                if end.quantity == condition.quantity and end.comparator[0] == condition.comparator[0]:
+                    last, beyond = _at(_not(end)), _at(end)
+                    middle = (condition.value + last) / 2
+                    within = all(
+                        self.same((*conditions, *_exactly(end.quantity, value))) for value in (middle, last)
+                    )
+                    if within and not self.same((*conditions, *_exactly(end.quantity, beyond))):
+                        return end
+        return None
+
+    def _searched(self, condition: Condition, conditions: Conditions) -> Condition | None:
+        return border_of(
+            lambda value: not self.same((*conditions, *_exactly(condition.quantity, value))),
+            condition.value,
+            condition.quantity,
+            upward=condition.comparator.startswith(">"),
+        )
 
     def same(self, conditions: Conditions) -> bool:
         """True where the outcome is the same; that it goes further is noted."""
@@ -92,10 +108,16 @@ def _far(condition: Condition) -> Condition:
     return Condition(condition.quantity, ">=" if upward else "<=", MAX_VALUE if upward else 0.0)
 
 
+def _at(condition: Condition) -> float:
+    """The value at the border of a condition, on the side where it holds."""
+    low, high = border(condition)
+    return high if condition.comparator.startswith("<") else low
+
+
 def _exactly(quantity: str, value: float) -> Conditions:
     return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
-def _not(border: Condition) -> Condition:
-    """Up to a border that ends something."""
-    return structs.replace(border, comparator={">": "<=", ">=": "<", "<": ">=", "<=": ">"}[border.comparator])
+def _not(end: Condition) -> Condition:
+    """The values on the other side of a border."""
+    return structs.replace(end, comparator={">": "<=", ">=": "<", "<": ">=", "<=": ">"}[end.comparator])

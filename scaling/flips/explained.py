@@ -72,6 +72,8 @@ class _Explaining:
     def __init__(self, case: Case, made: Recommendation) -> None:
         self.case, self.made, self.lifts = case, made, case.lifts
         self.rules = case.policy.flat_rules
+        self.desired: dict[Conditions, int | None] = {}
+        """What the rules want, by the conditions under which they were asked: both directions ask for the same values."""
 
     def flips(self) -> Iterator[Flip]:
         made = self.made
@@ -194,14 +196,15 @@ class _Explaining:
 
     def _wants(self, way: Direction | None, conditions: Conditions) -> bool:
         """True where the rules then want that direction; with None, where they want another one than now."""
-        case = applied(self.case, conditions)
-        if case is None or case.verdict.desired is None:
+        if conditions not in self.desired:
+            case = applied(self.case, conditions)
+            self.desired[conditions] = None if case is None else case.verdict.desired
+        desired, current = self.desired[conditions], self.case.view.current
+        if desired is None:
             return False
-        current = case.view.current
         if way is None:
-            out = (self.made.desired or 0) > current
-            return case.verdict.desired <= current if out else case.verdict.desired >= current
-        return case.verdict.desired > current if way is Direction.OUT else case.verdict.desired < current
+            return desired <= current if (self.made.desired or 0) > current else desired >= current
+        return desired > current if way is Direction.OUT else desired < current
 
     # What else holds it back
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from functools import lru_cache
 from math import inf
 
 from msgspec import structs
@@ -80,11 +81,12 @@ def applied(base: Case, conditions: Conditions) -> Case | None:
     )
     summaries: Mapping[str, Summary] | None = base.view.metrics()
     if policy.learns and any(c.quantity.startswith(NEXT) for c in conditions):
-        windows, state, now = _next(base, values)
+        windows, state, now = _next(base, tuple(values.items()))
         summaries = None
     if until > now:
         windows, state, now = _later(policy, windows, state, controls, until, until - now)
-    state = structs.replace(state, capacity=_capacity(state.capacity, conditions))
+    if (capacity := _capacity(state.capacity, conditions)) is not state.capacity:
+        state = structs.replace(state, capacity=capacity)
     assert state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - a case has both
     current = running(state, state.expected)
     view = view_of(policy, windows, state, state.capacity, current, now=now)
@@ -163,12 +165,20 @@ def _summary(summary: Summary, value: float | None, *, whole: bool) -> Summary:
     return structs.replace(summary, average=value, maximum=value, minimum=value, latest=value)
 
 
-def _next(base: Case, values: Mapping[str, float]) -> tuple[Mapping[str, Window], TargetState, float]:
-    """After the next report, in which every metric that is read now is read again."""
-    policy, view = base.policy, base.view
+@lru_cache(maxsize=1)  # one case is explained at a time
+def _stored(base: Case) -> TargetState:
+    """The state as the decision of the case leaves it."""
+    state, _ = advance(base.policy, base.state, copy(base).decided(), report_at=base.now, level=None)
+    return state
+
+
+@lru_cache(maxsize=16)  # a border is asked for when it is searched, and again when it is followed
+def _next(
+    base: Case, given: tuple[tuple[str, float], ...]
+) -> tuple[Mapping[str, Window], TargetState, float]:
+    """After the next report, in which every metric that is read now is read again: as `given`, or as it is."""
+    policy, view, state, values = base.policy, base.view, _stored(base), dict(given)
     now = base.now + policy.interval
-    made = copy(base).decided()
-    state, _ = advance(policy, base.state, made, report_at=base.now, level=None)
     samples = tuple(
         MetricSample(name, window.times[-1] + view.specs[name].interval, values.get(name, window.values[-1]))
         for name, window in view.windows.items()

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from scaling.flip import Flip
 from scaling.model import Reason, Verdict
+from scaling.rules.combine import direction_reason
 from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticOption
 from scaling.window import Summary
@@ -135,23 +136,26 @@ class TargetPerUnitRule:
         )
         # What one unit more or less would compare with, in the metric's own unit.
         whole = target * current if params.mode == "average_value" else target
-        quantity = f"{params.statistic} {params.metric}"
-        out, inward = self._boundaries(current, view.ready, target)
         comparator = ">" if desired > current else "<" if desired < current else "~"
         evidence = view.evidence(self._name, params.metric, params.statistic, comparator, whole)
+        if desired < current and summary.gap:
+            return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
+        flips = self._flips(view, desired, target) if view.wants_flips else ()
+        return Verdict(desired, direction_reason(desired, current), (evidence,), flips)
+
+    def _flips(self, view: MetricsView, desired: int, target: float) -> tuple[Flip, ...]:
+        """The values of the metric at which the vote changes."""
+        current, quantity = view.current, f"{self._params.statistic} {self._params.metric}"
+        out, inward = self._boundaries(current, view.ready, target)
         if desired > current:
-            flip = Flip.at(quantity, "<=", out, Reason.WITHIN_TARGET)
-            return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
+            return (Flip.at(quantity, "<=", out, Reason.WITHIN_TARGET),)
         if desired < current:
-            if summary.gap:
-                return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
-            flip = Flip.at(quantity, ">", inward, Reason.WITHIN_TARGET)
-            return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
+            return (Flip.at(quantity, ">", inward, Reason.WITHIN_TARGET),)
         flips = (
             Flip.at(quantity, ">", out, Reason.SCALE_OUT),
             Flip.at(quantity, "<=", inward, Reason.SCALE_IN),
         )
-        return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
+        return flips if current else flips[:1]
 
     def _cap(self, view: MetricsView) -> Summary | None:
         name = self._params.cap_metric

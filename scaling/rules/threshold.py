@@ -133,20 +133,21 @@ class ThresholdRule:
         self, view: MetricsView, readings: Sequence[tuple[str, Summary]], above: float, span: float
     ) -> Verdict | None:
         statistic = self._params.out_statistic
-        found: list[tuple[str, float, int]] = []
         for metric, summary in readings:  # a loop, for this is the hot path and mostly finds nothing
             value = summary.statistic(statistic)
             if value > above and summary.problem is None:
-                found.append((metric, value, summary.count))
-        if not found:
-            return None
-        metric, value, count = found[0]
-        return Verdict(
-            view.current + self._step_out,
-            _OUT,
-            (Evidence(self._name, metric, statistic, value, ">", above, span, count),),
-            (Flip(_STAY, tuple(Condition(f"{statistic} {name}", "<=", above) for name, _, _ in found)),),
+                evidence = Evidence(self._name, metric, statistic, value, ">", above, span, summary.count)
+                flips = self._back(readings, above) if view.wants_flips else ()
+                return Verdict(view.current + self._step_out, _OUT, (evidence,), flips)
+        return None
+
+    def _back(self, readings: Sequence[tuple[str, Summary]], above: float) -> tuple[Flip]:
+        """The flip of a vote to scale out: all that are above are not."""
+        statistic = self._params.out_statistic
+        high = (
+            n for n, summary in readings if summary.statistic(statistic) > above and summary.problem is None
         )
+        return (Flip(_STAY, tuple(Condition(f"{statistic} {name}", "<=", above) for name in high)),)
 
     def _held(self, view: MetricsView, metric: str, summary: Summary, span: float) -> Verdict:
         assert summary.problem is not None  # noqa: S101 - the caller's condition, restated for the type checker
@@ -159,9 +160,8 @@ class ThresholdRule:
 
     def _in_or_stay(self, view: MetricsView, readings: Sequence[tuple[str, Summary]], span: float) -> Verdict:
         current, statistic = view.current, self._params.in_statistic
-        flips: list[Flip] = []
-        if self._below is not None and current > 0:
-            below = self._below(current)
+        below = self._below(current) if self._below is not None and current > 0 else None
+        if below is not None:
             metric, summary, value = _highest(readings, statistic)
             if value < below:
                 evidence = Evidence(self._name, metric, statistic, value, "<", below, span, summary.count)
@@ -169,20 +169,26 @@ class ThresholdRule:
                     return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
                 kept = tuple(Flip.at(f"{statistic} {name}", ">=", below, _STAY) for name, _ in readings)
                 return Verdict(max(current - self._step_in, 0), _IN, (evidence,), kept)
-            high: list[Condition] = []
-            for name, reading in readings:
-                if not reading.statistic(statistic) < below:
-                    high.append(Condition(f"{statistic} {name}", "<", below))
-            flips.append(Flip(_IN, tuple(high)))
-        return self._stay(current, readings, span, flips)
+        above = self._above(current) if self._above is not None else None
+        flips = self._ways(readings, above, below) if view.wants_flips else ()
+        if above is None:
+            return Verdict(current, _STAY, (), flips)
+        metric, summary, value = _highest(readings, self._params.out_statistic)
+        evidence = Evidence(
+            self._name, metric, self._params.out_statistic, value, "<=", above, span, summary.count
+        )
+        return Verdict(current, _STAY, (evidence,), flips)
 
-    def _stay(
-        self, current: int, readings: Sequence[tuple[str, Summary]], span: float, flips: list[Flip]
-    ) -> Verdict:
-        if self._above is None:
-            return Verdict(current, _STAY, (), tuple(flips))
-        above, statistic = self._above(current), self._params.out_statistic
-        metric, summary, value = _highest(readings, statistic)
-        evidence = Evidence(self._name, metric, statistic, value, "<=", above, span, summary.count)
-        more = [Flip(_OUT, (Condition(f"{statistic} {name}", ">", above),)) for name, _ in readings]
-        return Verdict(current, _STAY, (evidence,), (*more, *flips))
+    def _ways(
+        self, readings: Sequence[tuple[str, Summary]], above: float | None, below: float | None
+    ) -> tuple[Flip, ...]:
+        """The flips of a vote to stay: any metric above, or all below."""
+        found: list[Flip] = []
+        if above is not None:
+            statistic = self._params.out_statistic
+            found += (Flip.at(f"{statistic} {name}", ">", above, _OUT) for name, _ in readings)
+        if below is not None:
+            statistic = self._params.in_statistic
+            high = (name for name, reading in readings if not reading.statistic(statistic) < below)
+            found.append(Flip(_IN, tuple(Condition(f"{statistic} {name}", "<", below) for name in high)))
+        return tuple(found)

@@ -176,6 +176,8 @@ def test_whatever_is_decided_is_bounded_consistent_and_replays_byte_for_byte(
 ):
     r = decide_and_explain(made, given_windows, state, now=NOW, controls=orders, decision_id="plan@1")
 
+    alone = decide(made, given_windows, state, now=NOW, controls=orders, decision_id="plan@1")
+    assert alone == msgspec.structs.replace(r, flips=())
     inputs = encode_inputs(made, given_windows, state, orders, now=NOW, decision_id="plan@1")
     assert same(r, replay(decode_inputs(inputs)))
     moved = state.external_change if r.reason is not Reason.CAPACITY_UNKNOWN else None
