@@ -179,7 +179,7 @@ param consumeSchedule string = '0 * * * * *'
 @maxValue(570)
 param consumerShutdown int = 25
 
-@description('The consumer as processes in Container Apps: repository and tag of its image, such as tidemark-consumer:1; empty for none.')
+@description('The consumer as processes in Container Apps: repository and tag of its image, such as tidemark-consumer:0.2.0; empty for none.')
 param consumerImage string = ''
 
 @description('Full resource id of the container registry with that image.')

@@ -270,3 +270,21 @@ async def identity() -> None:
 """
 
     assert type_check(python, tmp_path, PROGRAMS["right"] + sdks) == [("", "Success")]
+
+
+@pytest.mark.torture
+def test_the_command_runs_where_both_wheels_are_installed(wheels, tmp_path):
+    venv.create(tmp_path / "venv", symlinks=True)
+    files = [wheel.filename for wheel in wheels]
+    install = ["uv", "pip", "install", "--offline", "--no-deps", "--python", tmp_path / "venv", *files]
+    subprocess.run([sys.executable, "-m", *install], check=True)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+
+    command = [tmp_path / "venv" / "bin" / "tidemark", "--help"]
+    answer = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, env={"COLUMNS": "200"}
+    )
+
+    assert all(name in answer.stdout for name in ("status", "consume", "publish", "spark"))
+    assert "Without" not in answer.stdout
