@@ -1,4 +1,4 @@
-"""What people are told, and what is remembered of it beside a target's state. Immutable data, as in `scaling.model`. Pure."""
+"""Notices to people, and what of them is saved with a target's state. Immutable data, as in `scaling.model`. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about; filters of `[notify]` name them."""
+    """What a notice is about; the filters of `[notify]` use these names."""
 
     SCALED = "scaled"
     REFUSED = "refused"
@@ -20,7 +20,7 @@ class NoticeKind(StrEnum):
     BUDGET = "budget"
     CALLS = "calls"
     POISON = "poison"
-    SEVERAL = "several"  # stands for many that came at once; every filter lets it through
+    SEVERAL = "several"  # replaces many notices that came at once; passes every filter
     TEST = "test"
 
     @classmethod
@@ -30,11 +30,11 @@ class NoticeKind(StrEnum):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):
-    """One thing to tell. `id` is the same whenever the same thing is told again; `at` is when it happened.
+    """One notice. The same event always gives the same `id`; `at` is when it happened (seconds since the epoch).
 
-    `current` is the capacity before (scaled) or now, `desired` the one asked for or wanted, `reached` the one there
-    is after a change. `since` is given for what lasts, and `ended` where it is over. `target` is empty for what is
-    about the app. `counts`, by kind, and `targets`, some of their names, are those of SEVERAL.
+    `current` is the capacity before the change (SCALED) or now, `desired` the one that was asked for, `reached` the one
+    after the change. A condition has the time it began, `since`, and `ended` when it is over. `target` is empty for
+    notices about the app. A notice of kind SEVERAL has `counts` by kind, and some names in `targets`.
     """
 
     id: str
@@ -54,7 +54,7 @@ class Notice(Struct, frozen=True, omit_defaults=True):
 
 
 class Standing(Struct, frozen=True):
-    """What keeps a target from being scaled as its rules want, since when, and whether people were told."""
+    """The condition that keeps a target from being scaled as its rules want, its begin, and whether a notice was made."""
 
     kind: NoticeKind
     since: float
@@ -62,17 +62,17 @@ class Standing(Struct, frozen=True):
 
 
 class Telling(Struct, frozen=True, omit_defaults=True):
-    """Saved with a target's state, in the same row: `notices` that are to be handed to the outbox, or were, by a save that
-    may not know it.
+    """Saved in the row of a target's state: the `notices` that go to the outbox after the save. Those of an earlier save
+    may be in the outbox already.
     """
 
     notices: tuple[Notice, ...] = ()
     standing: Standing | None = None
 
 
-class Letter(Struct, frozen=True):
-    """A notice on its way to one webhook. `tries` have begun; the next is due at `due_at`. `done`: it arrived, was given up,
-    or is counted in another. It is kept for a while then, so that one that is handed in again is known.
+class QueuedNotice(Struct, frozen=True):
+    """A notice in the outbox of one webhook. `tries` were begun; the next is due at `due_at`. `done` means delivered, given
+    up, or counted in another notice. A done notice is kept for a while, so that a duplicate is recognised.
     """
 
     notice: Notice

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from scaling.log_entry import LogEntry
 from scaling.model import Capacity, Controls, Effect, Reason, ScaleAction, TargetState
-from scaling.notice import Letter, Notice
+from scaling.notice import Notice, QueuedNotice
 from scaling.window import Window
 from tidemark.foundation.errors import ShownError, StoreUnavailableError
 
@@ -194,16 +194,16 @@ class Outbox(Protocol):
         """Adds those whose id is not known there: one that was put before stays as it is, whatever became of it."""
         ...
 
-    async def waiting(self, webhook: str) -> Sequence[Letter]:
+    async def waiting(self, webhook: str) -> Sequence[QueuedNotice]:
         """Those that are not done, a bounded number."""
         ...
 
-    async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
-        """Writes up to 100 letters, all or none."""
+    async def save(self, webhook: str, queued: Sequence[QueuedNotice]) -> None:
+        """Writes up to 100 queued notices, all or none."""
         ...
 
     async def forget(self, webhook: str, *, before: float) -> int:
-        """Deletes letters that are done and were put before a time: a bounded number, which is returned."""
+        """Deletes notices that are done and were put before a time, a bounded number; returns how many."""
         ...
 
     async def aclose(self) -> None: ...

@@ -14,9 +14,9 @@ from msgspec import Struct, structs
 
 from scaling.config.notify_table import Notify, Webhook
 from scaling.config.policy import Policy
-from scaling.notice import Letter, Notice, NoticeKind
+from scaling.notice import Notice, NoticeKind, QueuedNotice
 from scaling.notices.handshake import ORIGIN, asked_leave, extra_headers, origin_of, setting_of
-from scaling.notices.letters import MAX_TRIES, due, folded, tried
+from scaling.notices.outbox import MAX_TRIES, due, fold_flood, with_next_try
 from scaling.notices.payloads import Sender, key_bytes, message_of, signed
 from scaling.ports import Outbox, PoisonQueues
 from tidemark.foundation.azure.retry_after import retry_after
@@ -144,16 +144,16 @@ class Announcer:
         return lines, warnings
 
     async def _round(self, webhook: Webhook, now: float, lines: list[str], warnings: list[str]) -> None:
-        letters = {each.notice.id: each for each in await self._outbox.waiting(webhook.name)}
-        while webhook.counts_floods and (rows := folded(letters.values())):
+        queue = {each.notice.id: each for each in await self._outbox.waiting(webhook.name)}
+        while webhook.counts_floods and (rows := fold_flood(queue.values())):
             await self._outbox.save(webhook.name, rows)
-            letters.update((row.notice.id, row) for row in rows)
-        if not letters and now < self._look_at.get(webhook.name, 0.0):
+            queue.update((row.notice.id, row) for row in rows)
+        if not queue and now < self._look_at.get(webhook.name, 0.0):
             return
         self._look_at[webhook.name] = now + LOOK_SECONDS
         sent = 0
-        for letter in due(letters.values(), now, AT_ONCE):
-            begun = tried(letter, now)
+        for queued in due(queue.values(), now, AT_ONCE):
+            begun = with_next_try(queued, now)
             await self._outbox.save(webhook.name, [begun])
             found = await self.deliver(webhook, begun.notice, now)
             if found.problem is None:
@@ -167,19 +167,19 @@ class Announcer:
             lines.append(f"notify {webhook.name}: {count_text(sent, 'message')} delivered")
         await self._outbox.forget(webhook.name, before=now - KEPT_SECONDS)
 
-    async def _failed(self, webhook: Webhook, letter: Letter, found: Delivered, now: float) -> str:
+    async def _failed(self, webhook: Webhook, queued: QueuedNotice, found: Delivered, now: float) -> str:
         """Keeps what did not arrive for its next try, or for people to look at. Returns the warning."""
         text = (
-            f"notify {webhook.name}: {letter.notice.id}: {found.problem} (try {letter.tries} of {MAX_TRIES})"
+            f"notify {webhook.name}: {queued.notice.id}: {found.problem} (try {queued.tries} of {MAX_TRIES})"
         )
-        if letter.tries < MAX_TRIES:
+        if queued.tries < MAX_TRIES:
             if found.retry_after is not None:
-                await self._outbox.save(webhook.name, [tried(letter, now, found.retry_after)])
+                await self._outbox.save(webhook.name, [with_next_try(queued, now, found.retry_after)])
             return text
-        if letter.notice.kind is not NoticeKind.POISON:  # or every letter would be the reason of another
-            body = {"webhook": webhook.name, "problem": found.problem, "notice": letter.notice}
+        if queued.notice.kind is not NoticeKind.POISON:  # else each failed notice would cause another
+            body = {"webhook": webhook.name, "problem": found.problem, "notice": queued.notice}
             await self._poison.put(QUEUE, msgspec.json.encode(body).decode())
-        await self._outbox.save(webhook.name, [structs.replace(letter, done=True)])
+        await self._outbox.save(webhook.name, [structs.replace(queued, done=True)])
         return f"{text}; it is given up"
 
     async def deliver(self, webhook: Webhook, notice: Notice, now: float) -> Delivered:

@@ -18,7 +18,7 @@ from scaling.decision import explain
 from scaling.log_entry import decision_id
 from scaling.model import Reason, Recommendation, TargetState
 from scaling.notice import Notice, NoticeKind, Standing, Telling
-from scaling.notices.letters import one_for_all
+from scaling.notices.outbox import replace_by_one
 from scaling.ports import PoisonMessage
 from scaling.rules.combine import PROBLEMS
 from tidemark.foundation.sanitize import leaving
@@ -65,7 +65,7 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
     # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
     found = (*known.notices, *(structs.replace(each, text=leaving(each.text)) for each in new))
     if len(found) > KEPT:
-        found = (one_for_all(found),)
+        found = (replace_by_one(found),)
     telling = Telling(found, standing)
     return structs.replace(after, telling=None if telling == Telling() else telling)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from scaling.notice import Letter, Notice
+from scaling.notice import Notice, QueuedNotice
 from scaling.storage.rows import SCHEMA, TRANSACTION_ROWS
 from tidemark.foundation.azure.table_requests import Entity
 from tidemark.foundation.azure.tables import TableStore
@@ -26,17 +26,17 @@ class TableOutbox(TableStore):
     async def put(self, webhook: str, notices: Sequence[Notice], *, now: float) -> None:
         for notice in notices:
             try:
-                await self._table.save(_row(webhook, Letter(notice, now)), None)
+                await self._table.save(_row(webhook, QueuedNotice(notice, now)), None)
             except ConflictError:
                 continue  # it is known
 
-    async def waiting(self, webhook: str) -> Sequence[Letter]:
+    async def waiting(self, webhook: str) -> Sequence[QueuedNotice]:
         query = f"PartitionKey eq '{key_of(webhook)}' and Done eq false"
-        found = map(_letter, await self._table.rows(query, limit=READ_AT_ONCE))
-        return [letter for letter in found if letter is not None]
+        found = map(_queued, await self._table.rows(query, limit=READ_AT_ONCE))
+        return [queued for queued in found if queued is not None]
 
-    async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
-        await self._table.put([_row(webhook, letter) for letter in letters])
+    async def save(self, webhook: str, queued: Sequence[QueuedNotice]) -> None:
+        await self._table.put([_row(webhook, notice) for notice in queued])
 
     async def forget(self, webhook: str, *, before: float) -> int:
         query = f"PartitionKey eq '{key_of(webhook)}' and Done eq true and PutAt lt {before:.3f}"
@@ -46,21 +46,21 @@ class TableOutbox(TableStore):
         return len(rows)
 
 
-def _row(webhook: str, letter: Letter) -> dict[str, Any]:
+def _row(webhook: str, queued: QueuedNotice) -> dict[str, Any]:
     return {
         "PartitionKey": key_of(webhook),
-        "RowKey": key_of(letter.notice.id),
+        "RowKey": key_of(queued.notice.id),
         "Schema": SCHEMA,
-        "Kind": letter.notice.kind.value,
-        "Done": letter.done,
-        "PutAt": float(letter.put_at),
-        **in_columns(msgspec.json.encode(letter).decode(), "Data"),
+        "Kind": queued.notice.kind.value,
+        "Done": queued.done,
+        "PutAt": float(queued.put_at),
+        **in_columns(msgspec.json.encode(queued).decode(), "Data"),
     }
 
 
-def _letter(row: Entity) -> Letter | None:
+def _queued(row: Entity) -> QueuedNotice | None:
     """None for a row of a later release, or a damaged one: it stays, and holds up no other."""
     try:
-        return msgspec.json.decode("".join(of_columns(row, "Data")), type=Letter)
+        return msgspec.json.decode("".join(of_columns(row, "Data")), type=QueuedNotice)
     except (msgspec.DecodeError, TypeError, RecursionError):
         return None

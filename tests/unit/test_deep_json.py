@@ -87,7 +87,7 @@ def test_it_is_refused_in_the_words_for_what_is_no_json(tmp_path, read, error):
     ("read", "found"),
     [
         (lambda: calls._counts({"Data00": FIELD}), None),
-        (lambda: notices._letter({"Data00": FIELD}), None),
+        (lambda: notices._queued({"Data00": FIELD}), None),
         (lambda: journal._decoded(FIELD.encode(), journal.Head), None),
         (lambda: checkpoint_layouts.hub_created_at({"origin": quote(FIELD)}), None),
         (lambda: layout._fence({}, FIELD.encode()), layout.Fence()),

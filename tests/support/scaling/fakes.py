@@ -10,7 +10,7 @@ from itertools import count
 
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, TargetState
-from scaling.notice import Letter, Notice
+from scaling.notice import Notice, QueuedNotice
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import Position, check_limit, decode_position, encode_position, rows_after
 from scaling.storage.poison_queues import shown
@@ -212,18 +212,18 @@ class MemoryOutbox(Hooked):
 
     def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
         super().__init__(before=before, after=after)
-        self.rows: dict[str, dict[str, Letter]] = {}
+        self.rows: dict[str, dict[str, QueuedNotice]] = {}
 
     async def put(self, webhook: str, notices: Sequence[Notice], *, now: float) -> None:
         for notice in notices:
             with self.call("outbox.put"):
-                self.rows.setdefault(webhook, {}).setdefault(notice.id, Letter(notice, now))
+                self.rows.setdefault(webhook, {}).setdefault(notice.id, QueuedNotice(notice, now))
 
-    async def waiting(self, webhook: str) -> Sequence[Letter]:
+    async def waiting(self, webhook: str) -> Sequence[QueuedNotice]:
         with self.call("outbox.waiting"):
             return [letter for letter in self.rows.get(webhook, {}).values() if not letter.done]
 
-    async def save(self, webhook: str, letters: Sequence[Letter]) -> None:
+    async def save(self, webhook: str, letters: Sequence[QueuedNotice]) -> None:
         with self.call("outbox.save"):
             assert len(letters) <= 100
             self.rows.setdefault(webhook, {}).update((letter.notice.id, letter) for letter in letters)

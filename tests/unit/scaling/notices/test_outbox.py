@@ -5,8 +5,8 @@ import json
 import msgspec
 
 from scaling.config.notify_table import Webhook
-from scaling.notice import Letter, NoticeKind
-from scaling.notices.letters import MAX_TRIES, folded, one_for_all
+from scaling.notice import NoticeKind, QueuedNotice
+from scaling.notices.outbox import MAX_TRIES, fold_flood, replace_by_one
 from tests.support.servers.webhooks import OPS, People, notice
 
 NOW = 1_800_000_000.0
@@ -37,20 +37,20 @@ async def test_a_flood_becomes_one_message_that_counts():
 
 
 async def test_what_was_tried_keeps_its_id_in_a_flood():
-    tried = Letter(notice("tried"), NOW, tries=1)
+    tried = QueuedNotice(notice("tried"), NOW, tries=1)
 
-    rows = folded([tried, *(Letter(notice(f"n{i}"), NOW) for i in range(11))])
+    rows = fold_flood([tried, *(QueuedNotice(notice(f"n{i}"), NOW) for i in range(11))])
 
     assert sum(not row.done for row in rows) == 1
     assert tried.notice.id not in {row.notice.id for row in rows}
-    assert folded([tried, *(Letter(notice(f"n{i}"), NOW) for i in range(10))]) == ()
+    assert fold_flood([tried, *(QueuedNotice(notice(f"n{i}"), NOW) for i in range(10))]) == ()
 
 
 def test_the_one_that_counts_is_made_again_with_the_same_id():
     few = [notice("a"), notice("b")]
 
-    assert one_for_all(few) == one_for_all(list(few))
-    assert one_for_all([one_for_all(few), notice("c")]).counts == {"scaled": 3}
+    assert replace_by_one(few) == replace_by_one(list(few))
+    assert replace_by_one([replace_by_one(few), notice("c")]).counts == {"scaled": 3}
 
 
 async def test_a_dead_webhook_is_tried_once_a_round_and_slows_no_other():
@@ -91,14 +91,14 @@ async def test_it_is_tried_again_after_longer_and_longer_times_and_then_given_up
     await rounds(people, NOW, 8 * 120)
 
     assert len(people.receiver.requests) == MAX_TRIES
-    (_, letter) = people.poison.messages["notices"][0]
-    assert json.loads(letter)["webhook"] == "ops"
-    assert json.loads(letter)["notice"]["id"] == "scaled:a"
+    (_, queued) = people.poison.messages["notices"][0]
+    assert json.loads(queued)["webhook"] == "ops"
+    assert json.loads(queued)["notice"]["id"] == "scaled:a"
     assert (await people.poison.peek())[0] == 1
-    assert "c2VjcmV0" not in letter
+    assert "c2VjcmV0" not in queued
 
 
-async def test_a_letter_about_letters_is_no_letter():
+async def test_a_letter_about_letters_is_no_queued():
     people = People()
     people.receiver.answers["ops.example"] = (503, {})
     await people.announcer.put([notice("a", kind=NoticeKind.POISON, target="")])
