@@ -2,6 +2,8 @@
 
 import re
 import subprocess
+import tomllib
+from functools import cache
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -355,19 +357,45 @@ def test_an_install_line_that_names_a_package_of_an_index_is_recognized(text, na
     assert sorted(found) == names
 
 
+@cache
+def shipped_texts():
+    """Name -> text of every file that people read or that says something to them, but tests."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True)
+    return {
+        name: (ROOT / name).read_text(encoding="utf-8", errors="replace")
+        for name in listed.stdout.splitlines()
+        if not name.startswith("tests/")
+        and (ROOT / name).is_file()
+        and not name.endswith(
+            (".png", ".gz", ".parquet", ".xz", ".txt", ".lock", ".svg", ".js", ".json", ".csv")
+        )
+    }
+
+
+def test_every_extra_that_a_text_or_a_hint_names_is_one_of_that_project():
+    extras = {
+        name: set(
+            tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        )
+        for name, folder in {"": ".", "cli": "cli"}.items()
+    }
+    named = re.compile(r"(?:(?<![\w./])\.(/cli)?|\$PWD(/cli)?|tidemark-azure(-cli)?)\[([a-z][\w,-]*)\]")
+    wrong = {}
+    for name, text in shipped_texts().items():
+        for *program, names in named.findall(text):
+            wrong[name] = wrong.get(name, set()) | (
+                set(names.split(",")) - extras["cli" if any(program) else ""]
+            )
+        hinted = {*re.findall(r"install_hint\(['\"]([\w-]+)", text), *re.findall(r"\bextra `([\w-]+)`", text)}
+        wrong[name] = wrong.get(name, set()) | (hinted - extras["cli"])
+
+    assert {name: names for name, names in wrong.items() if names} == {}
+
+
 def test_nobody_is_told_to_install_a_package_that_is_not_published_or_not_ours():
     """`tidemark` on an index is another project, and our names are free for anybody until the first release."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True, text=True)
     wrong = {}
-    for name in listed.stdout.splitlines():
-        path = ROOT / name
-        if (
-            name.startswith("tests/")
-            or not path.is_file()
-            or path.suffix in {".png", ".gz", ".parquet", ".lock"}
-        ):
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
+    for name, text in shipped_texts().items():
         commands = commands_to_install(text) if INSTALLER.search(text) else ()
         wrong[name] = [word for command in commands for word in by_name(command)]
         wrong[name] += re.findall(r"(?<![-\w./])tidemark\\?\[", text)
