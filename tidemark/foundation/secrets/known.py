@@ -106,18 +106,14 @@ class KnownSecrets:
         if "\n" not in text:
             return text
         # A terminal, a table, or a tool whose output is quoted, wraps a long secret: it goes on in the next line.
-        parts, kept = list[str](), list[int]()
-        begin = 0
-        for wrap in _WRAP.finditer(text):
-            parts.append(text[begin : wrap.start()])
-            kept += range(begin, wrap.start())
-            begin = wrap.end()
-        kept += range(begin, len(text))
-        ranges = self._ranges("".join([*parts, text[begin:]]))
-        wrapped = [
-            (kept[first], kept[end - 1] + 1) for first, end in ranges if end - first >= SHORTEST_WRAPPED
-        ]
-        return _with_hidden(text, wrapped)
+        ranges = [each for each in self._ranges(_WRAP.sub("", text)) if each[1] - each[0] >= SHORTEST_WRAPPED]
+        if not ranges:
+            return text
+        wraps = [wrap.span() for wrap in _WRAP.finditer(text)]
+        begins = [0, *(end for _, end in wraps)]
+        ends = [*(begin for begin, _ in wraps), len(text)]
+        kept = [at for begin, end in zip(begins, ends, strict=True) for at in range(begin, end)]
+        return _with_hidden(text, [(kept[first], kept[end - 1] + 1) for first, end in ranges])
 
     def _ranges(self, text: str) -> list[tuple[int, int]]:
         """Where the forms begin and end, in order."""
