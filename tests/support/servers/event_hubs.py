@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 
-from azure.eventhub._pyamqp.aio import _client_async as amqp_client
+from azure.eventhub import _client_base as client_base
+from azure.eventhub._pyamqp import client as amqp_client
+from azure.eventhub._pyamqp.aio import _client_async as async_amqp_client
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
-from azure.eventhub.aio import _client_base_async as client_base
+from azure.eventhub.aio import _client_base_async as async_client_base
 from azure.eventhub.aio._eventprocessor import event_processor
 
 from devstack.event_hubs import EventHubsServer
@@ -15,7 +17,7 @@ from tests.support.waiting import look_sooner, until
 HUB, GROUP = "flights", "$Default"
 FAST = {"retry_backoff_factor": 0.05, "retry_backoff_max": 0.2}
 
-look_sooner(client_base, amqp_client, event_processor)
+look_sooner(client_base, amqp_client, async_client_base, async_amqp_client, event_processor)
 
 
 @asynccontextmanager

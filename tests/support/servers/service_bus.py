@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 import pytest
 from azure.servicebus import _servicebus_receiver as receivers
 from azure.servicebus import _servicebus_sender as senders
+from azure.servicebus._pyamqp import client as amqp_client
+from azure.servicebus._pyamqp.aio import _client_async as async_amqp_client
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio import _servicebus_receiver_async as async_receivers
 from azure.servicebus.aio import _servicebus_sender_async as async_senders
@@ -13,7 +15,7 @@ from devstack.service_bus import ServiceBusServer
 from tests.support.servers.threaded import running_in_thread
 from tests.support.waiting import look_sooner
 
-look_sooner(receivers, senders, async_receivers, async_senders)
+look_sooner(receivers, senders, amqp_client, async_receivers, async_senders, async_amqp_client)
 
 # The SDK drops its socket, open, when the server cuts the connection; the collector finds it at any time.
 sdk_drops_its_socket = pytest.mark.filterwarnings(

@@ -21,7 +21,7 @@ from tests.support.consumer.memory_sink import MemorySink
 from tidemark.foundation.errors import UnavailableError
 
 PARTITIONS = [str(number) for number in range(8)]
-RATE = 10  # events per second and partition
+RATE = 4  # events per second and partition
 POISONED = "3"
 SHUTDOWN = 10.0
 
