@@ -32,7 +32,7 @@ bench: setup  ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 torture: setup  ## Thousands of fleets in virtual time, hundreds of real kills, new examples of every property (more than an hour)
-	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n auto --timeout 3600 tests/torture tests/faults tests/spark tests/properties tests/unit tests/devstack tests/kusto
+	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n auto --timeout 3600
 
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory

@@ -478,7 +478,7 @@ async def test_a_process_that_is_ended_goes_on_where_it_was(tmp_path_factory, tm
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("ending", [pytest.param("csv", marks=pytest.mark.torture), "parquet"])
 async def test_a_pulled_file_is_backtested_at_once_in_any_time_zone(
     tmp_path_factory, tmp_path, monkeypatch, ending
 ):

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from scaling.config.policy import RuleSpec
 from scaling.config.policy_file import load_config
+from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
 from scaling.flip import Condition
-from scaling.flips.explained import decide_and_explain as decide
+from scaling.flips.explained import decide_and_explain
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -154,7 +155,7 @@ def lacking(*minutes_ago, value=20.0, count=60, peak=None):
 
 def wanted(window, current=5, rules=(THRESHOLD,), **spec):
     made = policy(metrics={"backlog": metric(**HOUR, **spec)}, rules=rules)
-    return decide(made, {"backlog": window}, at(current), now=NOW)
+    return decide_and_explain(made, {"backlog": window}, at(current), now=NOW)
 
 
 def test_by_default_one_sample_in_twenty_may_be_missing_and_no_two_in_a_row():
