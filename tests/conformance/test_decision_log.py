@@ -24,12 +24,6 @@ from tidemark.foundation.errors import StoreUnavailableError
 T0 = 1_795_000_000.0
 
 
-@pytest.fixture(params=["memory", pytest.param("azurite", marks=pytest.mark.wire)])
-def backend(request):
-    """None for memory, else a connection string; asked for outside the loop, where Azurite is started."""
-    return None if request.param == "memory" else request.getfixturevalue("azurite")
-
-
 @pytest.fixture
 async def log(backend):
     made = (

@@ -53,12 +53,6 @@ class StorageQueues:
         await self.service.close()
 
 
-@pytest.fixture(params=["memory", pytest.param("azurite", marks=pytest.mark.wire)])
-def backend(request):
-    """None for memory, else a connection string; asked for outside the loop, where Azurite is started."""
-    return None if request.param == "memory" else request.getfixturevalue("azurite")
-
-
 @pytest.fixture
 async def queues(backend):
     made = StorageQueues(backend) if backend else MemoryQueues()

@@ -33,12 +33,6 @@ DELIVER = f"deliver:{HUB}/ConsumerGroups/{GROUP}/Partitions/0"
 SEND = f"send:{HUB}/Partitions/0"
 
 
-@pytest.fixture
-async def server(tmp_path):
-    async with running_server(tmp_path) as running:
-        yield running
-
-
 def stored(server):
     return [event.sequence_number for event in server.events(HUB, "0")]
 

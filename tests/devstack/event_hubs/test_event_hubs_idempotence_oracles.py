@@ -11,19 +11,13 @@ import pytest
 from devstack.event_hubs.storage.idempotence import EPOCH_STOLEN, OUT_OF_ORDER, Asked, Idempotence
 from devstack.processes.node import ensure_node, ensure_packages
 from devstack.servers.faults import Fault
-from tests.support.servers.event_hubs import HUB, running_server
+from tests.support.servers.event_hubs import HUB
 
 ORACLES = Path(__file__).parents[2] / "oracles"
 SEND = f"send:{HUB}/Partitions/0"
 BETA = ["--only-binary", ":all:", "azure-eventhub==5.4.0b1", "uamqp==1.6.11", "six"]
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture
-async def server(tmp_path):
-    async with running_server(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")

@@ -20,17 +20,11 @@ from azure.eventhub.exceptions import (
 from devstack.event_hubs import EventHubsServer, HubExistsError
 from devstack.processes.node import ensure_node, ensure_packages
 from devstack.stack.supervisor import Stack
-from tests.support.servers.event_hubs import GROUP, HUB, producing, receiving, running_server
+from tests.support.servers.event_hubs import GROUP, HUB, producing, receiving
 from tests.support.servers.threaded import running_in_thread
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture
-async def server(tmp_path):
-    async with running_server(tmp_path) as running:
-        yield running
 
 
 def bodies(server, partition):

@@ -5,15 +5,9 @@ import pytest
 
 from devstack.event_hubs import Idempotence
 from devstack.event_hubs.storage.idempotence import Asked
-from tests.support.servers.event_hubs import HUB, running_server
+from tests.support.servers.event_hubs import HUB
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture
-async def server(tmp_path):
-    async with running_server(tmp_path) as running:
-        yield running
 
 
 @pytest.fixture
