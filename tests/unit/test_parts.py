@@ -22,6 +22,7 @@ from tidemark.__main__ import PARTS, command_line
 from tidemark.analysis.cli import COMMANDS
 from tidemark.foundation import version
 from tidemark.foundation.version import VERSION
+from tidemark.publisher.cli import commands
 
 ROOT = Path(__file__).parents[2]
 LIBRARY, PROGRAM = (
@@ -56,6 +57,12 @@ def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypat
         f"Without the {extra}: 'mmh3' is missing; in a clone of Tidemark, pip install . './cli[{extra}]'"
         in help_text()
     )
+
+
+def test_publishing_is_absent_without_one_of_its_sdks_although_it_loads_them_when_it_runs(monkeypatch):
+    monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "azure.servicebus" else name)
+
+    assert "Without the publisher: 'azure.servicebus' is missing; in a clone of Tidemark" in help_text()
 
 
 def test_the_autoscalers_commands_load_nothing_of_a_part_whose_packages_may_be_missing():

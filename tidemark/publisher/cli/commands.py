@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import typer
 
 from tidemark.publisher.cli.publish import publish
 from tidemark.publisher.cli.send import send
 
+NEEDED = ("azure.eventhub", "azure.servicebus", "azure.storage.blob", "sqlalchemy")
+"""What the extra `publisher` brings."""
+
 
 def mount(app: typer.Typer) -> None:
-    """Adds the publisher's commands. They load the SDKs when they run, not before."""
+    """Adds the publisher's commands. They load the SDKs when they run, not before. Raises ModuleNotFoundError, as an import would,
+    where one is not installed.
+    """
+    for package in NEEDED:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     app.command("publish")(publish)
     app.command("send")(send)
