@@ -63,7 +63,7 @@ function serviceLevelBlock(level, now) {
       `expects ${numberText(level.expected)} messages/s, is ready for ${numberText(level.ready_for)}, now ${numberText(level.now)}`,
       `an instance serves ${knownText(level.service_rate, "/s", now)}`,
       `an instance starts within ${knownText({ ...level.start_up, value: Math.round(level.start_up.value) }, " s", now)}`,
-      `an instance processes ${knownText(level.concurrency, " messages", now)} at once`,
+      `concurrency of an instance: ${knownText(level.concurrency, " messages", now)}`,
       clock,
       level.learning_until === null ? `learning since ${momentText(level.since, now)}` : `still learning, until ${momentText(level.learning_until, now)}`,
     ]),
