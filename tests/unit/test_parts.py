@@ -129,24 +129,38 @@ def test_both_distributions_are_of_one_release():
     assert set(LIBRARY["dependencies"]) <= set(PROGRAM["dependencies"])
 
 
+CLONE = "in a clone of Tidemark, "
+
+
 @pytest.mark.parametrize(
-    ("mark", "command"),
+    ("mark", "absent", "hint"),
     [
-        ("pyvenv.cfg", "pip install . './cli[spark]'"),
+        ("pyvenv.cfg", None, f"{CLONE}pip install . './cli[spark]'"),
         (
             "uv-receipt.toml",
-            "uv tool install './cli[spark]', with the extras that you have: others are removed",
+            None,
+            f"{CLONE}uv tool install './cli[spark]', with the extras that you have: others are removed",
         ),
-        ("pipx_metadata.json", 'pipx runpip tidemark-azure-cli install "$PWD" "$PWD/cli[spark]"'),
-        ("no program, only the library", "pip install '.[spark]'"),
+        (
+            "pipx_metadata.json",
+            None,
+            f'{CLONE}pipx runpip tidemark-azure-cli install "$PWD" "$PWD/cli[spark]"',
+        ),
+        ("pyvenv.cfg", "scaling", f"{CLONE}pip install '.[spark]'"),
+        (
+            "host.json",
+            "tidemark.publisher",
+            "what is deployed needs the extra 'spark': docs/deploying.md#extras says how",
+        ),
     ],
+    ids=["environment", "uv tool", "pipx", "library alone", "deployed"],
 )
-def test_the_hint_adds_an_extra_to_the_environment_that_runs(monkeypatch, tmp_path, mark, command):
+def test_the_hint_adds_an_extra_to_what_runs(monkeypatch, tmp_path, mark, absent, hint):
     (tmp_path / mark).touch()
     monkeypatch.setattr(version, "prefix", str(tmp_path))
-    monkeypatch.setattr(version, "find_spec", lambda _name: None if "library" in mark else object())
+    monkeypatch.setattr(version, "find_spec", lambda name: None if name == absent else object())
 
-    assert version.install_hint("spark") == f"in a clone of Tidemark, {command}"
+    assert version.install_hint("spark") == hint
 
 
 # -- the wheels ----------------------------------------------------------------------------------------------

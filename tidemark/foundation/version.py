@@ -11,8 +11,10 @@ VERSION = "0.2.0"
 def install_hint(extra: str) -> str:
     """How to add what an extra brings to the environment that runs. From a clone, because nothing is published yet.
 
-    A program that imports the library alone gets the library's extra: the other project would put `consumer` beside its own.
+    A program that imports the library alone gets the extra of the library: the other project would put `consumer` beside its own.
     """
+    if find_spec("tidemark.publisher") is None:  # the app in Azure and the image are deployed without it
+        return f"what is deployed needs the extra '{extra}': docs/deploying.md#extras says how"
     if find_spec("scaling") is None:
         command = f"pip install '.[{extra}]'"
     elif Path(prefix, "uv-receipt.toml").exists():  # the environment of a tool of uv, which has no pip
