@@ -18,9 +18,9 @@ class LogKind(StrEnum):
 
 
 class ShadowSaid(Struct, frozen=True):
-    """What the rules on paper decided beside a decision, from their imagined capacity `current`: see `scaling.shadow`.
+    """What the simulated rules decided beside a decision, from their imagined capacity `current`: see `scaling.shadow`.
 
-    `promoted`: the shadow's rules decide for the target, and those on paper are the configured ones.
+    `promoted`: the shadow's rules decide for the target, and the simulated ones are the configured ones.
     """
 
     current: int

@@ -58,7 +58,7 @@ DECISIONS = row_schema("""
 """)
 """The scaling log: `scaling.model.LogEntry` with its recommendation and effect laid open. `kind` is "decision",
 "effect", "control" or "verify"; (`target`, `at`, `kind`, `key`) identify an entry, and a later copy replaces an earlier.
-`recommendation` is JSON, `shadow` the capacity that the rules on paper imagined, `inputs` what `scaling.analysis.replay.decode_inputs` reads.
+`recommendation` is JSON, `shadow` the capacity that the simulated rules imagined, `inputs` what `scaling.analysis.replay.decode_inputs` reads.
 """
 
 METRICS = row_schema("target text, metric text, at time, value double")

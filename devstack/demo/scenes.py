@@ -70,7 +70,7 @@ ORDERS_WORDS = (
     "as fast as yours: they look every minute, which is every second here, and a new instance takes half a minute to start. "
     "The load changes {faster:.0f} times as fast as when it was recorded, so the fixed thresholds rest for five minutes "
     "after a change, not for the ten they were published with; all else is set as in production. service_level decides. "
-    "The fixed thresholds, the rule this product began with, are tried beside it on paper."
+    "The fixed thresholds, the rule this product began with, are simulated beside it."
 )
 
 FLIGHTS_WORDS = (

@@ -57,7 +57,7 @@ def _found(policy: Policy) -> tuple[Finding, ...]:
 
 
 def _of_shadow(policy: Policy) -> list[Finding]:
-    """What is wrong with the rules on paper, as they would decide once promoted: warnings, for they decide nothing yet."""
+    """What is wrong with the simulated rules, as they would decide once promoted: warnings, for they decide nothing yet."""
     if policy.promoted is None:
         return []
     head = f"targets.{policy.target}"

@@ -131,7 +131,7 @@ class QueueSpec(Struct, frozen=True, kw_only=True):
 
 
 class ShadowSpec(Struct, frozen=True, kw_only=True):
-    """Rules that are tried on paper: with these in place of the target's own it would be the policy to switch to."""
+    """Rules that are simulated: with these in place of the target's own it would be the policy to switch to."""
 
     rules: tuple[RuleSpec, ...]
     minimum: int
@@ -176,7 +176,7 @@ class Policy:
         self.windows: Mapping[str, WindowSpec] = {name: m.window for name, m in spec.metrics.items()}
         self.rules: tuple[Rule, ...] = tuple(build_rule(r.type, r.options, name=r.name) for r in spec.rules)
         self.shadow: Policy | None = None
-        """The rules tried on paper, with their own bounds."""
+        """The simulated rules, with their own bounds."""
         self.promoted: Policy | None = None
         """The same as they may decide for the target: within its bounds."""
         if spec.shadow is not None:

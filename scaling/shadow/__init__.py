@@ -1,1 +1,1 @@
-"""Rules tried on paper beside those that decide: what they would do, what it would cost, how late messages would be."""
+"""Rules simulated beside those that decide: what they would do, what it would cost, how late messages would be."""

@@ -1,6 +1,6 @@
-"""decide(), once more, for the rules on paper: the same report, an imagined capacity, and nothing is carried out. Pure.
+"""decide(), once more, for the simulated rules: the same report, an imagined capacity, and nothing is carried out. Pure.
 
-The rules on paper see what the others see, but for what depends on the capacity: their own imagined one, its instances
+The simulated rules see what the others see, but for what depends on the capacity: their own imagined one, its instances
 ready a start-up time after they were asked for, and the queue that would be there (`scaling.shadow.queue`), where it is
 known which one that is. Their changes are made at once, so cooldowns begin with the decision. Pauses and overrides hold
 for them as for the target; dry-run does not, and nobody else moves them.
@@ -46,7 +46,7 @@ INTERVAL = 60.0
 
 
 class Beside(Struct, frozen=True):
-    """What was decided on paper (None where nothing was), the bytes to keep, and warnings."""
+    """What was simulated (None where nothing was), the bytes to keep, and warnings."""
 
     shadow: bytes = b""
     said: ShadowSaid | None = None
@@ -56,7 +56,7 @@ class Beside(Struct, frozen=True):
 def exchanged(policy: Policy, state: TargetState, controls: Controls) -> TargetState:
     """The state before a report is absorbed: after a promotion, or its end, what the rules remember changes places.
 
-    Of the target as it is the queue on paper has learned all along (`Shadow.known`); a `service_level` rule that decides
+    Of the target as it is the simulated queue has learned all along (`Shadow.known`); a `service_level` rule that decides
     from now on goes on from that, for what it learned itself is of an imagined capacity.
     """
     shadow, promoted = decode(state.shadow), standing(policy, controls) is not None
@@ -81,7 +81,7 @@ def _queue(policy: Policy) -> QueueSpec | None:
 
 
 def last_said(state: TargetState) -> ShadowSaid | None:
-    """What the rules on paper said beside the last decision, if they said anything."""
+    """What the simulated rules said beside the last decision, if they said anything."""
     shadow, last = decode(state.shadow), state.last
     beside = shadow is not None and last is not None and shadow.at == last.at
     return shadow.last if shadow is not None and beside else None
@@ -95,14 +95,14 @@ def decided_beside(
     *,
     controls: Controls,
 ) -> Beside:
-    """What the rules on paper decide beside `made`. `state` and `windows` are those `made` was decided from."""
+    """What the simulated rules decide beside `made`. `state` and `windows` are those `made` was decided from."""
     if policy.shadow is None:
         return Beside()
     try:
         shadow = _begun(policy, state, standing(policy, controls) is not None)
         if made.reason is Reason.CAPACITY_UNKNOWN or state.capacity is None or state.expected is None:
             return Beside(encode(shadow), None)
-        return _OnPaper(policy, shadow, windows, state, made, controls).decided()
+        return _Simulation(policy, shadow, windows, state, made, controls).decided()
     except Exception as error:  # noqa: BLE001 - a rule of the user's own, or a fault of ours: the target goes on
         return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
 
@@ -118,8 +118,8 @@ def _begun(policy: Policy, state: TargetState, promoted: bool) -> Shadow:  # noq
     return shadow
 
 
-class _OnPaper:
-    """One decision on paper in the making. Changes `shadow`."""
+class _Simulation:
+    """One simulated decision in the making. Changes `shadow`."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class _OnPaper:
         self.target, self.shadow, self.made = policy, shadow, made
         self.queue = _queue(policy)
         self.policy = _without_other_plateau(policy if shadow.promoted else policy.shadow, self.queue)
-        # Lists of their own: what a rule on paper writes into them must not be decided by, nor saved.
+        # Lists of their own: what a simulated rule writes into them must not be decided by, nor saved.
         self.windows = {
             name: structs.replace(window, times=[*window.times], values=[*window.values])
             for name, window in windows.items()
@@ -194,7 +194,7 @@ class _OnPaper:
             tally.seconds += seconds
             tally.live += seconds * shadow.live
             # Of the target it is known what it had, not what was ordered then: the same counts of both.
-            tally.paper += seconds * (shadow.last.current if shadow.last is not None else 0)
+            tally.simulated += seconds * (shadow.last.current if shadow.last is not None else 0)
 
     def _follow_queue(self) -> None:
         """What happened to the queue, with the instances that were there since the last decision."""
@@ -202,17 +202,17 @@ class _OnPaper:
             return
         view = view_of(self.target, self.windows, self.state, self.capacity, self.expected, now=self.now)
         passed, tally = imagined.observe(self.shadow, self.queue, view), self.shadow.tally
-        self.seen = imagined.on_paper(self.windows, self.shadow, self.queue)
+        self.seen = imagined.simulated_windows(self.windows, self.shadow, self.queue)
         if passed is None:
             return
         tally.modelled += passed.seconds
         tally.arrived += passed.arrived
         tally.live_late += passed.live_late
-        tally.paper_late += passed.paper_late
-        tally.live_overdue, tally.paper_overdue = passed.live_overdue, passed.paper_overdue
+        tally.simulated_late += passed.simulated_late
+        tally.live_overdue, tally.simulated_overdue = passed.live_overdue, passed.simulated_overdue
 
     def _imagined(self) -> TargetState:
-        """The state the rules on paper are in, with what they learn of this report."""
+        """The state the simulated rules are in, with what they learn of this report."""
         shadow = self.shadow
         total = shadow.capacity or 0
         start_up = imagined.start_up_of(self.queue, shadow.known)
@@ -283,7 +283,7 @@ class _OnPaper:
 
 
 def _without_other_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
-    """On paper only the queue on paper can answer a scale-out: a plateau of any other metric is not looked at."""
+    """Only the simulated queue can answer a simulated scale-out: a plateau of any other metric is not looked at."""
     plateau = policy.spec.plateau
     if plateau is None or (queue is not None and plateau.metric == queue.backlog):
         return policy

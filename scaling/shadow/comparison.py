@@ -1,4 +1,4 @@
-"""What the rules on paper would have cost, how late messages would have been, and whether to switch. Pure."""
+"""What the simulated rules would have cost, how late messages would have been, and whether to switch. Pure."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ WORTH = 0.01
 
 
 class ShadowView(Struct, frozen=True):
-    """The rules on paper of one target, as the HTTP API and `tidemark shadow` show them.
+    """The simulated rules of one target, as the HTTP API and `tidemark shadow` show them.
 
-    `rules` is the shadow that was last decided on paper, which an order to promote it names. `on_paper` is `shadow`, or
+    `rules` is the shadow that was last simulated, which an order to promote it names. `simulated` is `shadow`, or
     `configured` while the shadow is promoted (`promoted_by`, `promoted_at`). `current` is
-    the imagined capacity, `desired`, `reason` and `line` are of the last decision on paper. The comparison is since
-    `since`, over `seconds` that were seen: hours of capacity units (`unit`) of the rules that decide and of those on paper, the
+    the imagined capacity, `desired`, `reason` and `line` are of the last simulated decision. The comparison is since
+    `since`, over `seconds` that were seen: hours of capacity units (`unit`) of the rules that decide and of the simulated ones, the
     share of messages that waited longer than `wait` (null where it is not known) beside the `allowed` one, and the share
     of decisions that wanted the same capacity. `switch` says whether to exchange them, `advice` why.
     """
 
     rules: str | None
     unit: str
-    on_paper: str
+    simulated: str
     promoted_by: str | None
     promoted_at: float | None
     current: int | None
@@ -51,9 +51,9 @@ class ShadowView(Struct, frozen=True):
     since: float | None
     seconds: float
     live_hours: float
-    paper_hours: float
+    simulated_hours: float
     live_late: float | None
-    paper_late: float | None
+    simulated_late: float | None
     wait: float | None
     allowed: float | None
     agreed: float | None
@@ -77,7 +77,7 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
     return ShadowView(
         rules=stored.rules.partition("-")[0] or None,
         unit=unit,
-        on_paper="configured" if promoted is not None else "shadow",
+        simulated="configured" if promoted is not None else "shadow",
         promoted_by=promoted.by if promoted is not None else None,
         promoted_at=promoted.at if promoted is not None else None,
         current=shadow.capacity,
@@ -87,9 +87,9 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
         since=tally.since or None,
         seconds=tally.seconds,
         live_hours=tally.live / 3600.0,
-        paper_hours=tally.paper / 3600.0,
+        simulated_hours=tally.simulated / 3600.0,
         live_late=late[0] if late is not None else None,
-        paper_late=late[1] if late is not None else None,
+        simulated_late=late[1] if late is not None else None,
         wait=queue.wait if queue is not None else None,
         allowed=queue.late if queue is not None else None,
         agreed=tally.agreed / tally.decisions if tally.decisions else None,
@@ -103,12 +103,12 @@ def _late(tally: Tally) -> tuple[float, float] | None:
     """Shares of late messages: those begun late, and those that wait too long already."""
     if tally.arrived <= 0.0 or tally.modelled < ENOUGH_MODELLED * tally.seconds:
         return None
-    live, paper = tally.live_late + tally.live_overdue, tally.paper_late + tally.paper_overdue
-    return min(live / tally.arrived, 1.0), min(paper / tally.arrived, 1.0)
+    live, simulated = tally.live_late + tally.live_overdue, tally.simulated_late + tally.simulated_overdue
+    return min(live / tally.arrived, 1.0), min(simulated / tally.arrived, 1.0)
 
 
 def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool) -> tuple[bool, str]:
-    """Whether to exchange the rules that decide and those on paper, and one sentence why."""
+    """Whether to exchange the rules that decide and the simulated ones, and one sentence why."""
     keep, change = ("stay with the promoted shadow", "withdraw it") if promoted else ("stay", "switch")
     if tally.seconds < ENOUGH:
         return False, f"too little seen: {duration_text(tally.seconds)} of at least {duration_text(ENOUGH)}"
@@ -116,7 +116,7 @@ def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool)
         failed = percent_text(tally.failed / tally.decisions)
         return False, f"{keep}: the other rules failed in {failed} of their decisions"
     days = tally.seconds / DAY
-    saved = (tally.live - tally.paper) / 3600.0 / days
+    saved = (tally.live - tally.simulated) / 3600.0 / days
     cost = f"{'saves' if saved >= 0 else 'costs'} {number_text(abs(saved))} {unit} a day"
     late = _late(tally)
     if queue is None or late is None:
@@ -124,17 +124,17 @@ def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool)
             False,
             f"{keep}: the other {cost}{'' if saved >= 0 else ' more'}, but not known is how many messages would be late",
         )
-    live, paper = late
-    told = f"{percent_text(paper)} late of {percent_text(queue.late)} allowed (now {percent_text(live)})"
-    worth = abs(tally.live - tally.paper) >= WORTH * max(tally.live, 1.0)
-    if paper <= queue.late and worth and saved > 0:
+    live, simulated = late
+    told = f"{percent_text(simulated)} late of {percent_text(queue.late)} allowed (now {percent_text(live)})"
+    worth = abs(tally.live - tally.simulated) >= WORTH * max(tally.live, 1.0)
+    if simulated <= queue.late and worth and saved > 0:
         return True, f"{change}: {cost} at {told}"
-    if paper <= queue.late < live:
+    if simulated <= queue.late < live:
         more = "" if saved >= 0 else " more"
         return True, f"{change}: {told}; it {cost}{more}"
-    if paper > queue.late and paper <= live and worth and saved > 0:
+    if simulated > queue.late and simulated <= live and worth and saved > 0:
         return True, f"{change}: {cost} at no more late messages: {told}"
-    if paper > queue.late:
+    if simulated > queue.late:
         return False, f"{keep}: {told}; the other {cost}{'' if saved >= 0 else ' more'}"
     if not worth:
         return False, f"{keep}: no difference worth a switch; {told}"

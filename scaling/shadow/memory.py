@@ -1,4 +1,4 @@
-"""What is remembered of the rules on paper between reports: one bounded, versioned value per target. Pure.
+"""What is remembered of the simulated rules between reports: one bounded, versioned value per target. Pure.
 
 It travels as bytes in the target's row (`TargetState.shadow`), so that nothing in it can make the row unreadable. Bytes
 that cannot be read, or of another version, are no memory: the comparison begins anew.
@@ -27,34 +27,34 @@ with long windows and a long stabilization, 40 KB.
 class Tally(Struct, array_like=True):
     """Sums since `since`, over `seconds` that were seen: unit-seconds of capacity, messages, decisions.
 
-    `live` is of the rules that decide, `paper` of those on paper. Of `modelled` seconds it is known how long messages
+    `live` is of the rules that decide, `simulated` of the simulated ones. Of `modelled` seconds it is known how long messages
     waited: `arrived` came in them, `*_late` had waited too long when they were begun, `*_overdue` wait too long now.
-    Of `decisions` both wanted the same in `agreed`, and in `failed` a rule on paper raised an error.
+    Of `decisions` both wanted the same in `agreed`, and in `failed` a simulated rule raised an error.
     """
 
     since: float = 0.0
     seconds: float = 0.0
     live: float = 0.0
-    paper: float = 0.0
+    simulated: float = 0.0
     modelled: float = 0.0
     arrived: float = 0.0
     live_late: float = 0.0
-    paper_late: float = 0.0
+    simulated_late: float = 0.0
     live_overdue: float = 0.0
-    paper_overdue: float = 0.0
+    simulated_overdue: float = 0.0
     decisions: int = 0
     agreed: int = 0
     failed: int = 0
 
 
 class Shadow(Struct, array_like=True):
-    """The rules on paper, as of `at`. `rules` says which ones they are and beside which; `promoted`, that these are the
+    """The simulated rules, as of `at`. `rules` says which ones they are and beside which; `promoted`, that these are the
     configured ones and the shadow decides.
 
     `capacity` is what they would have (None before the first decision), of which `ready` served at `at`; `live` is what
     the target had then; `starts` are (asked at, count) of instances that would not serve yet; `effects` to `memories` are as in `TargetState`.
     `known` is what was learned of the target as it is (`scaling.rules.service_level.memory`), `waiting` the messages that
-    would wait, `apart` by how much the numbers of the queue on paper differ from those that are measured, as steps:
+    would wait, `apart` by how much the numbers of the simulated queue differ from those that are measured, as steps:
     (from when on, messages there, messages completed per interval). `spent` of a day's budget is what they would have spent, `unlearned` why
     what a rule learned was not kept.
     """

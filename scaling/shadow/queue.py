@@ -1,7 +1,7 @@
-"""The queue as it would be with the instances on paper. Pure.
+"""The queue as it would be with the simulated instances. Pure.
 
 Arrivals do not depend on what is decided: they are those of the target as it is, by what the rule `service_level`
-learns of any queue (`scaling.rules.service_level.learning`). The instances on paper serve as the real ones do: where all of
+learns of any queue (`scaling.rules.service_level.learning`). The simulated instances serve as the real ones do: where all of
 these were busy, what one of them served in that very interval; where they were not, what one is known to serve at most.
 So rules that decide alike have the same queue to the message, whatever was learned.
 """
@@ -24,20 +24,20 @@ from scaling.window import Window
 from tidemark.foundation.wording import duration_text
 
 APART = 480
-"""Steps kept by which the queue on paper differs: two hours of one every 15 s. What is older in a window is as measured."""
+"""Steps kept by which the simulated queue differs: two hours of one every 15 s. What is older in a window is as measured."""
 
 
 class Passed(Struct, frozen=True):
     """What happened since the last observation, in messages: `arrived`; begun too late, and overdue at its end, with the
-    instances there are and with those on paper.
+    instances there are and with the simulated ones.
     """
 
     seconds: float
     arrived: float
     live_late: float
     live_overdue: float
-    paper_late: float
-    paper_overdue: float
+    simulated_late: float
+    simulated_overdue: float
 
 
 @lru_cache(maxsize=256)
@@ -60,7 +60,7 @@ def watcher(queue: QueueSpec) -> ServiceLevelRule:
 
 
 def begin(shadow: Shadow, known: bytes) -> None:
-    """The queue on paper is the real one, as far as `known`, which was learned of it, says."""
+    """The simulated queue is the real one, as far as `known`, which was learned of it, says."""
     learned = memory.decode(known)
     shadow.known, shadow.waiting, shadow.apart = b"", 0.0, []
     if learned is not None:
@@ -77,16 +77,16 @@ def learner(policy: Policy, queue: QueueSpec | None) -> str | None:
 
 
 def of_real_instances(memories: dict[str, bytes], rule: str | None, known: bytes) -> dict[str, bytes]:
-    """The memories with what is known of the instances themselves as the real ones have taught it: those on paper only
+    """The memories with what is known of the instances themselves as the real ones have taught it: the simulated ones only
     repeat what they were told, and from a backlog alone a rule would read its own guesses back.
     """
-    if rule is None or (on_paper := memory.decode(memories.get(rule))) is None:
+    if rule is None or (simulated := memory.decode(memories.get(rule))) is None:
         return memories
     real = memory.decode(known)
     if real is None:
         return memories
-    on_paper.learned = real.learned
-    return memories | {rule: memory.encode(on_paper)}
+    simulated.learned = real.learned
+    return memories | {rule: memory.encode(simulated)}
 
 
 def start_up_of(queue: QueueSpec | None, known: bytes) -> float:
@@ -113,9 +113,9 @@ def service_rate_of(queue: QueueSpec, known: memory.Memory | None) -> float | No
 
 
 def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | None:
-    """Takes what the target shows (`view`, with its real capacity) into the queue on paper; returns what happened since
+    """Takes what the target shows (`view`, with its real capacity) into the simulated queue; returns what happened since
     the last time. None where that is not known: at first, after a gap, before it is known what an instance serves. The
-    queue on paper is the real one then, and the messages that were late in the one before are counted for good.
+    simulated queue is the real one then, and the messages that were late in the one before are counted for good.
     """
     rule = watcher(queue)
     seen = rule.observed(view)
@@ -151,14 +151,14 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
 def _settle(tally: Tally) -> None:
     """Those that wait too long already are late, though nothing will tell of them any more."""
     tally.live_late += tally.live_overdue
-    tally.paper_late += tally.paper_overdue
-    tally.live_overdue = tally.paper_overdue = 0.0
+    tally.simulated_late += tally.simulated_overdue
+    tally.live_overdue = tally.simulated_overdue = 0.0
 
 
 class _Live(Struct, frozen=True):
     """The target between two observations: of all messages `old` were too old to be begun in time at its start,
     `old_now` at its end. `rate` is what an instance is known to
-    serve, `held` the messages it holds, `most` those that all on paper hold at the end.
+    serve, `held` the messages it holds, `most` those that all simulated instances hold at the end.
     """
 
     seconds: float
@@ -172,7 +172,7 @@ class _Live(Struct, frozen=True):
 
 
 def _serve(shadow: Shadow, live: _Live, *, given: bool) -> Passed:
-    """Lets the instances on paper serve for as long as the real ones did; `given`: their rate is not to be measured."""
+    """Lets the simulated instances serve for as long as the real ones did; `given`: their rate is not to be measured."""
     before, after, seconds = live.before, live.after, live.seconds
     came = after.arrived - before.arrived
     begun = before.arrived - before.waiting
@@ -188,8 +188,8 @@ def _serve(shadow: Shadow, live: _Live, *, given: bool) -> Passed:
         shadow.waiting = 0.0
     _note(shadow, live, rate, served, served_there)
     live_late, live_overdue = _late(live, begun, served, after.waiting)
-    paper_late, paper_overdue = _late(live, begun_there, served_there, shadow.waiting)
-    return Passed(seconds, came, live_late, live_overdue, paper_late, paper_overdue)
+    simulated_late, simulated_overdue = _late(live, begun_there, served_there, shadow.waiting)
+    return Passed(seconds, came, live_late, live_overdue, simulated_late, simulated_overdue)
 
 
 def _late(live: _Live, begun: float, served: float, waiting: float) -> tuple[float, float]:
@@ -216,7 +216,7 @@ def _note(shadow: Shadow, live: _Live, rate: float, served: float, served_there:
         shadow.apart = [*shadow.apart, apart][-APART:]
 
 
-def on_paper(windows: dict[str, Window], shadow: Shadow, queue: QueueSpec) -> dict[str, Window]:
+def simulated_windows(windows: dict[str, Window], shadow: Shadow, queue: QueueSpec) -> dict[str, Window]:
     """The windows as they would be: of the queue that would be there. All others are as they are."""
     if not shadow.apart:
         return windows

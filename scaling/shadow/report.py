@@ -56,14 +56,17 @@ def _table(views: Mapping[str, ShadowView]) -> Table:
     table = Table("target", "rules", "now", "wanted", units, "late", "agree", "since")
     for name, view in views.items():
         since = "" if view.since is None else f"{time_text(view.since)}, {duration_text(view.seconds)} seen"
-        decides, paper = (
-            ("shadow", "configured") if view.on_paper == "configured" else ("configured", "shadow")
+        decides, simulated = (
+            ("shadow", "configured") if view.simulated == "configured" else ("configured", "shadow")
         )
         hours = number_text(view.live_hours) if view.seconds else "?"
         table.add_row(*map(_cell, (name, decides, "", "", hours, _share(view.live_late), "", since)))
-        paper, hours = f"{paper} (on paper)", number_text(view.paper_hours) if view.seconds else "?"
-        wishes = (view.current, view.desired, hours, _share(view.paper_late), _share(view.agreed))
-        table.add_row(*map(_cell, ("", paper, *wishes, "")))
+        simulated, hours = (
+            f"{simulated} (simulated)",
+            number_text(view.simulated_hours) if view.seconds else "?",
+        )
+        wishes = (view.current, view.desired, hours, _share(view.simulated_late), _share(view.agreed))
+        table.add_row(*map(_cell, ("", simulated, *wishes, "")))
     return table
 
 

@@ -22,18 +22,18 @@ TOLD = 100
 
 
 class Difference(Struct, frozen=True):
-    """A decision that was to `desired` and on paper to `paper`, from a capacity of `current` and on paper of `imagined`."""
+    """A decision: from `current` to `desired`, and in the simulation from `imagined` to `simulated`."""
 
     at: float
     current: int | None
     desired: int | None
     imagined: int
-    paper: int | None
+    simulated: int | None
     line: str
 
 
 class Trial(Struct, frozen=True):
-    """What rules on paper would have done with the past: `paper` are (time, capacity) where it changes. Of the `differing`
+    """What simulated rules would have done with the past: `simulated` are (time, capacity) where it changes. Of the `differing`
     decisions, in capacity or in what was wanted, `differences` are the first that were a change on either side. `skipped`
     are those whose inputs are not there or of another release. `view` compares both sides, None where there was nothing to
     decide.
@@ -43,23 +43,23 @@ class Trial(Struct, frozen=True):
     skipped: int
     differing: int
     changes: int
-    paper_changes: int
-    paper: tuple[tuple[float, int], ...]
+    simulated_changes: int
+    simulated: tuple[tuple[float, int], ...]
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
     view: ShadowView | None
 
 
 class _Sums(Struct):
-    """A trial in the making; `shadow` is what the rules on paper remember."""
+    """A trial in the making; `shadow` is what the simulated rules remember."""
 
     shadow: bytes = b""
     decisions: int = 0
     skipped: int = 0
     differing: int = 0
     changes: int = 0
-    paper_changes: int = 0
-    paper: list[tuple[float, int]] = []
+    simulated_changes: int = 0
+    simulated: list[tuple[float, int]] = []
     differences: list[Difference] = []
     warnings: dict[str, None] = {}
 
@@ -87,8 +87,8 @@ def tried(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
         skipped=sums.skipped,
         differing=sums.differing,
         changes=sums.changes,
-        paper_changes=sums.paper_changes,
-        paper=tuple(sums.paper),
+        simulated_changes=sums.simulated_changes,
+        simulated=tuple(sums.simulated),
         differences=tuple(sums.differences[:TOLD]),
         warnings=tuple(sums.warnings),
         view=view,
@@ -105,9 +105,9 @@ def _inputs_of(entry: LogEntry) -> Inputs | None:
 
 def _compare(sums: _Sums, made: Recommendation, said: ShadowSaid) -> None:
     moves = said.desired not in {None, said.current}
-    sums.paper_changes += moves
-    if not sums.paper or sums.paper[-1][1] != said.current:
-        sums.paper.append((made.at, said.current))
+    sums.simulated_changes += moves
+    if not sums.simulated or sums.simulated[-1][1] != said.current:
+        sums.simulated.append((made.at, said.current))
     if (said.desired, said.current) == (made.desired, made.current):
         return
     sums.differing += 1

@@ -1,4 +1,4 @@
-"""A template and its modules, deployed on paper: which resources, with which bodies, in which order.
+"""A template and its modules, deployed by simulation: which resources, with which bodies, in which order.
 
 What the platform would fill in (addresses of a storage account, ids of an identity) comes from `providers`. As in Azure,
 a module that is not deployed has no outputs, names of deployments in a resource group are unique, and a circle is refused.

@@ -118,9 +118,9 @@ async def test_a_shadow_is_drawn_compared_in_words_and_promoted(browser):
     assert await card(page).locator(".advice").inner_text() == shadow.advice
     assert shadow.advice.startswith(("switch: ", "stay: "))
     rows = card(page).locator(".shadow tbody tr")
-    assert await rows.locator("th").all_inner_texts() == ["configured, deciding", "shadow, on paper"]
-    assert await card(page).locator("path.paper-line").get_attribute("d")
-    plot = card(page).get_by_role("img", name=f"now {target.current}, on paper {shadow.current}")
+    assert await rows.locator("th").all_inner_texts() == ["configured, deciding", "shadow, simulated"]
+    assert await card(page).locator("path.simulated-line").get_attribute("d")
+    plot = card(page).get_by_role("img", name=f"now {target.current}, simulated {shadow.current}")
     assert await plot.count() == 1
     for note in shadow.notes:
         assert await card(page).get_by_text(note, exact=True).count() == 1

@@ -130,7 +130,7 @@ async def test_rules_are_tried_and_drawn(show, api, tmp_path, monkeypatch):
     await page.get_by_role("button", name="Try them").click()
 
     await page.get_by_text(re.compile(r"Of 31 decisions \d+ differ")).wait_for()
-    assert await page.locator("#history-plots path.paper-line").count() == 1
+    assert await page.locator("#history-plots path.simulated-line").count() == 1
     assert (await page.evaluate(CONTRASTS))[1] == []
 
 

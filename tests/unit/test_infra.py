@@ -1,6 +1,6 @@
 """The templates in infra/: what a compiler would say of them, and whether app, templates and documents agree.
 
-There is no Bicep compiler here. The templates are read by a parser of our own and by pycep, and are deployed on paper
+There is no Bicep compiler here. The templates are read by a parser of our own and by pycep, and are deployed by simulation
 (tests/bicep_language) with the parameters that azd would pass, for each of the deployments in tests/support/infra/templates.py.
 """
 

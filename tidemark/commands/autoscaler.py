@@ -245,7 +245,7 @@ def shadow(
     account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
-    """What the rules on paper (a target's table `shadow`) would have cost, and whether to switch to them."""
+    """What the simulated rules (a target's table `shadow`) would have cost, and whether to switch to them."""
 
     async def work(access: Access) -> tuple[str, dict[str, ShadowView]]:
         told = "" if promote is None else await _promoted(access, target, promote, by)

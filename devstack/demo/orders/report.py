@@ -37,7 +37,7 @@ TITLE_WIDTH = 100  # characters
 PRICE = 0.20
 """Dollars for an instance and hour: a round figure, near that of a small Premium v3 instance."""
 
-LIVE, PAPER = "service_level", "fixed thresholds"
+LIVE, SIMULATED = "service_level", "fixed thresholds"
 
 
 class Side(Struct, frozen=True):
@@ -50,12 +50,12 @@ class Side(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """The rules that decided beside those on paper, over so many seconds of the functions' clock; no message should
+    """The rules that decided beside the simulated ones, over so many seconds of the functions' clock; no message should
     wait longer than `wait`, but for the share `allowed`. `advice` is what `tidemark shadow` says.
     """
 
     live: Side
-    paper: Side
+    simulated: Side
     seconds: float
     wait: float
     allowed: float
@@ -68,14 +68,14 @@ class Compared(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """Which of both costs more, and which lets more messages wait."""
-        more = self.live.hours / self.paper.hours - 1.0
-        hours = f"{abs(more):.0%} {'more' if more > 0 else 'fewer'} instance-hours than {self.paper.name}"
-        wait, live, paper = duration_text(self.wait), self.live.late, self.paper.late
-        if live is None or paper is None:
+        more = self.live.hours / self.simulated.hours - 1.0
+        hours = f"{abs(more):.0%} {'more' if more > 0 else 'fewer'} instance-hours than {self.simulated.name}"
+        wait, live, simulated = duration_text(self.wait), self.live.late, self.simulated.late
+        if live is None or simulated is None:
             return (
                 f"{self.live.name}: {hours}; not known is how many of the messages waited longer than {wait}"
             )
-        both = percent_text(live), percent_text(paper)
+        both = percent_text(live), percent_text(simulated)
         beside = ", as with them" if both[0] == both[1] else f" instead of {both[1]}"
         late = f"{both[0]} of the messages waited longer than {wait}{beside}"
         kept = "" if live <= self.allowed else f", more than the {percent_text(self.allowed)} allowed"
@@ -104,7 +104,7 @@ class Outcome(Struct, frozen=True):
         ways = {"out" if after > before else "in" for _, before, after, _ in self.changes}
         missing = [f"the plan was never scaled {way}" for way in ("out", "in") if way not in ways]
         if self.compared is None:
-            missing.append("the rules on paper were not compared")
+            missing.append("the simulated rules were not compared")
         return tuple(missing)[:1]
 
 
@@ -126,13 +126,13 @@ def outcome(demo: DemoRun) -> Outcome:
 
 def _compared(demo: DemoRun, view: ShadowView | None, made: int) -> Compared | None:
     """None where something of it is not known. `made` are the changes of the rules that decided."""
-    if view is None or view.wait is None or view.allowed is None or not view.paper_hours:
+    if view is None or view.wait is None or view.allowed is None or not view.simulated_hours:
         return None
-    on_paper = [size for at, size in paper_sizes(demo) if at <= demo.trace.duration]
-    paper = sum(before != after for before, after in itertools.pairwise(on_paper))
+    sizes = [size for at, size in simulated_sizes(demo) if at <= demo.trace.duration]
+    changes = sum(before != after for before, after in itertools.pairwise(sizes))
     return Compared(
         Side(LIVE, view.live_hours, view.live_late, made),
-        Side(PAPER, view.paper_hours, view.paper_late, paper),
+        Side(SIMULATED, view.simulated_hours, view.simulated_late, changes),
         view.seconds,
         view.wait,
         view.allowed,
@@ -140,8 +140,8 @@ def _compared(demo: DemoRun, view: ShadowView | None, made: int) -> Compared | N
     )
 
 
-def paper_sizes(demo: DemoRun) -> list[tuple[float, int]]:
-    """Seconds since the start, and the instances there would be by the rules on paper: the log has it."""
+def simulated_sizes(demo: DemoRun) -> list[tuple[float, int]]:
+    """Seconds since the start, and the instances there would be by the simulated rules: the log has it."""
     return [
         (demo.seconds_of(entry["at"]), entry["shadow"]["current"])
         for entry in demo.log
@@ -171,15 +171,15 @@ def _hours(demo: DemoRun, seconds: Sequence[float]) -> list[float]:
 
 def _plot_instances(axes: Any, demo: DemoRun) -> None:
     """Both capacities over the load, which is told in the same unit: instances that are busy with it."""
-    samples, paper = demo.samples, paper_sizes(demo)
+    samples, simulated = demo.samples, simulated_sizes(demo)
     hours = _hours(demo, [s.at for s in samples])
     load = [s.rate / SERVED for s in samples]
     axes.fill_between(hours, load, color="#9ecae1", step="mid", label="what the load keeps busy")
     capacity = [s.capacity for s in samples]
     axes.step(hours, capacity, where="post", color="#1b7837", linewidth=1.8, label=f"{LIVE}, decides")
-    sizes = [size for _, size in paper]
-    at = _hours(demo, [at for at, _ in paper])
-    axes.step(at, sizes, where="post", color="#762a83", linestyle="--", label=f"{PAPER}, on paper")
+    sizes = [size for _, size in simulated]
+    at = _hours(demo, [at for at, _ in simulated])
+    axes.step(at, sizes, where="post", color="#762a83", linestyle="--", label=f"{SIMULATED}, simulated")
     axes.set_ylabel("instances")
     axes.set_ylim(0, max([*capacity, *sizes, 1]) + 1)
     axes.legend(loc="upper left", frameon=False)
@@ -212,7 +212,7 @@ def _show_compared(compared: Compared, messages: int, console: Console) -> None:
         title_justify="left",
         caption_justify="left",
     )
-    for side in (compared.live, compared.paper):
+    for side in (compared.live, compared.simulated):
         late = (
             "?"
             if side.late is None

@@ -41,8 +41,8 @@ SERVED = CONCURRENCY / PROCESSING  # messages per second (minute) that keep a wo
 
 
 class Sample(Struct, frozen=True):
-    """The world at one moment of the demo, `at` seconds after its start. `rate` is per second; `paper` are the instances
-    there would be by the rules on paper, once they are known.
+    """The world at one moment of the demo, `at` seconds after its start. `rate` is per second; `simulated` are the instances
+    there would be by the simulated rules, once they are known.
     """
 
     at: float
@@ -50,7 +50,7 @@ class Sample(Struct, frozen=True):
     backlog: int
     capacity: int
     ready: int
-    paper: int | None
+    simulated: int | None
     sent: int
     done: int
 
@@ -90,7 +90,7 @@ class DemoRun(Run):
         self.ledger = ledger
         self.samples: list[Sample] = []
         self.compared: ShadowView | None = None
-        """What decides beside what is tried on paper, over the recorded day."""
+        """What decides beside what is simulated, over the recorded day."""
 
     def fleet(self) -> Fleet:
         return Fleet(

@@ -19,7 +19,7 @@ class OrdersPart:
         now = self.run.samples[-1]
         return (
             f"{now.rate:.0f} messages/min in, backlog {now.backlog}, "
-            f"{now.ready} of {now.capacity} instances ready (on paper {_told(now)}), "
+            f"{now.ready} of {now.capacity} instances ready (simulated {_told(now)}), "
             f"{now.done} of {self.run.trace.total} done"
         )
 
@@ -30,7 +30,7 @@ class OrdersPart:
             ("messages/min in", f"{now.rate:.0f}", [s.rate for s in samples], "cyan"),
             ("backlog", f"{now.backlog}", [s.backlog for s in samples], "yellow"),
             ("instances", f"{now.ready}/{now.capacity}", [s.capacity for s in samples], "green"),
-            ("on paper", _told(now), [s.paper or 0 for s in samples], "magenta"),
+            ("simulated", _told(now), [s.simulated or 0 for s in samples], "magenta"),
         ]
         done = progress(now.done, trace.total, width, f"{now.done} of {trace.total} messages done")
         title = f"plan-orders: one day of load in {trace.duration:.0f} minutes, {now.at:.0f} are gone"
@@ -38,5 +38,5 @@ class OrdersPart:
 
 
 def _told(sample: Sample) -> str:
-    """Instances on paper."""
-    return "?" if sample.paper is None else f"{sample.paper}"
+    """Simulated instances."""
+    return "?" if sample.simulated is None else f"{sample.simulated}"

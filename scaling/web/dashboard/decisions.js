@@ -140,7 +140,7 @@ class Decisions {
       listOf("Evidence", entry.evidence.map((evidence) => `${evidence.text}, rule ${evidence.rule}`)),
       listOf("What held it back", entry.limits),
       listOf("What would have changed it", entry.flips),
-      listOf("Decided on paper beside it", beside),
+      listOf("Simulated beside it", beside),
     ].filter(Boolean);
   }
 }

@@ -135,7 +135,7 @@ class Past {
     const view = this.view();
     const gap = 2.5 * Math.max(every, this.app.interval, view.interval ?? 0) + 5;
     const series = seriesOf(view, entries, since, until);
-    if (this.trial) series.paper = clipSteps(this.trial.paper, since, until);
+    if (this.trial) series.simulated = clipSteps(this.trial.simulated, since, until);
     const others = entries.filter((entry) => entry.kind !== "decision" && isChange(entry));
     // Each delivery of an action has an entry, and so has a check that finds its effect: one mark tells of it, the earliest.
     const known = (entry) => `${entry.decision_id} ${entry.effect?.reached === null ? "tried" : "there"}`;
@@ -180,16 +180,16 @@ class Past {
     }
   }
 
-  tell({ decisions, skipped, differing, changes, paper_changes, differences, warnings, view }) {
+  tell({ decisions, skipped, differing, changes, simulated_changes, differences, warnings, view }) {
     if (!decisions) return [h("p", {}, "There are no decisions to try them on in that day.")];
     const { from, to } = this;
     const step = (from, to) => `${numberText(from)} → ${numberText(to)}`;
     const rows = differences.filter((each) => each.at >= from && each.at <= to).slice(0, LISTED).map((each) => h("tr", {},
       h("td", {}, timeElement(each.at, momentText(each.at, to))), h("td", { className: "num" }, step(each.current, each.desired)),
-      h("td", { className: "num" }, step(each.imagined, each.paper)), h("td", {}, each.line)));
-    const head = h("tr", {}, ["time", "was", "on paper", "why on paper"].map((text, index) => h("th", { scope: "col", className: index % 3 ? "num" : "" }, text)));
+      h("td", { className: "num" }, step(each.imagined, each.simulated)), h("td", {}, each.line)));
+    const head = h("tr", {}, ["time", "was", "simulated", "why simulated"].map((text, index) => h("th", { scope: "col", className: index % 3 ? "num" : "" }, text)));
     return [
-      h("p", {}, `Of ${decisions} decisions ${differing} differ; ${paper_changes} changes on paper, ${changes} in fact.`, skipped ? ` ${skipped} could not be tried: their inputs are not kept.` : ""),
+      h("p", {}, `Of ${decisions} decisions ${differing} differ; ${simulated_changes} simulated changes, ${changes} in fact.`, skipped ? ` ${skipped} could not be tried: their inputs are not kept.` : ""),
       view && view.seconds ? comparisonTable(view) : null,
       listOf("", [...(view?.notes ?? []), ...warnings]),
       rows.length ? h("div", { className: "data-table", tabindex: "0", role: "region", "aria-label": "Decisions that differ" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows))) : null,

@@ -29,7 +29,7 @@ function seriesOf(view, entries, from, to) {
     capacity: clipSteps(capacity, from, to),
     desired: clipSteps([...decisions.map((entry) => [entry.at, entry.desired]), [to, view.desired]], from, to),
     bounds: clipSteps(bounds, from, to),
-    paper: clipSteps(paperOf(view, decisions, to), from, to),
+    simulated: clipSteps(simulatedOf(view, decisions, to), from, to),
     arrivals: arrivalsOf(decisions, from, to),
   };
 }
@@ -132,8 +132,8 @@ class Plots {
   }
 
   capacityPlot(width) {
-    const { from, to, unit, capacity, desired, bounds, paper } = this.series;
-    const highest = Math.max(1, ...bounds.map(([, , maximum]) => maximum ?? 0), ...[...capacity, ...paper].map(([, value]) => value ?? 0));
+    const { from, to, unit, capacity, desired, bounds, simulated } = this.series;
+    const highest = Math.max(1, ...bounds.map(([, , maximum]) => maximum ?? 0), ...[...capacity, ...simulated].map(([, value]) => value ?? 0));
     const ticks = valueTicks(highest, 2, true);
     const scale = scales(from, to, ticks.at(-1), width, CAPACITY_HEIGHT);
     const drawing = [frame(scale, from, to, ticks)];
@@ -148,10 +148,10 @@ class Plots {
     );
     const legend = [this.legendEntry("data", "current"), this.legendEntry("desired-line", "desired"), this.legendEntry("band", "minimum to maximum")];
     let said = `now ${numberText(capacity.at(-1)?.[1] ?? null)}`;
-    if (paper.length) {
-      drawing.push(svg("path", { className: "paper-line", d: stepPath(paper, to, scale) }));
-      legend.push(this.legendEntry("paper-line", "on paper"));
-      said += `, on paper ${numberText(paper.at(-1)[1])}`;
+    if (simulated.length) {
+      drawing.push(svg("path", { className: "simulated-line", d: stepPath(simulated, to, scale) }));
+      legend.push(this.legendEntry("simulated-line", "simulated"));
+      said += `, simulated ${numberText(simulated.at(-1)[1])}`;
     }
     for (const entry of this.series.marks ?? []) {
       const moved = entry.effect?.reached === null ? 0 : (entry.effect?.reached ?? 0) - (entry.effect?.from_capacity ?? 0);
@@ -283,7 +283,7 @@ class Plots {
     }
     rows.push(["current", numberText(atOrBefore(this.series.capacity, at)?.[1])]);
     rows.push(["desired", numberText(atOrBefore(this.series.desired, at)?.[1])]);
-    if (this.series.paper.length) rows.push(["on paper", numberText(atOrBefore(this.series.paper, at)?.[1])]);
+    if (this.series.simulated.length) rows.push(["simulated", numberText(atOrBefore(this.series.simulated, at)?.[1])]);
     return rows;
   }
 
@@ -299,7 +299,7 @@ class Plots {
   fillTable() {
     const { metrics, to } = this.series;
     const counts = [["current", this.series.capacity], ["desired", this.series.desired]];
-    if (this.series.paper.length) counts.push(["on paper", this.series.paper]);
+    if (this.series.simulated.length) counts.push(["simulated", this.series.simulated]);
     const heads = ["time", ...metrics.map((metric) => metric.name), ...counts.map(([name]) => name)];
     const rows = this.times.slice(-TABLE_ROWS).reverse().map((at) => h("tr", {},
       h("td", {}, timeElement(at, momentText(at, to))),

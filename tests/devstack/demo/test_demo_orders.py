@@ -45,8 +45,8 @@ OUTCOME = Outcome(
     compared=COMPARED,
 )  # fmt: skip
 VIEW = ShadowView(
-    rules="abc", unit="instance-hours", on_paper="shadow", promoted_by=None, promoted_at=None, current=3, desired=3, reason=None, line=None, since=1.0,
-    seconds=4500.0, live_hours=4.0, paper_hours=5.0, live_late=0.0, paper_late=0.1, wait=180.0, allowed=0.01,
+    rules="abc", unit="instance-hours", simulated="shadow", promoted_by=None, promoted_at=None, current=3, desired=3, reason=None, line=None, since=1.0,
+    seconds=4500.0, live_hours=4.0, simulated_hours=5.0, live_late=0.0, simulated_late=0.1, wait=180.0, allowed=0.01,
     agreed=0.5, switch=False, advice="too little seen", notes=(),
 )  # fmt: skip
 
@@ -197,7 +197,7 @@ def test_a_decision_is_found_at_the_true_time_at_which_it_was_made():
 
 
 @pytest.mark.parametrize(
-    ("live", "paper", "told"),
+    ("live", "simulated", "told"),
     [
         ((4.0, 0.004), (5.0, 0.11), "20% fewer instance-hours than fixed thresholds, and 0.4 % of the messages"),
         ((6.0, 0.0), (5.0, 0.2), "20% more instance-hours than fixed thresholds, and 0 % of the messages"),
@@ -206,16 +206,16 @@ def test_a_decision_is_found_at_the_true_time_at_which_it_was_made():
         ((4.0, None), (5.0, 0.2), "not known is how many of the messages waited longer than 3 min"),
     ],
 )  # fmt: skip
-def test_the_sentence_says_plainly_who_costs_more_and_who_lets_messages_wait(live, paper, told):
+def test_the_sentence_says_plainly_who_costs_more_and_who_lets_messages_wait(live, simulated, told):
     compared = structs.replace(
-        COMPARED, live=Side("live", *live, 1), paper=Side("fixed thresholds", *paper, 1)
+        COMPARED, live=Side("live", *live, 1), simulated=Side("fixed thresholds", *simulated, 1)
     )
 
     assert told in compared.sentence
 
 
 def test_money_is_the_rate_of_the_day_kept_up_for_a_month():
-    assert COMPARED.month(COMPARED.paper) == pytest.approx(5.0 / 1.25 * 730 * report.PRICE)
+    assert COMPARED.month(COMPARED.simulated) == pytest.approx(5.0 / 1.25 * 730 * report.PRICE)
 
 
 def printed(outcome):
@@ -233,7 +233,7 @@ def test_both_sides_stand_in_a_table_that_fits_a_terminal():
 
 
 def test_what_is_not_known_of_a_side_is_no_zero():
-    compared = structs.replace(COMPARED, paper=Side("fixed thresholds", 5.0, None, 7))
+    compared = structs.replace(COMPARED, simulated=Side("fixed thresholds", 5.0, None, 7))
 
     assert re.search(
         r"fixed thresholds +│ 5\.0 +│ \? +│", printed(structs.replace(OUTCOME, compared=compared))
@@ -246,7 +246,7 @@ def test_what_is_not_known_of_a_side_is_no_zero():
         ({"sent": 0}, "no message was sent"),
         ({"left": 2}, "2 messages were not completed"),
         ({"changes": OUTCOME.changes[:1]}, "the plan was never scaled in"),
-        ({"compared": None}, "the rules on paper were not compared"),
+        ({"compared": None}, "the simulated rules were not compared"),
     ],
 )
 def test_a_scene_that_did_not_come_true_says_what_is_missing(changed, failure):
@@ -257,9 +257,9 @@ def test_a_scene_that_did_not_come_true_says_what_is_missing(changed, failure):
 
 
 def scene(**changed):
-    """A day of 75 s: scaled out at 10 s and back in after the day; the rules on paper changed twice, once after it."""
-    on_paper = [(5.0, 1), (20.0, 2), (80.0, 3)]
-    log = [{"kind": "decision", "at": 1000.0 + at, "shadow": {"current": size}} for at, size in on_paper]
+    """A day of 75 s: scaled out at 10 s and back in after the day; the simulated rules changed twice, once after it."""
+    simulated = [(5.0, 1), (20.0, 2), (80.0, 3)]
+    log = [{"kind": "decision", "at": 1000.0 + at, "shadow": {"current": size}} for at, size in simulated]
     fields = {
         "log": log,
         "seconds_of": lambda at: at - 1000.0,
@@ -279,12 +279,12 @@ def test_hours_and_late_messages_are_those_of_the_products_own_comparison_and_ch
     compared = report.outcome(scene()).compared
 
     assert compared.live == Side("service_level", 4.0, 0.0, 1)
-    assert compared.paper == Side("fixed thresholds", 5.0, 0.1, 1)
+    assert compared.simulated == Side("fixed thresholds", 5.0, 0.1, 1)
     assert (compared.seconds, compared.wait, compared.allowed) == (4500.0, 180.0, 0.01)
 
 
 @pytest.mark.parametrize(
-    "view", [None, structs.replace(VIEW, paper_hours=0.0), structs.replace(VIEW, wait=None)]
+    "view", [None, structs.replace(VIEW, simulated_hours=0.0), structs.replace(VIEW, wait=None)]
 )
 def test_without_a_comparison_nothing_is_made_up(view):
     assert report.outcome(scene(compared=view)).compared is None

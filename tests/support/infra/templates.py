@@ -1,4 +1,4 @@
-"""The templates in infra/: as trees, and deployed on paper with the parameters that azd would pass."""
+"""The templates in infra/: as trees, and deployed by simulation with the parameters that azd would pass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROLES = {
     "acdd72a7-3385-48ef-bd42-f606fba81ae7": "Reader",
 }
 
-# -- deployments on paper -----------------------------------------------------------------------------
+# -- deployments simulated -----------------------------------------------------------------------------
 
 SUBSCRIPTION = "00000000-0000-0000-0000-00000000000a"
 ELSEWHERE = "00000000-0000-0000-0000-00000000000b"

@@ -130,7 +130,7 @@ def service_level_policy(target):
 
 
 def shadowed_policy(target):
-    """Thresholds, and on paper the rule of a service level that wants less of the same."""
+    """Thresholds, and a simulated rule of a service level that wants less of the same."""
     options = {"backlog": "backlog", "wait": "5m", "concurrency": 30.0, "start_up": "60s"}
     rule = RuleSpec(type="service_level", name="waits", options=options)
     queue = QueueSpec(backlog="backlog", wait=300.0, concurrency=30.0, start_up=60.0)

@@ -51,7 +51,7 @@ def shadowed(*rules: RuleSpec, live: tuple[RuleSpec, ...] = (THRESHOLD,), **chan
 
 
 class Target:
-    """A target on paper itself: every step one report, one decision, its effect, and messages served.
+    """A target that is simulated itself: every step one report, one decision, its effect, and messages served.
 
     Instances serve `start_up` seconds after they were asked for, and are called ready after `called`, which is then, too, where it is None.
     """

@@ -296,7 +296,7 @@ def test_shadow_shows_both_sides_and_whether_to_switch(tmp_path, trying):
     result = run(tmp_path, "shadow")
 
     assert result.exit_code == 0
-    assert "shadow (on paper)" in words(result)
+    assert "shadow (simulated)" in words(result)
     assert "plan: too little seen: 5 min of at least 1 d" in words(result)
     assert "name the metric of the backlog in [targets.plan.shadow]" in words(result)
     shown = json.loads(run(tmp_path, "shadow", "plan", "--json").output)
@@ -313,12 +313,12 @@ def test_promoting_is_an_order_that_is_told_and_undone(tmp_path, trying):
     assert "shadow promoted at" in words(run(tmp_path, "status"))
     asyncio.run(trying.pass_minutes(3))
     assert trying.platform.capacity == 6
-    assert "configured (on paper)" in words(run(tmp_path, "shadow"))
+    assert "configured (simulated)" in words(run(tmp_path, "shadow"))
 
     assert run(tmp_path, "shadow", "plan", "--withdraw", "--by", "kim").exit_code == 0
 
     asyncio.run(trying.pass_minutes(1))
-    assert "shadow (on paper)" in words(run(tmp_path, "shadow"))
+    assert "shadow (simulated)" in words(run(tmp_path, "shadow"))
 
 
 def test_a_shadow_that_the_app_has_not_compared_is_not_promoted(tmp_path, trying):

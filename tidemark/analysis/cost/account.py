@@ -91,7 +91,7 @@ class Account(Struct, frozen=True):
     """What one target cost. Units are instance-hours, or hours of 100 RU/s; money is None where no price is known.
 
     `whole` are hours from the log's begin to its end, `known` those of which it tells the capacity. `static` is the highest
-    capacity all the time; `shadow` what the rules on paper would have had, `beside` what there was at those times.
+    capacity all the time; `shadow` what the simulated rules would have had, `beside` what there was at those times.
     """
 
     billed: Billed

@@ -72,15 +72,15 @@ HEADERS = (
 
 def line(found: Account) -> tuple[object, ...]:
     """One line of the table of targets."""
-    on_paper = found.shadow_hours > 0
+    simulated = found.shadow_hours > 0
     return (
         found.billed.target,
         f"{found.known:,.1f} h",
         found.units,
         amount(found.money(found.units), found.currency),
         amount(found.money(found.static), found.currency),
-        amount(found.money(found.shadow), found.currency) if on_paper else None,
-        amount(found.money(found.beside), found.currency) if on_paper else None,
+        amount(found.money(found.shadow), found.currency) if simulated else None,
+        amount(found.money(found.beside), found.currency) if simulated else None,
         told_price(found),
         "; ".join(each for each in (found.advice, *found.notes) if each),
     )
@@ -100,9 +100,9 @@ def _facts(accounts: Sequence[Account]) -> dict[str, str]:
         "money": amount(own, currency) or "",
         "at the highest all the time": amount(static, currency) or "",
     }
-    on_paper = [each for each in priced if each.shadow_hours > 0]
-    if on_paper:
-        less = sum((each.money(each.beside) or 0.0) - (each.money(each.shadow) or 0.0) for each in on_paper)
+    simulated = [each for each in priced if each.shadow_hours > 0]
+    if simulated:
+        less = sum((each.money(each.beside) or 0.0) - (each.money(each.shadow) or 0.0) for each in simulated)
         facts["the shadow would save" if less >= 0 else "the shadow would cost more"] = (
             amount(abs(less), currency) or ""
         )

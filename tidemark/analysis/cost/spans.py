@@ -15,7 +15,7 @@ _MOVED = frozenset(outcome.value for outcome in MOVED)
 
 
 class Seen(Struct, frozen=True):
-    """What is needed of an entry of the scaling log; `at` in seconds since 1970, `shadow` the capacity imagined on paper."""
+    """What is needed of an entry of the scaling log; `at` in seconds since 1970, `shadow` the capacity simulated."""
 
     at: float
     kind: str

@@ -90,7 +90,7 @@ def _change(found: Account, each: ChangeCost) -> dict[str, Any]:
 
 
 def _target(found: Account) -> dict[str, Any]:
-    price, on_paper = found.price, found.shadow_hours > 0
+    price, simulated = found.price, found.shadow_hours > 0
     return {
         "target": found.billed.target,
         "unit": found.billed.unit,
@@ -108,8 +108,8 @@ def _target(found: Account) -> dict[str, Any]:
         "money": found.money(found.units),
         "static_money": found.money(found.static),
         "shadow_hours": found.shadow_hours,
-        "shadow_money": found.money(found.shadow) if on_paper else None,
-        "beside_shadow_money": found.money(found.beside) if on_paper else None,
+        "shadow_money": found.money(found.shadow) if simulated else None,
+        "beside_shadow_money": found.money(found.beside) if simulated else None,
         "autoscale_money": found.money(found.autoscale),
         "changes": len(found.changes),
         "advice": found.advice,

@@ -131,7 +131,7 @@ def test_an_uneven_schedule_has_no_gap_where_nothing_is_due():
     assert [each.reason for _, each in found][-2:] == [Reason.SCALE_IN, Reason.WITHIN_TARGET]
 
 
-def test_the_rules_on_paper_hold_after_a_gap_as_well():
+def test_the_simulated_rules_hold_after_a_gap_as_well():
     pace = Pace(stabilization=300.0)
     unit = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 10.0})
     target = Target(shadowed(unit, inward=pace), rate=40.0)

@@ -154,7 +154,7 @@ async def test_whatever_a_rule_answers_its_target_is_decided_for(kind, case):
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
-def test_whatever_a_rule_on_paper_answers_the_target_is_decided_for_as_without_it(kind, case):
+def test_whatever_a_simulated_rule_answers_the_target_is_decided_for_as_without_it(kind, case):
     target = Target(shadowed(answering(kind, case)))
     target.steps(4)
 

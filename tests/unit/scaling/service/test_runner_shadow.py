@@ -80,7 +80,7 @@ async def test_a_promoted_shadow_decides_and_the_order_stands_in_the_log(world):
 
     assert answer.status == 200
     shown = json.loads(answer.body)["shadow"]
-    assert (shown["on_paper"], shown["promoted_by"]) == ("configured", "kim")
+    assert (shown["simulated"], shown["promoted_by"]) == ("configured", "kim")
     assert "tidemark.toml should follow" in shown["notes"][0]
     (control,) = await world.entries("control")
     assert (control.by, control.reason) == ("kim", "promote")
@@ -114,7 +114,7 @@ async def test_a_promotion_is_undone_by_the_same_order(world):
 
     answer = await ordered(world, False)
 
-    assert json.loads(answer.body)["shadow"]["on_paper"] == "shadow"
+    assert json.loads(answer.body)["shadow"]["simulated"] == "shadow"
     await world.pass_minutes(9)
     assert world.platform.capacity == 1
 
@@ -219,7 +219,7 @@ def trying(how):
     return World(policy(shadow=ShadowSpec(rules=(rule,), minimum=1, maximum=10)))
 
 
-async def test_a_rule_on_paper_that_hangs_is_left_out_until_it_answers_and_holds_nobody_up(monkeypatch):
+async def test_a_simulated_rule_that_hangs_is_left_out_until_it_answers_and_holds_nobody_up(monkeypatch):
     monkeypatch.setattr("scaling.service.own_code.SHADOW_DEADLINE", 0.05)
     Stuck.free.clear()
     world, alone = trying("hang"), World(policy())
@@ -252,7 +252,7 @@ async def test_a_rule_on_paper_that_hangs_is_left_out_until_it_answers_and_holds
     assert (await world.entries("decision"))[-1].shadow is not None
 
 
-async def test_a_rule_on_paper_that_ends_the_process_ends_nothing():
+async def test_a_simulated_rule_that_ends_the_process_ends_nothing():
     world = trying("exit")
 
     await world.tick()

@@ -1,4 +1,4 @@
-"""Rules on paper beside those that decide: they see what they would see, cost what they would cost, and disturb nothing."""
+"""Simulated rules beside those that decide: they see what they would see, cost what they would cost, and disturb nothing."""
 
 from itertools import pairwise
 from math import pi, sin
@@ -29,7 +29,7 @@ from scaling.rules.service_level.instances import FIRST_START_UP
 from scaling.shadow import memory
 from scaling.shadow.beside import decided_beside
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
-from scaling.shadow.queue import APART, called_ready_of, on_paper, start_up_of, watcher
+from scaling.shadow.queue import APART, called_ready_of, simulated_windows, start_up_of, watcher
 from scaling.window import Window
 from tests.support.scaling.runner import NOW, THRESHOLD, changed
 from tests.support.scaling.service_level import learned as learned_of
@@ -73,22 +73,24 @@ def test_rules_that_decide_alike_have_the_same_queue_and_the_same_bill():
 
     tally = target.shadow.tally
     assert tally.live_late > 0.0
-    assert tally.paper == pytest.approx(tally.live)
-    assert tally.paper_late == pytest.approx(tally.live_late)
+    assert tally.simulated == pytest.approx(tally.live)
+    assert tally.simulated_late == pytest.approx(tally.live_late)
     assert tally.agreed == tally.decisions == 3 * HOUR
 
 
-def test_what_is_told_on_paper_comes_true_when_the_same_rules_decide():
+def test_what_the_simulation_says_comes_true_when_the_same_rules_decide():
     beside = Target(shadowed(SERVICE_LEVEL, live=(fixed(14),)), current=14, rate=waves)
     real = Target(shadowed(fixed(14), live=(SERVICE_LEVEL,)), current=14, rate=waves)
 
     beside.steps(6 * HOUR)
     real.steps(6 * HOUR)
 
-    paper, live = beside.shadow.tally, real.shadow.tally
-    assert paper.paper == pytest.approx(live.live, rel=0.05)
-    assert paper.paper_late / paper.arrived == pytest.approx(live.live_late / live.arrived, abs=0.01)
-    assert paper.paper < 0.6 * paper.live
+    simulated, live = beside.shadow.tally, real.shadow.tally
+    assert simulated.simulated == pytest.approx(live.live, rel=0.05)
+    assert simulated.simulated_late / simulated.arrived == pytest.approx(
+        live.live_late / live.arrived, abs=0.01
+    )
+    assert simulated.simulated < 0.6 * simulated.live
 
 
 def test_a_shadow_with_too_few_instances_sees_its_own_queue_grow_though_the_real_one_is_empty():
@@ -101,10 +103,10 @@ def test_a_shadow_with_too_few_instances_sees_its_own_queue_grow_though_the_real
     assert target.waiting == 0.0
     assert target.shadow.waiting == pytest.approx(short * STEP * HOUR, rel=0.05)
     assert (tally.live_late, tally.live_overdue) == (0.0, 0.0)
-    assert tally.paper_late + tally.paper_overdue > 0.8 * tally.arrived
+    assert tally.simulated_late + tally.simulated_overdue > 0.8 * tally.arrived
 
 
-def test_a_report_that_comes_late_changes_nothing_of_the_queue_on_paper():
+def test_a_report_that_comes_late_changes_nothing_of_the_simulated_queue():
     target = Target(shadowed(fixed(2), live=(fixed(10),)), current=10, rate=40.0)
     target.steps(40)
     before = target.shadow
@@ -117,10 +119,10 @@ def test_a_report_that_comes_late_changes_nothing_of_the_queue_on_paper():
     target.decide(MetricsReport("plan", target.now - 40.0, samples, (), Capacity(10, target.now, ready=10)))
 
     assert (target.shadow.waiting, target.shadow.apart) == (before.waiting, before.apart)
-    assert target.shadow.tally.paper_overdue == before.tally.paper_overdue > 0.0
+    assert target.shadow.tally.simulated_overdue == before.tally.simulated_overdue > 0.0
 
 
-def test_messages_that_were_late_on_paper_stay_so_through_a_gap():
+def test_messages_that_were_late_in_the_simulation_stay_so_through_a_gap():
     target = Target(shadowed(fixed(2), live=(fixed(10),)), current=10, rate=40.0)
     target.steps(HOUR)
     before = target.shadow.tally
@@ -129,11 +131,15 @@ def test_messages_that_were_late_on_paper_stay_so_through_a_gap():
     target.steps(3)
 
     tally = target.shadow.tally
-    assert tally.paper_late + tally.paper_overdue >= before.paper_late + before.paper_overdue > 0.0
+    assert (
+        tally.simulated_late + tally.simulated_overdue
+        >= before.simulated_late + before.simulated_overdue
+        > 0.0
+    )
     assert (tally.live_late, tally.live_overdue) == (0.0, 0.0)
 
 
-def test_where_messages_really_wait_those_processed_on_paper_follow_from_how_long_each_takes():
+def test_where_messages_really_wait_those_processed_simulated_follow_from_how_long_each_takes():
     target = Target(shadowed(fixed(10), live=(fixed(4),)), current=4, rate=40.0)
     target.steps(40)
 
@@ -145,7 +151,7 @@ def test_where_messages_really_wait_those_processed_on_paper_follow_from_how_lon
     assert 4 * SERVICE * STEP + outgoing == pytest.approx(40.0 * STEP, abs=1)
 
 
-def test_in_the_interval_in_which_paper_has_caught_up_it_processed_more():
+def test_in_the_interval_in_which_the_simulation_has_caught_up_it_processed_more():
     begin = NOW + 10 * STEP
     target = Target(
         shadowed(fixed(4), live=(fixed(10),)), current=10, rate=lambda at: 40.0 if at <= begin else 20.0
@@ -167,7 +173,7 @@ def test_samples_differ_by_what_differed_at_their_time():
     }
     shadow = Shadow(apart=[(20.0, 7, 1), (40.0, -300, -9)])
 
-    seen = on_paper(windows, shadow, QUEUE)
+    seen = simulated_windows(windows, shadow, QUEUE)
 
     assert seen["backlog"].values == [100.0, 107.0, 107.0, 0.0]
     assert seen["outgoing"].values == [50.0, 41.0]
@@ -191,7 +197,7 @@ def test_what_is_given_of_the_instances_is_not_learned():
     assert watcher(QueueSpec(backlog="backlog")).objective.concurrency is None
 
 
-def test_a_rule_on_paper_reads_the_queue_on_paper():
+def test_a_simulated_rule_reads_the_simulated_queue():
     target = Target(shadowed(THRESHOLD, live=(fixed(10),)), current=10, rate=30.0)
 
     target.steps(HOUR)
@@ -208,13 +214,13 @@ def test_what_instances_serve_is_learned_of_the_real_ones():
 
     target.steps(HOUR)
 
-    on_paper = service_level.decode(target.shadow.memories["service_level"]).learned
-    assert on_paper.service_rate == pytest.approx(
+    simulated = service_level.decode(target.shadow.memories["service_level"]).learned
+    assert simulated.service_rate == pytest.approx(
         service_level.decode(target.shadow.known).learned.service_rate, rel=0.02
     )
 
 
-def test_instances_on_paper_serve_a_start_up_time_after_they_were_asked_for():
+def test_simulated_instances_serve_a_start_up_time_after_they_were_asked_for():
     target = Target(shadowed(fixed(9), live=(fixed(4),)), current=4, rate=20.0)
 
     target.step()
@@ -244,12 +250,12 @@ def test_rules_that_decide_alike_are_as_late_where_instances_called_ready_have_y
     target.steps(4 * HOUR)
 
     tally = target.shadow.tally
-    live, paper = tally.live_late - begun.live_late, tally.paper_late - begun.paper_late
+    live, simulated = tally.live_late - begun.live_late, tally.simulated_late - begun.simulated_late
     assert live > 0.0
-    assert paper == pytest.approx(live, rel=0.05)
+    assert simulated == pytest.approx(live, rel=0.05)
 
 
-def test_a_rule_on_paper_that_learns_counts_on_instances_from_when_they_serve_there():
+def test_a_simulated_rule_that_learns_counts_on_instances_from_when_they_serve_there():
     made = shadowed(SERVICE_LEVEL, live=(SERVICE_LEVEL,), queue=structs.replace(QUEUE, start_up=None))
     target = Target(made, rate=bursts, start_up=90.0, called=15.0)
     target.steps(2 * HOUR)
@@ -263,7 +269,7 @@ def test_a_rule_on_paper_that_learns_counts_on_instances_from_when_they_serve_th
     assert starting > 20
 
 
-def test_the_bounds_paces_and_cooldowns_on_paper_are_the_shadows_own():
+def test_the_bounds_paces_and_cooldowns_simulated_are_the_shadows_own():
     target = Target(
         shadowed(fixed(15), live=(fixed(4),), maximum=12, out=Pace(step=3, cooldown=60.0)), current=4
     )
@@ -279,7 +285,7 @@ def test_the_bounds_paces_and_cooldowns_on_paper_are_the_shadows_own():
     assert target.current == 4
 
 
-def test_pauses_and_overrides_hold_on_paper_and_dry_run_does_not():
+def test_pauses_and_overrides_hold_simulated_and_dry_run_does_not():
     target = Target(shadowed(fixed(9), live=(fixed(9),)), current=4)
     target.order(Controls(pauses=(Pause("kim", NOW),), dry_run=True))
     target.step()
@@ -298,19 +304,19 @@ def test_pauses_and_overrides_hold_on_paper_and_dry_run_does_not():
     )
 
 
-def test_a_shadow_has_the_budget_of_its_target_and_spends_it_on_paper():
+def test_a_shadow_has_the_budget_of_its_target_and_spends_it_simulated():
     budget = Budget(amount=48.0)
     target = Target(changed(shadowed(fixed(20), live=(fixed(1),)), budget=budget), current=1)
     target.step()
     begun = target.state.spent.hours
     target.steps(2 * HOUR - 1)
 
-    paper, real = target.shadow, target.state.spent
+    simulated, real = target.shadow, target.state.spent
     assert real.hours - begun == pytest.approx((2 * HOUR - 1) * STEP / 3600.0)
-    assert paper.tally.paper == pytest.approx((paper.spent.hours - begun) * 3600.0, rel=0.05)
-    assert paper.spent.hours - begun > 1.5 * (real.hours - begun)
+    assert simulated.tally.simulated == pytest.approx((simulated.spent.hours - begun) * 3600.0, rel=0.05)
+    assert simulated.spent.hours - begun > 1.5 * (real.hours - begun)
     assert target.said.reason == Reason.OVER_BUDGET
-    assert 1 < paper.capacity < 20
+    assert 1 < simulated.capacity < 20
 
 
 def test_what_the_target_has_spent_of_the_day_before_a_shadow_was_tried_is_spent_for_both():
@@ -352,7 +358,7 @@ def test_a_missing_metric_holds_the_shadow_as_it_holds_the_target():
     assert target.said.reason == Reason.COLLECT_FAILED
 
 
-def test_an_unknown_capacity_decides_nothing_on_paper_and_forgets_nothing():
+def test_an_unknown_capacity_decides_nothing_simulated_and_forgets_nothing():
     target = Target(shadowed(fixed(8)), current=4)
     target.steps(5)
     before = target.shadow
@@ -364,7 +370,7 @@ def test_an_unknown_capacity_decides_nothing_on_paper_and_forgets_nothing():
     assert target.shadow == before
 
 
-def test_a_plateau_of_a_metric_that_paper_cannot_answer_is_not_looked_at():
+def test_a_plateau_of_a_metric_that_the_simulation_cannot_answer_is_not_looked_at():
     made = shadowed(fixed(20), live=(fixed(4),), queue=None, out=Pace(step=1))
     target = Target(changed(made, plateau=Plateau(metric="backlog", effects=2)), current=4)
 
@@ -405,7 +411,7 @@ def evil(how: str) -> RuleSpec:
 
 
 @pytest.mark.parametrize("how", ["raise", "hoard", "die", "write"])
-def test_whatever_a_rule_on_paper_does_the_target_is_decided_as_without_it(how):
+def test_whatever_a_simulated_rule_does_the_target_is_decided_as_without_it(how):
     alone = Target(changed(shadowed(THRESHOLD), shadow=None), rate=waves)
     beside = Target(shadowed(evil(how)), rate=waves)
     for _ in range(40):
@@ -417,7 +423,7 @@ def test_whatever_a_rule_on_paper_does_the_target_is_decided_as_without_it(how):
         assert len(beside.state.shadow) <= MAX_BYTES
 
 
-def test_a_rule_on_paper_that_raises_is_one_warning_and_not_one_per_report():
+def test_a_simulated_rule_that_raises_is_one_warning_and_not_one_per_report():
     target = Target(shadowed(evil("raise")))
     target.step()
     (warning,) = target.beside.warnings
@@ -430,7 +436,7 @@ def test_a_rule_on_paper_that_raises_is_one_warning_and_not_one_per_report():
     assert (target.shadow.tally.failed, target.shadow.tally.decisions) == (2, 2)
 
 
-def test_a_rule_on_paper_that_remembers_too_much_is_told_and_forgets():
+def test_a_simulated_rule_that_remembers_too_much_is_told_and_forgets():
     target = Target(shadowed(evil("hoard")))
     told = []
     for _ in range(8):
@@ -535,7 +541,7 @@ def test_a_target_without_a_shadow_keeps_nothing_of_one():
 # -- promotion
 
 
-def test_a_promoted_shadow_decides_and_the_configured_rules_go_on_on_paper():
+def test_a_promoted_shadow_decides_and_the_configured_rules_go_on_simulated():
     target = Target(shadowed(fixed(9), live=(fixed(4),)), current=4)
     target.steps(10)
 
@@ -609,7 +615,7 @@ def test_when_the_file_follows_what_was_learned_stays():
     assert target.state.shadow == b""
 
 
-def test_a_external_change_on_the_target_moves_nothing_on_paper():
+def test_a_external_change_on_the_target_moves_nothing_simulated():
     target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
     target.steps(3)
 
@@ -680,7 +686,7 @@ def test_only_the_shadow_that_was_seen_is_promoted():
         ORDERS["promote"](NO_CONTROLS, order, shadowed(fixed(8)), by="kim", now=NOW)
 
 
-def test_a_rule_on_paper_that_does_not_vote_agrees_with_nobody_who_does():
+def test_a_simulated_rule_that_does_not_vote_agrees_with_nobody_who_does():
     target = Target(shadowed(evil("raise"), live=(fixed(4),)))
     target.steps(20)
 

@@ -21,18 +21,18 @@ DAY = 86_400.0
 MADE = shadowed(SERVICE_LEVEL)
 
 
-def seen(*, days=2.0, live=10.0, paper=6.0, live_late=0.0, paper_late=0.004, policy=MADE, **changes):
+def seen(*, days=2.0, live=10.0, simulated=6.0, live_late=0.0, simulated_late=0.004, policy=MADE, **changes):
     """The view after so many days with so many instances on average, and such shares of late messages."""
     seconds = days * DAY
     fields = {
         "since": NOW,
         "seconds": seconds,
         "live": live * seconds,
-        "paper": paper * seconds,
+        "simulated": simulated * seconds,
         "modelled": seconds,
         "arrived": 1e6,
         "live_late": live_late * 1e6,
-        "paper_late": paper_late * 1e6,
+        "simulated_late": simulated_late * 1e6,
         "decisions": 100,
         "agreed": 40,
     }
@@ -46,21 +46,21 @@ def seen(*, days=2.0, live=10.0, paper=6.0, live_late=0.0, paper_late=0.004, pol
         ({"days": 0.5}, False, "too little seen: 12 h of at least 1 d"),
         ({}, True, "switch: saves 96 instance-hours a day at 0.4 % late of 1 % allowed (now 0 %)"),
         (
-            {"paper": 12, "live_late": 0.2},
+            {"simulated": 12, "live_late": 0.2},
             True,
             "switch: 0.4 % late of 1 % allowed (now 20 %); it costs 48 instance-hours a day more",
         ),
-        ({"paper_late": 0.03}, False, "stay: 3 % late of 1 % allowed (now 0 %); the other saves 96"),
+        ({"simulated_late": 0.03}, False, "stay: 3 % late of 1 % allowed (now 0 %); the other saves 96"),
         (
-            {"paper_late": 0.03, "live_late": 0.05},
+            {"simulated_late": 0.03, "live_late": 0.05},
             True,
             "switch: saves 96 instance-hours a day at no more late messages: 3 % late of 1 % allowed (now 5 %)",
         ),
-        ({"paper": 12}, False, "stay: the other costs 48 instance-hours a day more; 0.4 % late of 1 %"),
-        ({"paper_late": 0.01}, True, "switch: saves 96 instance-hours a day at 1 % late of 1 % allowed"),
+        ({"simulated": 12}, False, "stay: the other costs 48 instance-hours a day more; 0.4 % late of 1 %"),
+        ({"simulated_late": 0.01}, True, "switch: saves 96 instance-hours a day at 1 % late of 1 % allowed"),
         ({"failed": 1}, True, "switch: saves 96 instance-hours a day"),
         ({"failed": 2}, False, "stay: the other rules failed in 2 % of their decisions"),
-        ({"paper": 9.99}, False, "stay: no difference worth a switch; 0.4 % late"),
+        ({"simulated": 9.99}, False, "stay: no difference worth a switch; 0.4 % late"),
         (
             {"modelled": DAY},
             False,
@@ -77,23 +77,23 @@ def test_the_advice_follows_from_the_bill_and_the_late_messages(figures, switch,
 
 
 def test_messages_that_wait_too_long_already_are_late_before_they_are_begun():
-    view = seen(paper_late=0.0, paper_overdue=50_000.0)
+    view = seen(simulated_late=0.0, simulated_overdue=50_000.0)
 
-    assert view.paper_late == 0.05
+    assert view.simulated_late == 0.05
     assert view.switch is False
 
 
 def test_figures_are_hours_and_shares():
     view = seen(days=2.0)
 
-    assert (view.live_hours, view.paper_hours, view.agreed) == (480.0, 288.0, 0.4)
-    assert (view.wait, view.allowed, view.on_paper) == (60.0, 0.01, "shadow")
+    assert (view.live_hours, view.simulated_hours, view.agreed) == (480.0, 288.0, 0.4)
+    assert (view.wait, view.allowed, view.simulated) == (60.0, 0.01, "shadow")
 
 
 def test_without_a_queue_no_lateness_is_told_and_it_is_said_how_to_name_one():
     view = seen(policy=shadowed(THRESHOLD, queue=None))
 
-    assert (view.live_late, view.paper_late, view.switch) == (None, None, False)
+    assert (view.live_late, view.simulated_late, view.switch) == (None, None, False)
     assert view.notes == (
         "not known is how many messages would be late: name the metric of the backlog in [targets.plan.shadow]",
     )
@@ -129,7 +129,7 @@ def test_a_promotion_is_told_with_what_should_follow():
 
     view = shadow_view(MADE, TargetState(), controls)
 
-    assert (view.on_paper, view.promoted_by, view.promoted_at) == ("configured", "kim", NOW)
+    assert (view.simulated, view.promoted_by, view.promoted_at) == ("configured", "kim", NOW)
     assert view.notes[0].startswith(
         "promoted by kim; tidemark.toml should follow: put what [targets.plan.shadow]"
     )
@@ -141,7 +141,7 @@ def test_a_promotion_of_other_rules_counts_no_more_and_says_so():
 
     view = shadow_view(MADE, TargetState(), controls)
 
-    assert view.on_paper == "shadow"
+    assert view.simulated == "shadow"
     assert "of other rules than this shadow has now" in view.notes[0]
     assert "has other rules now" in promotion_warning(MADE, controls)
     assert promotion_warning(changed(MADE, shadow=None), controls) is None
@@ -160,7 +160,7 @@ def test_the_terminal_shows_both_sides_and_the_advice():
 
     text = console.export_text()
     assert "configured" in text
-    assert "shadow (on paper)" in text
+    assert "shadow (simulated)" in text
     for figure in ("480", "288", "0.4 %", "40 %", "2 d seen"):
         assert figure in text, figure
     assert "plan: switch: saves 96 instance-hours a day" in text
@@ -205,10 +205,10 @@ def test_before_anything_was_seen_no_hours_are_told():
     shown = StringIO()
     show(Console(file=shown, width=300), {"plan": shadow_view(MADE, TargetState(), NO_CONTROLS)})
 
-    row = next(line for line in shown.getvalue().splitlines() if "shadow (on paper)" in line)
+    row = next(line for line in shown.getvalue().splitlines() if "shadow (simulated)" in line)
     assert [cell.strip() for cell in row.split("│")][1:-1] == [
         "",
-        "shadow (on paper)",
+        "shadow (simulated)",
         "?",
         "?",
         "?",

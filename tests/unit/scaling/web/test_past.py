@@ -138,13 +138,13 @@ async def test_other_rules_are_tried_on_the_decisions_of_a_day(configured):
     assert status == 200
     assert (told["decisions"], told["skipped"]) == (361, 0)
     assert 0 < told["differing"] < 361
-    assert told["paper_changes"] > 5
+    assert told["simulated_changes"] > 5
     assert len(told["differences"]) <= 100
     first = told["differences"][0]
     assert first["line"].startswith("shadow plan ")
-    assert (first["desired"], first["current"]) != (first["paper"], first["imagined"])
-    assert told["view"]["paper_hours"] > 0
-    assert max(count for _, count in told["paper"]) <= 8
+    assert (first["desired"], first["current"]) != (first["simulated"], first["imagined"])
+    assert told["view"]["simulated_hours"] > 0
+    assert max(count for _, count in told["simulated"]) <= 8
     assert target.state.shadow == b""
 
 
@@ -156,10 +156,10 @@ async def test_the_same_rules_decide_the_same(configured):
 
     _, told = await asked(past.trial, app, policy=same)
 
-    assert told["view"]["live_hours"] == pytest.approx(told["view"]["paper_hours"], rel=0.02)
+    assert told["view"]["live_hours"] == pytest.approx(told["view"]["simulated_hours"], rel=0.02)
     assert (
-        abs(told["paper_changes"] - told["changes"]) <= 1
-    )  # on paper a change is there at once, in fact seconds later
+        abs(told["simulated_changes"] - told["changes"]) <= 1
+    )  # simulated a change is there at once, in fact seconds later
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
     verdict = rule.evaluate(seen)
 
     assert (verdict.desired, verdict.reason) == (1, Reason.SCALE_OUT)
-    assert {copy.total for copy in known.candidates} == {1}  # on paper as well
+    assert {copy.total for copy in known.candidates} == {1}  # simulated as well
 
 
 def test_without_a_memory_it_goes_by_the_backlog_and_never_in():
