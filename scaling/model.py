@@ -115,7 +115,7 @@ class Verdict(Struct, frozen=True):
 
     `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule only sets bounds).
     `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling out whatever other rules say (guards);
-    `out_ceiling` forbids scaling out any further than that, and takes nothing away that is there. `sentence` is told in
+    `out_ceiling` forbids scaling out any further than that, and takes nothing away that is there. `sentence` is shown in
     place of those numbers of the evidence that are compared with nothing.
     """
 
@@ -249,7 +249,7 @@ class ExternalChange(Struct, frozen=True):
 
 class Refused(Struct, frozen=True):
     """The platform refused to go from `from_capacity` to `to_capacity`; `floor` and `ceiling` are the limits it
-    told then, and `detail` its words.
+    named then, and `detail` its words.
     """
 
     from_capacity: int
@@ -286,7 +286,7 @@ class TargetState(Struct, frozen=True):
     the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
     `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
     `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
-    what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of what people are told.
+    what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of notices for people.
     `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour.
     `asked_to_wait` is what the platform said last of when it takes a change, whichever action it was asked for.
     """

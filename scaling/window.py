@@ -23,7 +23,7 @@ from scaling.model import MetricFailure, MetricSample, Reason
 from scaling.schedules.timetable import timetable
 
 MAX_SAMPLES = 20_000
-"""Samples kept per window."""
+"""Samples kept per window. Chosen: two weeks of one a minute, 320 KB of the row of 1 MiB."""
 
 MAX_TARGET_SAMPLES = 30_000
 """Samples the windows of one target may hold by configuration, for they share one table row of 1 MiB with
@@ -33,7 +33,8 @@ last decision.
 """
 
 GAP_INTERVALS = 1.5
-"""Two samples further apart than this many intervals have a missing one between them."""
+"""Two samples further apart than this many intervals have a missing one between them: half an interval either way is the
+jitter of `COVERAGE_SLACK`."""
 
 STALE_INTERVALS = 3.0
 """Default age, in intervals, after which the newest sample is no longer evidence of the present."""
@@ -43,7 +44,7 @@ MAX_VALUE = 1e15
 
 COVERAGE_SLACK = 0.5
 """Share of one interval by which the covered span may fall short, and a sample may be off its time: timers
-fire with jitter.
+fire with jitter. Chosen: half, so that a sample belongs to one interval.
 """
 
 CLOCK_TOLERANCE = 300.0

@@ -52,4 +52,4 @@ def never_binds(policy: Policy) -> Iterator[str]:
 
 def _told(budget: Budget, hours: float) -> str:
     unit = "" if budget.unit == "money" else f" {budget.unit.replace('_', '-')}"
-    return f"{number_text(round(budget.told(hours), 2))}{unit}"
+    return f"{number_text(round(budget.in_its_unit(hours), 2))}{unit}"

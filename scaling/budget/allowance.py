@@ -34,21 +34,27 @@ from scaling.target_facts import settable_of
 from tidemark.foundation.wording import duration_text, number_text
 
 OUT_PART, KEEP_PART = 1 / 3, 1 / 6
-"""Of the time that is left, what D has to pay for: three times the even pace, and six times."""
+"""Of the time that is left, what D has to pay for: three times the even pace, and six times. Chosen: a peak of a working day lasts
+a third of it, and what is there already is worth twice what is added.
+"""
 
 OUT_LEAST, KEEP_LEAST = 0.5, 1 / 12
-"""Hours that D has to pay for at least, or until the day ends: half an hour of what is added, five minutes of what is kept."""
+"""Hours that D has to pay for at least, or until the day ends: half an hour of what is added, five minutes of what is kept.
+Chosen: less of an instance is mostly its start-up.
+"""
 
 ONE_STEP = 1.0
-"""Hours of one step above the minimum that D has to pay for."""
+"""Hours of one step above the minimum that D has to pay for. Chosen: one hour, the unit of the budget."""
 
 ALL_OF_IT = 1.0
-"""Of the time that is left, what D has to pay for where nothing can be taken back before instances are gone."""
+"""Of the time that is left, what D has to pay for where nothing can be taken back before instances are gone: all of it."""
 
 REPORTS = 2.0
-"""Collection intervals that D has to pay for at least: what is decided now has its effect after the next one."""
+"""Collection intervals that D has to pay for at least: what is decided now has its effect after the next one,
+so that two are billed.
+"""
 
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # share; sums of some thousand floats are exact to less
 
 
 class Side(Struct, frozen=True):
@@ -128,16 +134,18 @@ class Allowance(Struct, frozen=True):
         return self._takes(capacity, self.keep_side)
 
     def _takes(self, capacity: int, side: Side) -> float:
-        return self.budget.told((self.rest.committed + self.rest.cost(capacity, side)) * (1.0 + ROUNDING))
+        return self.budget.in_its_unit(
+            (self.rest.committed + self.rest.cost(capacity, side)) * (1.0 + ROUNDING)
+        )
 
     def text(self) -> str:
         """`171 of 192 instance-hours spent today, 9.4 h left at 2.2`; of hours billed as a whole, the present one too."""
         budget, hours = self.budget, self.rest.hours
         left = budget.hours - self.spent.hours
-        told = f"{amounts_text(budget, self.spent)} spent today, {_hours_text(hours)} left"
+        parts_text = f"{amounts_text(budget, self.spent)} spent today, {_hours_text(hours)} left"
         if left <= 0.0 or hours <= 0.0:
-            return told
-        return f"{told} at {number_text(round(left / hours, 1))}"
+            return parts_text
+        return f"{parts_text} at {number_text(round(left / hours, 1))}"
 
     def will_bind(self) -> bool:
         """True where what is expected, or else the pace of the last hour, takes more than there is until the day ends."""
@@ -151,7 +159,7 @@ class Allowance(Struct, frozen=True):
 
     def warning(self) -> str:
         """Why the budget will bind, in words."""
-        rest, told = self.rest, self.budget.told
+        rest, in_unit = self.rest, self.budget.in_its_unit
         takes = max(self.spent.pace - rest.minimum, 0.0) * rest.hours
         why = f"at the pace of the last hour ({number_text(round(self.spent.pace, 1))})"
         if rest.need is not None:
@@ -160,7 +168,7 @@ class Allowance(Struct, frozen=True):
         left = max(self.budget.hours - self.spent.hours, 0.0)
         return (
             f"the budget will not last: {amounts_text(self.budget, self.spent)} spent today; {why} the other "
-            f"{_hours_text(rest.hours)} take {_amount(told(takes))}, and {_amount(told(left))} are left"
+            f"{_hours_text(rest.hours)} take {_amount(in_unit(takes))}, and {_amount(in_unit(left))} are left"
         )
 
 
@@ -175,7 +183,7 @@ def _amount(value: float) -> str:
 def amounts_text(budget: Budget, spent: Spent) -> str:
     """`171 of 192 instance-hours`."""
     unit = "" if budget.unit == "money" else f" {budget.unit.replace('_', '-')}"
-    return f"{_amount(budget.told(spent.hours))} of {_amount(budget.amount)}{unit}"
+    return f"{_amount(budget.in_its_unit(spent.hours))} of {_amount(budget.amount)}{unit}"
 
 
 def allowance_of(policy: Policy, state: TargetState, *, now: float) -> Allowance | None:

@@ -17,13 +17,17 @@ from scaling.rules.service_level.rule import ServiceLevelRule
 HOUR = 3600.0
 
 HEADROOM = 1.25
-"""Instances above those that the usual rate keeps busy: as many as the rule has on average over the open traces."""
+"""Instances above those that the usual rate keeps busy: as many as the rule has on average over the open traces
+(1.246 times the least cost: benchmarks/README.md).
+"""
 
 BEYOND_LASTS = 1.0
-"""Hours that what is needed now beyond the usual is expected to last; the usual rate of each hour counts besides."""
+"""Hours that what is needed now beyond the usual is expected to last; the usual rate of each hour counts besides.
+Chosen: one hour, which is what the calendar can tell apart.
+"""
 
 LEVEL = 3
-"""Of the rates that are remembered, the one of the last ten minutes: what comes now, without its ripples."""
+"""Index of the remembered rate of the last ten minutes (`memory.SCALES`): what comes now, without its ripples."""
 
 
 class Need(Struct, frozen=True):
@@ -48,11 +52,12 @@ def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimu
         return min(max(ceil(HEADROOM * rate / service) - minimum, 0), most)
 
     def usual(index: int) -> float:
-        return max(extra(_rate(each, index), each.learned.service_rate) for each in known)
+        return max(extra(_rate(memory_, index), memory_.learned.service_rate) for memory_ in known)
 
     index = int(at // HOUR)
     beyond = max(
-        max(extra(each.rates[LEVEL], each.learned.service_rate) for each in known) - usual(index), 0.0
+        max(extra(memory_.rates[LEVEL], memory_.learned.service_rate) for memory_ in known) - usual(index),
+        0.0,
     )
     now, total = usual(index) + beyond, beyond * min((end - at) / HOUR, BEYOND_LASTS)
     while at < end:

@@ -23,7 +23,9 @@ from scaling.spent import Spent
 HOUR = 3600.0
 
 CLOCKS_DIFFER = 300.0
-"""Seconds that the clocks of two instances may be apart; a count further ahead than that was of a wrong clock."""
+"""Seconds that the clocks of two instances may be apart; a count further ahead than that was of a wrong clock.
+The source is `scaling.window.CLOCK_TOLERANCE`.
+"""
 
 
 def spent_by(budget: Budget, state: TargetState, *, now: float) -> Spent:

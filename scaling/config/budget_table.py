@@ -79,7 +79,7 @@ def _budget(
 
 def _below_minimum(reader: Reader, budget: Budget, minimum: int) -> bool:
     """A budget that the minimum alone exceeds could only be broken, for nothing goes below the minimum."""
-    least = budget.told(minimum * 24.0)
+    least = budget.in_its_unit(minimum * 24.0)
     if budget.amount >= least:
         return False
     key = next(name for name, unit in _AMOUNTS.items() if unit == budget.unit)

@@ -89,7 +89,7 @@ class Budget(Struct, frozen=True, kw_only=True):
         """The same in units of capacity times hours."""
         return self.amount / self.price
 
-    def told(self, hours: float) -> float:
+    def in_its_unit(self, hours: float) -> float:
         """Units of capacity times hours, in the unit of the budget."""
         return hours * self.price
 

@@ -36,8 +36,8 @@ Blocker = tuple[Limit, Lifts]
 PLATFORM_FLOOR = "platform floor"
 
 REFUSAL_REMEMBERED = 900.0
-"""Seconds until a change that the platform refused is tried again though nothing changed that can be seen: a role
-that was granted meanwhile, or an hourly limit of changes, shows nowhere.
+"""Seconds until a change that the platform refused is tried again though nothing changed that can be seen. Chosen,
+as the default of `external_hold`: a role that was granted meanwhile, or an hourly limit of changes, shows nowhere.
 """
 
 
@@ -169,7 +169,7 @@ def is_scheduled(verdict: Verdict) -> bool:
 def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
     """Everything that forbids a change to `wanted`, in the order it is reported."""
     out = direction is Direction.OUT
-    found = (
+    holds = (
         _at_bound(case, wanted, out=out),
         _over_budget(case, wanted) if out else None,
         _guarded(case, wanted) if out else None,
@@ -180,7 +180,7 @@ def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Bloc
         _out_of_changes(case, direction, wanted),
         _pause_blocker(case, direction, wanted),
     )
-    return [blocker for blocker in found if blocker is not None]
+    return [blocker for blocker in holds if blocker is not None]
 
 
 def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
@@ -244,13 +244,13 @@ def _guarded(case: Situation, wanted: int) -> Blocker | None:
     # At zero the activation is what counts; whoever else blocks does so as a guard.
     inactive = all(v.reason in _INACTIVE for v in guards)
     reason = guards[0].reason if inactive else Reason.GUARDED
-    told = [v for v in guards if v.reason is reason]
-    lifts = _lifts_of(told)
+    blocking = [v for v in guards if v.reason is reason]
+    lifts = _lifts_of(blocking)
     unread = any(summary.problem is not None for summary in case.view.metrics().values())
-    if not lifts or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
+    if not lifts or (unread and not all(v.evidence for v in blocking)):  # it has to be read, and to be low
         lifts = _when_read(case, lifts)
     note = next((v.note for v in guards if v.note), "")
-    text = next((_compared(v) for v in told if v.evidence), note)
+    text = next((_compared(v) for v in blocking if v.evidence), note)
     return Limit(reason, wanted, case.view.current, text), lifts
 
 
@@ -262,11 +262,11 @@ def _when_read(case: Situation, lifts: Lifts) -> Lifts:
 
 def _lifts_of(verdicts: Iterable[Verdict]) -> Lifts:
     """What makes all of them allow more."""
-    found = (
+    conditions = (
         tuple(flip.conditions for flip in verdict.flips if flip.outcome is Reason.SCALE_OUT)
         for verdict in verdicts
     )
-    known = [lifts for lifts in found if lifts]
+    known = [lifts for lifts in conditions if lifts]
     return all_lifted(known) if known else ()
 
 
@@ -279,9 +279,9 @@ def _waiting(case: Situation, wanted: int) -> Blocker | None:
     allowed = case.verdict.out_ceiling
     if allowed is None or allowed > case.view.current:
         return None
-    told = [v for v in case.verdicts if v.out_ceiling is not None and v.out_ceiling <= case.view.current]
-    lifts = _lifts_of(told)
-    if not lifts or any(v.note for v in told):
+    waiting = [v for v in case.verdicts if v.out_ceiling is not None and v.out_ceiling <= case.view.current]
+    lifts = _lifts_of(waiting)
+    if not lifts or any(v.note for v in waiting):
         lifts = _when_read(case, lifts)
     # How far the step and rate limits let it come at once.
     reached, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
@@ -316,11 +316,11 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     if summary.problem is not None or summary.lacking is not None or not summary.count:
         return None
     level = summary.latest
-    found = pace.plateaued(case.state.effects, level, plateau, case.now)
-    if found is None:
+    plateaued = pace.plateaued(case.state.effects, level, plateau, case.now)
+    if plateaued is None:
         return None
-    text = f"{plateau.metric} {level:g} did not fall below {found:g} over {plateau.effects} scale-outs"
-    lifts = lifted_by(f"latest {plateau.metric}", "<", found)
+    text = f"{plateau.metric} {level:g} did not fall below {plateaued:g} over {plateau.effects} scale-outs"
+    lifts = lifted_by(f"latest {plateau.metric}", "<", plateaued)
     return Limit(Reason.PLATEAU, wanted, case.view.current, text), lifts
 
 

@@ -10,13 +10,13 @@ Order of the steps, each with its own Reason:
 3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits), and the budget of
    the day.
 4. What holds a wanted change back: less than a step of the platform, stabilization, the bound already reached,
-   the budget of the day, guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are told, the first one is the
+   the budget of the day, guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are reported, the first one is the
    reason.
 5. What reduces it: step, rate policies, bounds.
 6. Dry-run turns an action into a note; one the platform has just refused is not ordered again.
 
 A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. What would have
-led to another outcome is worked out from the same steps, where it is told: `scaling.flips`.
+led to another outcome is worked out from the same steps, where it is reported: `scaling.flips`.
 """
 
 from __future__ import annotations

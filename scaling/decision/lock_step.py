@@ -54,7 +54,7 @@ def capacities(state: TargetState) -> dict[str, float] | None:
             wanted.append(last.desired)
         waiting = [limit.wanted for limit in last.limits if limit.reason is Reason.LOCK_STEP]
         if last.acts or len(waiting) == len(last.limits):
-            wanted += [min(each, last.maximum) for each in waiting]
+            wanted += [min(capacity, last.maximum) for capacity in waiting]
     return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
 
 

@@ -58,12 +58,12 @@ def missing_conditions(view: MetricsView, specs: Mapping[str, WindowSpec], *, ga
 
     A gap counts only where it forbids something (`gaps`). With no metric to blame, a rule failed.
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for name, spec in specs.items():
         summary = view.metric(name)
         if summary.problem is not None or (gaps and summary.gap):
-            found.append(_condition(name, summary, spec))
-    return tuple(found) or (Condition("failures", "==", 0.0),)
+            conditions.append(_condition(name, summary, spec))
+    return tuple(conditions) or (Condition("failures", "==", 0.0),)
 
 
 def _condition(name: str, summary: Summary, spec: WindowSpec) -> Condition:
@@ -118,7 +118,7 @@ def verdicts_of(policy: Policy, view: MetricsView) -> list[Verdict]:
 
 
 GUESSES = 512
-"""Most combinations tried of what missing samples may have been: some milliseconds of an expression."""
+"""Most combinations tried of what missing samples may have been. Chosen: they take some milliseconds of an expression."""
 
 
 def _guesses(missing: Mapping[str, int]) -> Iterator[dict[str, int]] | None:
@@ -162,8 +162,6 @@ def _were(missing: Mapping[str, int], high: Mapping[str, int] | None) -> str:
     elif not any(high.values()):
         what = "they as low as the lowest of the window"
     else:
-        each = (f"{high[name]} of {name}" for name in missing if high[name])
-        what = (
-            f"{' and '.join(each)} as high as the highest of the window, and the others as low as the lowest"
-        )
+        counts = (f"{high[name]} of {name}" for name in missing if high[name])
+        what = f"{' and '.join(counts)} as high as the highest of the window, and the others as low as the lowest"
     return f"were {what}, nothing would be scaled in"

@@ -14,9 +14,12 @@ from tidemark.foundation.errors import OrderError
 from tidemark.foundation.wording import duration_text
 
 DEFAULT_OVERRIDE = 3600.0
-"""Seconds an override lasts when the order does not say; an override never lasts for good."""
+"""Seconds an override lasts when the order does not say; an override never lasts for good. Chosen: as long
+as somebody watches.
+"""
 
 MAX_OVERRIDE = 7 * 86_400.0
+"""Chosen: a week, after which `minimum` and `maximum` are the place for it."""
 
 Order = Mapping[str, Any]
 

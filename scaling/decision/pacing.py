@@ -132,15 +132,12 @@ def rate_free_at(
 ) -> float | None:
     """The first moment at which the rate policies allow a change, if nothing else happens; None for never."""
     moments = sorted(
-        moment
-        for rate in pace.rates
-        for effect in effects
-        if (moment := effect.at + rate.period + TICK) > now
+        at for rate in pace.rates for effect in effects if (at := effect.at + rate.period + TICK) > now
     )
-    for moment in moments:
-        bound = rate_bound(current, effects, pace, moment, out=out)
+    for at in moments:
+        bound = rate_bound(current, effects, pace, at, out=out)
         if bound >= current + 1 if out else bound <= current - 1:
-            return moment
+            return at
     return None
 
 

@@ -285,10 +285,10 @@ class Review(Struct, frozen=True):
     findings: tuple[tuple[Reason, str], ...] = ()
 
 
-def with_withdrawal(found: Review, made: Recommendation) -> Review:
+def with_withdrawal(review: Review, made: Recommendation) -> Review:
     """What was found, with the effect of the pending action where the decision that follows withdraws it."""
-    gone = withdrawal(found.state, made)
-    return found if gone is None else replace(found, effect=gone)
+    gone = withdrawal(review.state, made)
+    return review if gone is None else replace(review, effect=gone)
 
 
 def pursue(
@@ -302,7 +302,7 @@ def pursue(
 ) -> Review:
     """What has to be done about the pending action, if there is one, by a reading of the capacity.
 
-    An effect that is there is recorded (and told as `effect`). An action without one is left alone while a scaler
+    An effect that is there is recorded (and returned as `effect`). An action without one is left alone while a scaler
     or the platform is at it; it is cancelled when orders or bounds forbid it by now, sent again when it is due
     and still wanted, and given up when it expires (it burns no cooldown). The checks and every evaluation ask this,
     whichever comes first: what they send is saved as sent before it leaves. Only an evaluation, or the delivery itself,
@@ -312,24 +312,24 @@ def pursue(
     if capacity is None:
         return Review(state)
     if pending is None or (is_turned(pending) and capacity.current == pending.replaces):
-        found = _turned_up(policy, state, capacity, now=now)
-        if pending is None or found.findings:
-            return found  # a pending one is decided anew from there
+        turned_up = _turned_up(policy, state, capacity, now=now)
+        if pending is None or turned_up.findings:
+            return turned_up  # a pending one is decided anew from there
     where = action_text(pending)
     if (effect := found_effect(state, pending, capacity)) is not None:
         text = f"effect of {where} found in place and recorded"
         if effect.outcome is EffectOutcome.LIMITED:
             text = f"the platform has ended {where} at {capacity.current}; recorded"
-        return _told(record_effect(state, effect), text, effect=effect)
+        return _reviewed(record_effect(state, effect), text, effect=effect)
     if capacity.pending or capacity.at < pending.decided_at or under_way(state, now):
         return Review(state)
     forbidden = _forbidden(policy, controls, pending, now)
     if forbidden:
         effect = effect_of(pending, EffectOutcome.REFUSED, now, forbidden)
-        return _told(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
+        return _reviewed(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
     if now >= pending.expires_at:
         text = f"{where} expired without effect; the capacity is {capacity.current}"
-        return _told(withdraw(state, now), text)  # its effect may still turn up
+        return _reviewed(withdraw(state, now), text)  # its effect may still turn up
     seen = replace(state, capacity=capacity, capacity_error=None)
     due = now >= _due_at(policy, state, pending)
     if not due or no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
@@ -353,7 +353,7 @@ def _emitted_again(policy: Policy, state: TargetState, pending: ScaleAction, now
     text = f"{action_text(pending)} has no effect after {now - pending.decided_at:.0f} s; emitted again"
     if not was_tried(state) and wait is not None and _due_at(policy, state, pending) == wait.until:
         text = f"{action_text(pending)} is emitted now, for the platform had asked to wait"
-    return _told(sent, text, emit=pending)
+    return _reviewed(sent, text, emit=pending)
 
 
 def _turned_up(policy: Policy, state: TargetState, capacity: Capacity, *, now: float) -> Review:
@@ -365,7 +365,7 @@ def _turned_up(policy: Policy, state: TargetState, capacity: Capacity, *, now: f
     way, text = (gone.from_capacity, gone.to_capacity), "found in place after it was withdrawn"
     effect = Effect(gone.action_id, policy.target, outcome, *way, reached, capacity.at, text)
     text = f"{way[0]} -> {way[1]} [{gone.action_id}] was withdrawn, and carried out all the same; recorded"
-    return _told(record_effect(state, effect), text, effect=effect)
+    return _reviewed(record_effect(state, effect), text, effect=effect)
 
 
 def may_be_ours(policy: Policy, state: TargetState, capacity: Capacity, *, now: float) -> bool:
@@ -379,7 +379,7 @@ def may_be_ours(policy: Policy, state: TargetState, capacity: Capacity, *, now: 
     return capacity.current == withdrawn.may_lead_to or low < capacity.current < high
 
 
-def _told(
+def _reviewed(
     state: TargetState, text: str, *, emit: ScaleAction | None = None, effect: Effect | None = None
 ) -> Review:
     return Review(state, emit, effect, ((Reason.ACTION_PENDING, text),))

@@ -35,7 +35,7 @@ def view_of(
         minimum=policy.minimum,
         maximum=policy.maximum,
         now=now,
-        told_ready=capacity.ready,
+        counted_ready=capacity.ready,
         memories=state.memories,
         last_effect=state.effects[-1] if state.effects else None,
         wants_flips=flips,

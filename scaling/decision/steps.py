@@ -152,8 +152,8 @@ class Steps(Situation):
         if stable == current:
             return self._stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
-        if found := blockers.blockers_of(self, direction, stable):
-            limits, lifts = tuple(limit for limit, _ in found), all_lifted(own for _, own in found)
+        if holds := blockers.blockers_of(self, direction, stable):
+            limits, lifts = tuple(limit for limit, _ in holds), all_lifted(own for _, own in holds)
             return self.hold(limits[0].reason, lifts, self.verdict.note, limits=limits)
         return self._reduced(wanted, stable, direction, reason)
 

@@ -56,13 +56,16 @@ from scaling.window import (
 )
 
 REPORTS_REMEMBERED = 32
-"""Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
+"""Report times kept to recognise a second delivery. Chosen: eight minutes of a report every 15 s, half an hour of
+one a minute; a queue redelivers within minutes.
+"""
 
 RECOMMENDATIONS_KEPT = 2_000
+"""For stabilization windows. Chosen: eight hours of reports every 15 s, 115 KB of the row of 1 MiB (see `window.MAX_TARGET_SAMPLES`)."""
 
 MEMORIES_KEPT = 8
-"""Memories of rules in a target's row, those written last: of rules that are no more in the policy some stay, for
-somebody may have taken one out for an hour.
+"""Memories of rules in a target's row, those written last. Chosen: a target has at most four rules that learn, and as
+many that were removed stay, because somebody may have taken one out for an hour.
 """
 
 
@@ -87,11 +90,11 @@ def filled(
     policy: Policy, windows: Mapping[str, Window], report: MetricsReport, *, now: float
 ) -> dict[str, Window]:
     """The windows with what a report says of their metrics. One that it does not mention counts as failed."""
-    told: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
-    told.update((failure.metric, failure) for failure in report.failures)
+    items: dict[str, MetricSample | MetricFailure] = {sample.metric: sample for sample in report.samples}
+    items.update((failure.metric, failure) for failure in report.failures)
     updated: dict[str, Window] = {}
     for name, spec in policy.windows.items():
-        item = told.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
+        item = items.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
         updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
     return updated
 
@@ -129,14 +132,18 @@ def put_right(state: TargetState, now: float) -> TargetState:
     if last is not None and last.at > latest:
         state = without_future(state, now)
     evaluated, recommendations, effects = state.evaluated, state.recommendations, state.effects
-    newest = [*evaluated[-1:], *(at for at, _ in recommendations[-1:]), *(each.at for each in effects[-1:])]
+    newest = [
+        *evaluated[-1:],
+        *(at for at, _ in recommendations[-1:]),
+        *(effect.at for effect in effects[-1:]),
+    ]
     if max(newest, default=latest) <= latest:
         return state
     return msgspec.structs.replace(
         state,
         evaluated=tuple(at for at in evaluated if at <= latest),
         recommendations=tuple(known for known in recommendations if known[0] <= latest),
-        effects=tuple(msgspec.structs.replace(each, at=min(each.at, latest)) for each in effects),
+        effects=tuple(msgspec.structs.replace(effect, at=min(effect.at, latest)) for effect in effects),
     )
 
 
@@ -150,7 +157,7 @@ def unseen(
         return state
     known, spec = (
         state.recommendations,
-        max(policy.windows.values(), key=lambda each: each.interval, default=None),
+        max(policy.windows.values(), key=lambda window: window.interval, default=None),
     )
     if known and not (before and spec is not None and samples_missing(before[-1], at, spec)):
         return state
@@ -214,7 +221,7 @@ def _with_room(
         if removed:
             del kept[removed.pop(0)]
             continue
-        name = max(kept, key=lambda each: (kept[each] != before.get(each), len(kept[each])))
+        name = max(kept, key=lambda name_: (kept[name_] != before.get(name_), len(kept[name_])))
         faults[name] = f"all rules together would remember more than the {MAX_MEMORY} bytes that are kept"
         if kept[name] == before.get(name) or name not in before:
             del kept[name]
@@ -240,8 +247,8 @@ def _reconciled(
         return state  # a late report; a newer reading is already known
     state = msgspec.structs.replace(state, capacity=capacity, capacity_error=None)
     gone = state.pending if state.pending is not None and now >= state.pending.expires_at else None
-    if gone is not None and (found := found_effect(state, gone, capacity)):
-        state = record_effect(state, found)  # before that it is left to the check, which also logs it
+    if gone is not None and (late_effect := found_effect(state, gone, capacity)):
+        state = record_effect(state, late_effect)  # before that it is left to the check, which also logs it
     return believe(policy, state, capacity, now=now, controls=controls)
 
 
@@ -369,9 +376,9 @@ def review(
     A capacity nobody here asked for is an external change. For a pending action, and `windows`, see `pursue`.
     """
     capacity = bounded_doubt(policy, state.capacity, as_advised(state, capacity))
-    found = pursue(policy, state, capacity, now=now, controls=controls, windows=windows)
-    if state.pending is not None or found.findings:
-        return found
+    review_ = pursue(policy, state, capacity, now=now, controls=controls, windows=windows)
+    if state.pending is not None or review_.findings:
+        return review_
     before = state.external_change
     after = believe(
         policy,

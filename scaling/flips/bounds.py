@@ -27,7 +27,7 @@ def bounded(base: Case, conditions: Conditions, made: Recommendation) -> Flip | 
     for condition in conditions:
         if condition.quantity in _BOUNDS:
             far = structs.replace(condition, value=float(FAR) if condition.quantity in RAISED else 0.0)
-            after = probe.decided(tuple(far if each is condition else each for each in conditions))
+            after = probe.decided(tuple(far if other is condition else other for other in conditions))
             beyond = beyond or (after is not None and after.desired != made.desired)
     return Flip(made.reason, kept, made.desired if made.acts else None, beyond and made.acts)
 
@@ -35,13 +35,13 @@ def bounded(base: Case, conditions: Conditions, made: Recommendation) -> Flip | 
 def _furthest(conditions: Conditions) -> Conditions:
     """The metrics with a border in one direction, by the border that counts; those with two are closed already."""
     read = [(c.quantity.partition(" ")[2], c) for c in conditions if is_read(c)]
-    found: dict[str, Condition] = {}
+    furthest: dict[str, Condition] = {}
     for name, condition in read:
-        before, upward = found.get(name), condition.comparator.startswith(">")
+        before, upward = furthest.get(name), condition.comparator.startswith(">")
         if before is None or (condition.value > before.value) == upward:
-            found[name] = condition
-    ways = {name: {c.comparator[0] for other, c in read if other == name} for name in found}
-    return tuple(condition for name, condition in found.items() if len(ways[name]) == 1)
+            furthest[name] = condition
+    ways = {name: {c.comparator[0] for other, c in read if other == name} for name in furthest}
+    return tuple(condition for name, condition in furthest.items() if len(ways[name]) == 1)
 
 
 class _Probe:
@@ -54,10 +54,10 @@ class _Probe:
         """The conditions, with those more that end where the outcome does, for the first metric that can be bounded so,
         all others being as far beyond as can be.
         """
-        if not borders or self.same((*conditions, *(_far(each) for each in borders))):
+        if not borders or self.same((*conditions, *(_far(border) for border in borders))):
             return conditions
         for condition in borders:
-            others = tuple(_far(each) for each in borders if each is not condition)
+            others = tuple(_far(border) for border in borders if border is not condition)
             if not self.same((*conditions, *others)) or condition.quantity.startswith(NEXT):
                 continue
             end = self._said(condition, (*conditions, *others)) or self._searched(

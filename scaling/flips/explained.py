@@ -5,7 +5,7 @@ which values they change their minds; then the case is decided once more with th
 until something else comes out. That is the outcome the flip names. Where a rule does not tell its borders (an
 expression, a class of the user's, a rule that learns), they are searched for by asking it.
 
-A rule that learns takes every sample into what it knows, so that of such a policy the next report is told (`next
+A rule that learns takes every sample into what it knows, so that of such a policy the flips name the next report (`next
 backlog`), and nothing beyond that.
 """
 
@@ -31,7 +31,7 @@ STEPS = 8
 """So often something else may hold a change back before it is given up to name them all."""
 
 MOST = 6
-"""Flips that are told at most: somebody reads them."""
+"""Flips that are named at most: somebody reads them."""
 
 _OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
 _UNREADABLE = (Condition("failures", "==", 0.0), Condition("capacity", "==", 0.0))
@@ -79,11 +79,11 @@ class _Explaining:
         made = self.made
         if self.lifts:
             once = made.acts
-            yield from (f for each in self.lifts if (f := self._followed(each, once=once)) is not None)
+            yield from (f for lift in self.lifts if (f := self._followed(lift, once=once)) is not None)
         elif made.acts:
-            found = [self._followed(each, once=True) for each in self._to_stop()]
-            told = [flip for flip in found if flip is not None]
-            yield from told or ([] if self.case.policy.learns else [Flip(Reason.WITHIN_TARGET)])
+            candidates = [self._followed(lift, once=True) for lift in self._to_stop()]
+            flips = [flip for flip in candidates if flip is not None]
+            yield from flips or ([] if self.case.policy.learns else [Flip(Reason.WITHIN_TARGET)])
         elif made.reason in _IMPOSSIBLE:
             return
         else:
@@ -91,44 +91,46 @@ class _Explaining:
             starts = {way: self._starts(way) for way in ways}
             if not any(starts.values()):
                 yield Flip(Reason.WITHIN_TARGET)
-            for way, each in starts.items():
-                yield from (f for start in each if (f := self._followed(start, way=way)) is not None)
+            for way, lift in starts.items():
+                yield from (f for start in lift if (f := self._followed(start, way=way)) is not None)
 
     # What rules would have to see
 
     def _starts(self, way: Direction) -> Lifts:
-        told = [self._told(verdict, lambda outcome: outcome is _OF[way]) for verdict in self.case.verdicts]
+        known_lifts = [
+            self._lifts_named(verdict, lambda outcome: outcome is _OF[way]) for verdict in self.case.verdicts
+        ]
         opaque = self._opaque()
         if way is Direction.OUT:
-            starts = [start for lifts in told for start in lifts]
+            starts = [start for lifts in known_lifts for start in lifts]
             return (*dict.fromkeys(starts), *self._searched(opaque, way, ()))
         voters = [
             lifts
-            for verdict, lifts in zip(self.case.verdicts, told, strict=True)
+            for verdict, lifts in zip(self.case.verdicts, known_lifts, strict=True)
             if verdict.desired is not None and verdict.desired >= self.case.view.current
         ]
         known = [lifts for lifts in voters if lifts]
         starts_in = all_lifted(known) if known else ((),)
         if not opaque:
             return starts_in if len(known) == len(voters) and known else ()
-        return tuple(found for start in starts_in for found in self._searched(opaque, way, start))
+        return tuple(conditions for start in starts_in for conditions in self._searched(opaque, way, start))
 
     def _to_stop(self) -> Lifts:
         """What would have kept a change from being wanted."""
         out = (self.made.desired or 0) > self.case.view.current
         own = _OF[Direction.OUT if out else Direction.IN]
         voters = [v for v in self.case.verdicts if v.reason is own]
-        told = [self._told(verdict, lambda outcome: outcome is not own) for verdict in voters]
+        known_lifts = [self._lifts_named(verdict, lambda outcome: outcome is not own) for verdict in voters]
         opaque = [name for name in self._opaque() if not self.case.policy.learns]
         if out:
-            known = [lifts for lifts in told if lifts]
+            known = [lifts for lifts in known_lifts if lifts]
             starts = all_lifted(known) if known else ((),)
-            if len(known) == len(told):
+            if len(known) == len(known_lifts):
                 return starts
-            return tuple(found for start in starts for found in self._searched(opaque, None, start))
-        return (*(start for lifts in told for start in lifts), *self._searched(opaque, None, ()))
+            return tuple(conditions for start in starts for conditions in self._searched(opaque, None, start))
+        return (*(start for lifts in known_lifts for start in lifts), *self._searched(opaque, None, ()))
 
-    def _told(self, verdict: Verdict, wanted: Callable[[Reason | None], bool]) -> Lifts:
+    def _lifts_named(self, verdict: Verdict, wanted: Callable[[Reason | None], bool]) -> Lifts:
         """What a rule says leads to such an outcome; a user's rule may name metrics that are not there."""
         known = self.case.policy.windows.keys()
         flips = (flip for flip in verdict.flips if wanted(flip.outcome))
@@ -136,27 +138,27 @@ class _Explaining:
 
     def _opaque(self) -> list[str]:
         """Quantities of the metrics of rules that vote and do not tell where they would change their minds."""
-        found: dict[str, str] = {}
+        quantities: dict[str, str] = {}
         for rule, verdict in zip(self.rules, self.case.verdicts, strict=False):
             if verdict.desired is None or verdict.flips:
                 continue
             if hasattr(rule, "learn"):
-                found |= {name: f"{NEXT} {name}" for name in metrics_of(rule)[:1]}
+                quantities |= {name: f"{NEXT} {name}" for name in metrics_of(rule)[:1]}
                 continue
             texts = rule.names if isinstance(rule, CompositeRule) else ()
             named = {name.partition(".")[0]: name.partition(".")[2] or "latest" for name in texts}
-            found |= {name: f"{named.get(name, 'latest')} {name}" for name in metrics_of(rule)}
-        return list(found.values())
+            quantities |= {name: f"{named.get(name, 'latest')} {name}" for name in metrics_of(rule)}
+        return list(quantities.values())
 
     def _searched(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
         """Values of one metric that make the rules want the direction, or no change; else of all of them together."""
-        found: list[Conditions] = []
+        lifts: list[Conditions] = []
         for quantity in quantities:
             for upward in (True, False):
                 border = self._border(quantity, way, start, upward=upward)
                 if border is not None:
-                    found.append((*start, border))
-        return tuple(found) or self._together(quantities, way, start)
+                    lifts.append((*start, border))
+        return tuple(lifts) or self._together(quantities, way, start)
 
     def _border(
         self, quantity: str, way: Direction | None, start: Conditions, *, upward: bool
@@ -286,20 +288,20 @@ def _exactly(quantity: str, value: float) -> Conditions:
     return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
-def _flat(each: Iterable[Conditions]) -> Conditions:
-    return tuple(condition for conditions in each for condition in conditions)
+def _flat(groups: Iterable[Conditions]) -> Conditions:
+    return tuple(condition for conditions in groups for condition in conditions)
 
 
 def merged(conditions: Iterable[Condition]) -> Conditions:
     """Each once; of several times the last one, and of several borders of one quantity the furthest."""
-    found: dict[tuple[str, str], Condition] = {}
+    borders: dict[tuple[str, str], Condition] = {}
     for condition in conditions:
         key = (condition.quantity, condition.comparator[:1])
-        before = found.get(key)
+        before = borders.get(key)
         if before is None:
-            found[key] = condition
+            borders[key] = condition
         elif key[1] == ">":
-            found[key] = max(before, condition, key=lambda c: (c.value, c.comparator == ">"))
+            borders[key] = max(before, condition, key=lambda c: (c.value, c.comparator == ">"))
         else:
-            found[key] = min(before, condition, key=lambda c: (c.value, c.comparator == "<="))
-    return tuple(found.values())
+            borders[key] = min(before, condition, key=lambda c: (c.value, c.comparator == "<="))
+    return tuple(borders.values())

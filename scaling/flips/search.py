@@ -24,12 +24,12 @@ DIGITS = 12
 
 def ahead(start: float, *, upward: bool, first: float = FIRST) -> list[float]:
     """Values to try, from near to far: up to the largest that is believed, or down to 0."""
-    distance, found = max(abs(start) * first, first), []
+    distance, borders = max(abs(start) * first, first), []
     most = MAX_VALUE - start if upward else start
     while distance < most:
-        found.append(start + distance if upward else start - distance)
+        borders.append(start + distance if upward else start - distance)
         distance *= STRIDE
-    return [*found, MAX_VALUE if upward else 0.0] if most > 0 else []
+    return [*borders, MAX_VALUE if upward else 0.0] if most > 0 else []
 
 
 def border_of(

@@ -152,9 +152,9 @@ def _shared(view: MetricsView, combined: str, value: float) -> dict[str, float]:
     if way != "sum":
         return dict.fromkeys(names, value)
     parts = [max(0.0, view.metric(name).average) or 1.0 for name in names]
-    found = [value * part / sum(parts) for part in parts]
-    found[-1] += value - sum(found)
-    return dict(zip(names, found, strict=True))
+    shares = [value * part / sum(parts) for part in parts]
+    shares[-1] += value - sum(shares)
+    return dict(zip(names, shares, strict=True))
 
 
 def _summary(summary: Summary, value: float | None, *, whole: bool) -> Summary:

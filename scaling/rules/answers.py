@@ -15,10 +15,14 @@ MOST = 1_000_000_000
 """No capacity is larger: the columns of tables hold 32 bits, and no kind of target has as many units."""
 
 TEXT_CHARS = 500
-"""Characters kept of a rule's note or sentence; of the names in its numbers, 200."""
+"""Characters kept of a rule's note or sentence; of the names in its numbers, 200. Chosen: they fit
+into a log line and a row beside everything else.
+"""
 
 NUMBERS_KEPT = 32
-"""Pieces of evidence, and flips, kept of one verdict: the rules of this package give four at most."""
+"""Pieces of evidence, and flips, kept of one verdict: the rules of this package give four at most. Chosen: eight
+times that.
+"""
 
 _OURS = "scaling.rules."
 
@@ -95,9 +99,9 @@ def _name(text: str) -> str:
     return leaving(text[:400])[:200]
 
 
-def _short(found: object) -> str:
+def _short(value: object) -> str:
     """`repr` as far as it is of use; it may be a user's, or of a number that has no end."""
     try:
-        return repr(found)[:200]
+        return repr(value)[:200]
     except Exception:  # noqa: BLE001 - a class of the user's own may fail to tell
-        return f"a {type(found).__name__}"
+        return f"a {type(value).__name__}"

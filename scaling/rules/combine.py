@@ -28,7 +28,7 @@ PROBLEMS = frozenset(
 """Reasons of a verdict that could not be reached; any of them makes scaling in impossible."""
 
 MAX_MEMORY = 131_072
-"""Bytes that the rules of a target may remember: 350 KB of its row, beside 480 KB of samples at most. A rule `service_level`
+"""Bytes that the rules of a target may remember. Chosen: as Base64 in UTF-16 they take 350 KB of its row of 1 MiB, beside 480 KB of samples at most. A rule `service_level`
 takes 12 KB.
 """
 
@@ -47,30 +47,33 @@ def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
     chosen = max(votes, key=lambda v: (v.desired or 0, v.reason is Reason.AT_CAP), default=None)
     if chosen is None:
         desired: int | None = None
-        told = problems
+        sources = problems
         reason = problems[0].reason if problems else Reason.WITHIN_TARGET
     elif chosen.desired is not None and chosen.desired > current:
         desired, reason = chosen.desired, chosen.reason
-        # All of them are told, the winner first: only if none of them asked would the outcome be another.
-        told = [chosen, *(v for v in votes if v is not chosen and (v.desired or 0) > current)]
+        # All of them are named, the winner first: only if none of them asked would the outcome be another.
+        sources = [chosen, *(v for v in votes if v is not chosen and (v.desired or 0) > current)]
     elif problems:
-        desired, reason, told = None, problems[0].reason, problems
+        desired, reason, sources = None, problems[0].reason, problems
     else:
         desired, reason = chosen.desired, chosen.reason
-        told = votes if reason is Reason.SCALE_IN else [v for v in votes if v.desired == desired]
-    return _merged(verdicts, desired, reason, told)
+        sources = votes if reason is Reason.SCALE_IN else [v for v in votes if v.desired == desired]
+    return _merged(verdicts, desired, reason, sources)
 
 
 def _merged(
-    verdicts: Sequence[Verdict], desired: int | None, reason: Reason, told: Sequence[Verdict]
+    verdicts: Sequence[Verdict], desired: int | None, reason: Reason, sources: Sequence[Verdict]
 ) -> Verdict:
     floor = max((v.floor for v in verdicts if v.floor is not None), default=None)
     ceiling = min((v.ceiling for v in verdicts if v.ceiling is not None), default=None)
     out_ceiling = min((v.out_ceiling for v in verdicts if v.out_ceiling is not None), default=None)
-    evidence, flips = tuple(e for v in told for e in v.evidence), tuple(f for v in told for f in v.flips)
+    evidence, flips = (
+        tuple(e for v in sources for e in v.evidence),
+        tuple(f for v in sources for f in v.flips),
+    )
     blocked = any(v.blocks_out for v in verdicts)
-    notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in told or v.desired is None))
-    sentence = "; ".join(v.sentence for v in told if v.sentence)
+    notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in sources or v.desired is None))
+    sentence = "; ".join(v.sentence for v in sources if v.sentence)
     return Verdict(
         desired, reason, evidence, flips, floor, ceiling, blocked, "; ".join(notes), out_ceiling, sentence
     )

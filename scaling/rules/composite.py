@@ -41,18 +41,20 @@ class CompositeRule:
         step: int = 1
 
         def problems(self) -> dict[str, str]:
-            found = step_problems(step=self.step)
+            problems = step_problems(step=self.step)
             when = self.scale_out_when or self.scale_in_when
             if bool(self.rules) + (self.desired is not None) + bool(when) != 1:
-                found["rules"] = "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"
+                problems["rules"] = (
+                    "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"
+                )
             for option in ("desired", "scale_out_when", "scale_in_when"):
                 text = getattr(self, option)
                 if text is not None:
                     try:
                         Expression(text)
                     except ExpressionError as error:
-                        found[option] = str(error)
-            return found
+                        problems[option] = str(error)
+            return problems
 
     def __init__(self, params: Params, *, name: str, rules: Sequence[Rule] = ()) -> None:
         self._name = name

@@ -22,8 +22,8 @@ Evaluate = Callable[[Environment], float | None]
 CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
 """Names a rule's expressions know beside the metrics."""
 
-MAX_LENGTH = 1_000
-MAX_DEPTH = 40
+MAX_LENGTH = 1_000  # characters; chosen: longer than any that a person reads
+MAX_DEPTH = 40  # chosen: far below the recursion limit of Python (1,000)
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -94,10 +94,10 @@ class Expression:
         result that is not finite) or KeyError.
         """
         try:
-            found = self._evaluate(environment)
-            if found is None:
+            outcome = self._evaluate(environment)
+            if outcome is None:
                 return None
-            value = float(found)
+            value = float(outcome)
         except ValueError as error:  # ceil(), floor() and round() of NaN
             raise ArithmeticError(f"'{self.text}': {error}") from None
         if not math.isfinite(value):

@@ -47,14 +47,14 @@ def compile_level(spec: LevelSpec) -> Level:
 
 def level_problems(options: Mapping[str, LevelSpec | None]) -> dict[str, str]:
     """What is wrong with thresholds, by the name of their option."""
-    found = {}
+    problems = {}
     for option, spec in options.items():
         try:
             if spec is not None:
                 compile_level(spec)
         except ValueError as error:
-            found[option] = str(error)
-    return found
+            problems[option] = str(error)
+    return problems
 
 
 def step_problems(**steps: int | None) -> dict[str, str]:

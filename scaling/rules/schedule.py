@@ -75,19 +75,19 @@ class ScheduleRule:
         time_zone: str = "UTC"
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             try:
                 ZoneInfo(self.time_zone)
             except (ZoneInfoNotFoundError, ValueError, OSError):
-                found["time_zone"] = (
+                problems["time_zone"] = (
                     f"found '{self.time_zone}'; accepted are IANA names such as 'Europe/Amsterdam'"
                 )
             if not self.periods:
-                found["periods"] = "give at least one period"
+                problems["periods"] = "give at least one period"
             for index, period in enumerate(self.periods):
                 for error in _period_errors(period):
-                    found[f"periods[{index}].{error[0]}"] = error[1]
-            return found
+                    problems[f"periods[{index}].{error[0]}"] = error[1]
+            return problems
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name

@@ -65,16 +65,16 @@ class TargetPerUnitRule:
         cap_metric: str | None = None
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            problems: dict[str, str] = {}
             if not 0 <= self.tolerance < 1:
-                found["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
+                problems["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
             try:
                 level = compile_level(self.target)
                 if any(level(instances) <= 0 for instances in range(1, _COUNTS_CHECKED + 1)):
-                    found["target"] = "the target must be above 0 for every instance count"
+                    problems["target"] = "the target must be above 0 for every instance count"
             except (ValueError, ArithmeticError) as error:
-                found["target"] = str(error)
-            return found
+                problems["target"] = str(error)
+            return problems
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
@@ -175,11 +175,11 @@ class TargetPerUnitRule:
         if limit == current and wanted > current:
             return Verdict(current, Reason.AT_CAP, evidence, (more, *verdict.flips))
         if limit == current:  # only what would scale out is another outcome now
-            told = (
+            reasons = (
                 structs.replace(flip, outcome=Reason.AT_CAP) if flip.outcome is Reason.SCALE_OUT else flip
                 for flip in verdict.flips
             )
-            return structs.replace(verdict, flips=tuple(told))
+            return structs.replace(verdict, flips=tuple(reasons))
         if cap.gap:
             return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
         outcome = Reason.AT_CAP if wanted > current else Reason.WITHIN_TARGET

@@ -26,8 +26,8 @@ def _highest(readings: Sequence[tuple[str, Summary]], statistic: str) -> tuple[s
     if len(readings) == 1:
         return metric, summary, value
     for other, reading in readings[1:]:
-        if (found := reading.statistic(statistic)) > value:
-            metric, summary, value = other, reading, found
+        if (observed := reading.statistic(statistic)) > value:
+            metric, summary, value = other, reading, observed
     return metric, summary, value
 
 
@@ -54,13 +54,13 @@ class ThresholdRule:
         step_in: int | None = None
 
         def problems(self) -> dict[str, str]:
-            found = step_problems(step=self.step, step_out=self.step_out, step_in=self.step_in)
+            problems = step_problems(step=self.step, step_out=self.step_out, step_in=self.step_in)
             if (self.metric is None) == (not self.metrics):
-                found["metric"] = "name one metric, or several in 'metrics'"
+                problems["metric"] = "name one metric, or several in 'metrics'"
             if self.scale_out_above is None and self.scale_in_below is None:
-                found["scale_out_above"] = "give 'scale_out_above', 'scale_in_below' or both"
+                problems["scale_out_above"] = "give 'scale_out_above', 'scale_in_below' or both"
             levels = {"scale_out_above": self.scale_out_above, "scale_in_below": self.scale_in_below}
-            return {**found, **level_problems(levels)}
+            return {**problems, **level_problems(levels)}
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name

@@ -18,7 +18,7 @@ class MetricsView:
     """One target at one moment: its capacity, its bounds, and summaries of its metric windows.
 
     `current` is the capacity the decision starts from, `ready` the instances known to work already
-    (`current` where the platform does not tell), `told_ready` the same as the platform tells it. `minimum` and
+    (`current` where the platform does not count them), `counted_ready` the platform's own count, or None. `minimum` and
     `maximum` are the policy's. `memories` is what rules that learn remember, `last_effect` the last change of the
     capacity that was seen. With `wants_flips` rules tell what would change their vote; a decision alone does without.
     """
@@ -31,7 +31,7 @@ class MetricsView:
     minimum: int
     maximum: int
     now: float
-    told_ready: int | None = None
+    counted_ready: int | None = None
     memories: Mapping[str, bytes] = field(default_factory=dict)
     last_effect: EffectRecord | None = None
     wants_flips: bool = True
@@ -68,8 +68,8 @@ class MetricsView:
 
     def missing(self) -> dict[str, int]:
         """How many samples each metric lacks, of those that lack some and are within their tolerance."""
-        found = self.metrics().items()
-        return {n: s.missing for n, s in found if s.missing and not s.gap and s.problem is None}
+        summaries = self.metrics().items()
+        return {n: s.missing for n, s in summaries if s.missing and not s.gap and s.problem is None}
 
     def assuming(self, high: Mapping[str, int]) -> MetricsView:
         """The same view with so many of the missing samples of each metric as high as the highest of its window, and the others

@@ -98,12 +98,12 @@ def _texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts_in(each, key)
+        for item in value:
+            yield from _texts_in(item, key)
     elif isinstance(value, dict):
-        for name, each in value.items():
+        for name, item in value.items():
             yield name, name
-            yield from _texts_in(each, name)
+            yield from _texts_in(item, name)
 
 
 def assemble(settings: Mapping[str, str], *, root: Path = ROOT, apart: bool = False) -> Autoscaler:
@@ -115,7 +115,7 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT, apart: bool = Fa
     config = read_config(settings, root=root)
     problems: list[Problem] = []
     for check in (
-        transport_options,  # clients look at it when they connect; a missing file is told here, once
+        transport_options,  # clients look at it when they connect; a missing file is reported here, once
         read_log_level,
         budgets_of,
     ):
@@ -150,9 +150,9 @@ def _ports(
     sources: Sequence[MetricSource],
     scalers: Mapping[str, Scaler],
 ) -> Ports:
-    told = bool(config.notify.webhooks)
+    has_webhooks = bool(config.notify.webhooks)
     try:
-        poison = QueuePoisonQueues(settings, STORAGE, queues=(*QUEUES, NOTICES) if told else QUEUES)
+        poison = QueuePoisonQueues(settings, STORAGE, queues=(*QUEUES, NOTICES) if has_webhooks else QUEUES)
         return Ports(
             collectors=collectors,
             sources=sources,
@@ -160,7 +160,7 @@ def _ports(
             states=TableStateStore(settings, STORAGE),
             log=TableDecisionLog(settings, STORAGE),
             poison=poison,
-            announcer=_announcer(config, settings, poison) if told else None,
+            announcer=_announcer(config, settings, poison) if has_webhooks else None,
             calls=Noting(gate_of(settings), TableCallCounts(settings, STORAGE), _process()),
         )
     except SettingsError as error:
@@ -207,9 +207,9 @@ def _collectors(
 def _introduce(ports: Iterable[Collector | Scaler]) -> None:
     """Tells those of each other whose classes have a `together` of their own, or the same one: they may ask together."""
     groups: dict[Any, list[Any]] = {}
-    for each in ports:
-        if (together := getattr(type(each), "together", None)) is not None:
-            groups.setdefault(getattr(together, "__func__", together), []).append(each)
+    for port in ports:
+        if (together := getattr(type(port), "together", None)) is not None:
+            groups.setdefault(getattr(together, "__func__", together), []).append(port)
     for group in groups.values():
         type(group[0]).together(group)
 

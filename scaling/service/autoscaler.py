@@ -78,7 +78,7 @@ class Autoscaler:
         self.ports = ports
         self.clock = clock
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
-        self._told = False
+        self._lint_reported = False
         self._shadows = ShadowRunner()
         self._looks = shell.Looks()
         seconds = reading.round_seconds(config.interval)
@@ -101,21 +101,21 @@ class Autoscaler:
 
     def _lint_warnings(self) -> list[str]:
         """What lint found, once, as soon as it is known: begun after the first reports, which never wait for it."""
-        if self._told or not (linting := self._linting()).done():
+        if self._lint_reported or not (linting := self._linting()).done():
             return []
-        self._told = True
+        self._lint_reported = True
         return [f"lint: {finding.text}" for finding in linting.result()]
 
     # Collecting
 
     async def collect(self) -> Outcome:
         """Reads every entity and every capacity once, of targets that are due; one report per target, with what answered
-        in time. What lint found in the policies is told once, when it is known.
+        in time. What lint found in the policies is logged once, when it is known.
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         due, collectors, scalers = await self._looks.due(self.config, self.ports, now)
         readings, capacities = await asyncio.gather(
-            self._readings.ask(collectors, lambda _, each: reading.read_metrics(each, now)),
+            self._readings.ask(collectors, lambda _, collector: reading.read_metrics(collector, now)),
             self._capacities.ask(scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)),
         )
         messages: list[str] = []
@@ -125,7 +125,7 @@ class Autoscaler:
             try:
                 report = reading.make_report(target, now, self._sources[target], readings, capacities[target])
                 messages.append(codec.encode(report))
-            except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
+            except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are reported
                 warnings.append(f"collector {target}: no report: {told(error)}")
                 continue
             lines.append(reading.report_line(report, reading.seconds_to_next(self.config, target, now)))
@@ -173,13 +173,15 @@ class Autoscaler:
         """What would be decided now: everything is read anew, and nothing is written or sent."""
         now, sources = round(self.clock(), 3), self._sources[target]
         entities = list(dict.fromkeys(source.entity for source in sources))
-        capacity, found = await asyncio.gather(
+        capacity, readings = await asyncio.gather(
             reading.read_capacity(self.ports.scalers[target], target, now),
             asyncio.gather(
                 *(reading.read_metrics(self.ports.collectors[entity], now) for entity in entities)
             ),
         )
-        report = reading.make_report(target, now, sources, dict(zip(entities, found, strict=True)), capacity)
+        report = reading.make_report(
+            target, now, sources, dict(zip(entities, readings, strict=True)), capacity
+        )
         loaded = await shell.load(self.ports, target)
         decided = await self._decide(self.config.policies[target], loaded, report)
         failures = [f"{failure.metric}: {failure.message}" for failure in report.failures]
@@ -251,17 +253,19 @@ class Autoscaler:
         checks = self._checks.ask(
             self.ports.scalers, lambda target, scaler: self._checked(target, scaler, now)
         )
-        found, (lines, unpurged), poison = await asyncio.gather(checks, self._purge(now), self._poison(now))
+        outcomes, (lines, unpurged), poison = await asyncio.gather(
+            checks, self._purge(now), self._poison(now)
+        )
         results = [
             Outcome(warnings=(f"verify {target}: {outcome.why}",))
             if isinstance(outcome, NoAnswer)
             else outcome
-            for target, outcome in found.items()
+            for target, outcome in outcomes.items()
         ]
         messages = tuple(m for outcome in results for m in outcome.messages)
         warnings = tuple(w for outcome in results for w in outcome.warnings)
         effects = tuple(line for outcome in results for line in outcome.lines)
-        checked = checked_line(len(found), len(effects) + len(warnings), now)
+        checked = checked_line(len(outcomes), len(effects) + len(warnings), now)
         outcome = Outcome(messages, (*effects, *lines, checked), (*warnings, *unpurged, *poison))
         return await shell.with_call_usage(self.ports, self.clock(), outcome)
 
@@ -307,16 +311,16 @@ class Autoscaler:
             )
         controls = evaluation.controls_of(loaded, now)
         rules = deciding(self.config.policies[target], controls)
-        found = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
-        entries = finding_entries("verify", target, now, found, capacity.current)
+        reviewed = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
+        entries = finding_entries("verify", target, now, reviewed, capacity.current)
         if entries:
             await shell.append(self.ports, entries)
-        if found.state != loaded.state and found.findings:
+        if reviewed.state != loaded.state and reviewed.findings:
             try:
-                await shell.save(self.ports, loaded, found.state)
+                await shell.save(self.ports, loaded, reviewed.state)
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
-        messages = (codec.encode(found.emit),) if found.emit is not None else ()
+        messages = (codec.encode(reviewed.emit),) if reviewed.emit is not None else ()
         return Outcome(messages, effects_of(entries), findings_of(entries))
 
     async def aclose(self) -> None:
@@ -336,15 +340,15 @@ class Autoscaler:
 
 async def _linted(config: Config) -> tuple[Finding, ...]:
     """A policy at a time: a thread that computes holds up the others of its process."""
-    found = list(config.findings)
+    findings = list(config.findings)
     for policy in config.policies.values():
         try:
             async with asyncio.timeout(LINT_DEADLINE):
-                found += await start_in_thread(partial(lint, policy), f"lint {policy.target}")[1]
+                findings += await start_in_thread(partial(lint, policy), f"lint {policy.target}")[1]
         except TimeoutError:
             text = f"targets.{policy.target}: cannot be checked: no answer of its rules within {LINT_DEADLINE:g} s"
-            found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
+            findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
         except Exception as error:  # noqa: BLE001 - a rule that tried to end the process
             text = f"targets.{policy.target}: cannot be checked: {told(error)}"
-            found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
-    return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
+            findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
+    return tuple(finding for finding in findings if finding.severity is not Severity.NOTE)

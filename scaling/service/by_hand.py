@@ -42,40 +42,40 @@ async def how_it_stands(ports: Ports, target: str, scaler: Scaler, now: float) -
     loaded = await shell.load(ports, target)
     if isinstance(capacity, Capacity):
         capacity = as_advised(loaded.state, capacity)
-    told = [_capacity(capacity), *_under_way(loaded.state, now)]
-    return Outcome(lines=(f"asked {target}: {'; '.join(told)}; nothing was changed",))
+    sentences = [_capacity(capacity), *_under_way(loaded.state, now)]
+    return Outcome(lines=(f"asked {target}: {'; '.join(sentences)}; nothing was changed",))
 
 
-def _capacity(found: Capacity | str) -> str:
-    if isinstance(found, str):
-        return f"its capacity cannot be read: {found}"
-    bounds = f"{found.floor} to {'any' if found.ceiling is None else found.ceiling} on this platform"
-    if found.advised:
-        return f"{found.current} are advised, and taken for done"
-    held = f", held by {found.held_by}" if found.held_by else ""
-    return f"capacity {found.current} ({bounds}){held}"
+def _capacity(capacity: Capacity | str) -> str:
+    if isinstance(capacity, str):
+        return f"its capacity cannot be read: {capacity}"
+    bounds = f"{capacity.floor} to {'any' if capacity.ceiling is None else capacity.ceiling} on this platform"
+    if capacity.advised:
+        return f"{capacity.current} are advised, and taken for done"
+    held = f", held by {capacity.held_by}" if capacity.held_by else ""
+    return f"capacity {capacity.current} ({bounds}){held}"
 
 
 def _under_way(state: TargetState, now: float) -> list[str]:
-    told = []
+    sentences = []
     if (pending := state.pending) is None:
-        told.append("no action is pending")
+        sentences.append("no action is pending")
     else:
         left = duration_text(max(0.0, round(pending.expires_at - now)))
-        told.append(
+        sentences.append(
             f"{pending.from_capacity} -> {pending.to_capacity} is pending [{pending.action_id}], given up in {left}"
         )
     if state.effects:
         last = state.effects[-1]
         ago = duration_text(max(0.0, round(now - last.at)))
-        told.append(f"last change {last.from_capacity} -> {last.to_capacity}, {ago} ago")
+        sentences.append(f"last change {last.from_capacity} -> {last.to_capacity}, {ago} ago")
     if state.refused is not None:
-        told.append(f"refused before: {state.refused.detail}")
-    return told
+        sentences.append(f"refused before: {state.refused.detail}")
+    return sentences
 
 
-def checked_line(targets: int, told: int, at: float) -> Line:
+def checked_line(targets: int, findings: int, at: float) -> Line:
     """What a check has to say where everything is as it should be, and otherwise how much it said."""
-    found = "as requested" if not told else f"{count_text(told, 'thing')} to tell"
-    text = f"verify: {count_text(targets, 'target')} looked at, {found}"
+    outcome = "as requested" if not findings else f"{count_text(findings, 'thing')} to tell"
+    text = f"verify: {count_text(targets, 'target')} looked at, {outcome}"
     return Line(text, "check", {"at": at, "targets": targets})

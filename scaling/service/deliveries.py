@@ -138,7 +138,7 @@ class Deliveries(Struct, frozen=True):
 
         Whatever a scaler raises, what became of the order is unknown: the action stays pending and is sent again,
         and the platform itself says then where it stands. A ScalerError is the trouble that is known of, and
-        costs no more than that; another exception goes on to the host, so that its story is told. A delivery
+        costs no more than that; another exception goes on to the host, so that its traceback is logged. A delivery
         never goes on after `until`, for it takes a place in the queue's batch, and the state says that it is over
         then, on which others rely.
         """

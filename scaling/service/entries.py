@@ -41,13 +41,13 @@ def decision_entry(
 
 
 def finding_entries(
-    where: str, target: str, at: float, found: Review, current: int | None, promotion: str | None = None
+    where: str, target: str, at: float, review: Review, current: int | None, promotion: str | None = None
 ) -> tuple[LogEntry, ...]:
     """The rows of what was found out about a target: an effect nobody recorded, the findings in words, and what became of a
     `promotion`.
     """
-    effects = () if found.effect is None else (effect_entry(found.effect),)
-    told = found.findings if promotion is None else (*found.findings, ("promote", promotion))
+    effects = () if review.effect is None else (effect_entry(review.effect),)
+    sentences = review.findings if promotion is None else (*review.findings, ("promote", promotion))
     findings = (
         LogEntry(
             target=target,
@@ -58,7 +58,7 @@ def finding_entries(
             reason=reason,
             current=current,
         )
-        for index, (reason, text) in enumerate(told)
+        for index, (reason, text) in enumerate(sentences)
     )
     return (*effects, *findings)
 
@@ -116,12 +116,12 @@ def limited_by(made: Recommendation) -> tuple[str, ...]:
 
 
 def effects_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
-    """Lines of effects that nobody told when they were there: the platform took its time, or a process died."""
-    return tuple(entry_line(each) for each in entries if each.kind is LogKind.EFFECT)
+    """Lines of effects that nobody logged when they were there: the platform took its time, or a process died."""
+    return tuple(entry_line(entry) for entry in entries if entry.kind is LogKind.EFFECT)
 
 
 def findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
-    return tuple(entry_line(each) for each in entries if each.kind is LogKind.VERIFY)
+    return tuple(entry_line(entry) for entry in entries if entry.kind is LogKind.VERIFY)
 
 
 def unlearned(target: str, state: TargetState) -> Iterable[str]:
@@ -132,5 +132,5 @@ def unlearned(target: str, state: TargetState) -> Iterable[str]:
 def lateness_of(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
     """Of what the rules `service_level` remember."""
     rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
-    found = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
-    return tuple(each for each in found if each is not None)
+    latenesses = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
+    return tuple(lateness for lateness in latenesses if lateness is not None)

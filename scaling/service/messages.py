@@ -55,5 +55,5 @@ def decode(expected: type[_Message], text: str | bytes) -> _Message:
             raise MessageError(f"found message version {envelope.v}; this release accepts {VERSION}")
         return msgspec.json.decode(envelope.body, type=expected)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        found = text if isinstance(text, str) else text.decode("utf-8", "replace")
-        raise MessageError(f"not a {kind} message: {error}; found {shorten(found, 200)!r}") from None
+        shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+        raise MessageError(f"not a {kind} message: {error}; found {shorten(shown, 200)!r}") from None

@@ -58,8 +58,8 @@ def _once(attribute: str) -> Callable[[Fields], Measured]:
 
 def _of_rules(value: str) -> Callable[[Fields], Measured]:
     def read(fields: Fields) -> Measured:
-        for each in fields.get("evidence") or ():
-            yield each[value], {name: each[name] for name in ("rule", "metric", "comparator")}
+        for evidence in fields.get("evidence") or ():
+            yield evidence[value], {name: evidence[name] for name in ("rule", "metric", "comparator")}
 
     return read
 
@@ -70,23 +70,23 @@ def _metrics(fields: Fields) -> Measured:
 
 
 def _late(fields: Fields) -> Measured:
-    for each in fields.get("service_levels") or ():
-        yield each["late_today"] / 100.0, {"rule": each["rule"]}
+    for level in fields.get("service_levels") or ():
+        yield level["late_today"] / 100.0, {"rule": level["rule"]}
 
 
 def _unread(fields: Fields) -> Measured:
-    for each in fields.get("failures") or ():
-        yield 1, {"metric": each["metric"], "reason": str(each["reason"])}
+    for failure in fields.get("failures") or ():
+        yield 1, {"metric": failure["metric"], "reason": str(failure["reason"])}
 
 
 def _calls(name: str) -> Callable[[Fields], Measured]:
     def read(fields: Fields) -> Measured:
-        for each in fields.get("calls") or ():
-            of = {"api": each["api"], "scope": each["scope"], "process": str(fields.get("process", ""))}
+        for budget in fields.get("calls") or ():
+            of = {"api": budget["api"], "scope": budget["scope"], "process": str(fields.get("process", ""))}
             if name != "budget":
-                yield each[name], of
-            elif each["budget"] is not None:
-                yield each["budget"] * 60.0 / each["seconds"], of
+                yield budget[name], of
+            elif budget["budget"] is not None:
+                yield budget["budget"] * 60.0 / budget["seconds"], of
 
     return read
 
@@ -192,12 +192,16 @@ class AutoscalerMetrics:
         self._shown: dict[str, dict[Attributes, tuple[float, float]]] = defaultdict(dict)
         self._counters = {}
         meter = (provider or get_meter_provider()).get_meter(METER)
-        for each in INSTRUMENTS:
-            if each.kind == "counter":
-                self._counters[each.name] = meter.create_counter(each.name, each.unit, each.description)
+        for instrument in INSTRUMENTS:
+            if instrument.kind == "counter":
+                self._counters[instrument.name] = meter.create_counter(
+                    instrument.name, instrument.unit, instrument.description
+                )
             else:
-                observer = partial(self._observed, each.name)
-                meter.create_observable_gauge(each.name, [observer], each.unit, each.description)
+                observer = partial(self._observed, instrument.name)
+                meter.create_observable_gauge(
+                    instrument.name, [observer], instrument.unit, instrument.description
+                )
         meter.create_observable_gauge(AGE, [self._ages], "s", AGE_WORDS)
 
     def record(self, lines: Iterable[str]) -> None:
@@ -259,7 +263,10 @@ target that nobody decides upon any more it is absent. Where the app has several
 
 def document() -> str:
     """The second part of docs/metrics.md."""
-    listed = [(each.name, each.kind, each.unit, each.description) for each in INSTRUMENTS]
+    listed = [
+        (instrument.name, instrument.kind, instrument.unit, instrument.description)
+        for instrument in INSTRUMENTS
+    ]
     lines = (
         f"| `{name}` | {kind} | `{unit}` | {words} |\n"
         for name, kind, unit, words in (*listed, (AGE, "gauge", "s", AGE_WORDS))

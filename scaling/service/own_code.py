@@ -41,7 +41,7 @@ def start_in_thread(call: Callable[[], _T], name: str) -> tuple[threading.Thread
 def _answer(call: Callable[[], _T], answer: asyncio.Future[_T]) -> None:
     error: BaseException | None = None
     try:
-        found = call()
+        result = call()
     except Exception as raised:  # noqa: BLE001 - for the one who waits
         error = raised
     except BaseException as ended:  # noqa: BLE001 - `sys.exit()` in a rule must not end the app
@@ -51,7 +51,7 @@ def _answer(call: Callable[[], _T], answer: asyncio.Future[_T]) -> None:
         if answer.done():
             return
         if error is None:
-            answer.set_result(found)
+            answer.set_result(result)
         else:
             answer.set_exception(error)
 

@@ -87,14 +87,21 @@ async def read_capacity(scaler: Scaler, target: str, now: float) -> Capacity | s
     return capacity
 
 
-def _is_capacity(found: object) -> bool:
+def _is_capacity(answer: object) -> bool:
     """Whether it can travel and be stored: the fields of a user's capacity may be anything."""
-    if not isinstance(found, Capacity) or not _is_number(found.at) or len(found.allowed) > ALLOWED_KEPT:
+    if not isinstance(answer, Capacity) or not _is_number(answer.at) or len(answer.allowed) > ALLOWED_KEPT:
         return False
-    msgspec.convert(msgspec.to_builtins(found), Capacity)  # raises, which is told
-    counts = (found.current, found.floor, found.ceiling or 0, found.ready or 0, found.step, *found.allowed)
-    named = len(found.held_by or "") <= MAX_MESSAGE and len(found.unknown_state) <= MAX_MESSAGE
-    return found.current >= 0 and named and all(abs(count) <= MOST for count in counts)
+    msgspec.convert(msgspec.to_builtins(answer), Capacity)  # raises, which is logged
+    counts = (
+        answer.current,
+        answer.floor,
+        answer.ceiling or 0,
+        answer.ready or 0,
+        answer.step,
+        *answer.allowed,
+    )
+    named = len(answer.held_by or "") <= MAX_MESSAGE and len(answer.unknown_state) <= MAX_MESSAGE
+    return answer.current >= 0 and named and all(abs(count) <= MOST for count in counts)
 
 
 def checked_effect(found: Effect) -> Effect:
@@ -115,12 +122,12 @@ def make_report(
     capacity: Capacity | str | NoAnswer,
 ) -> MetricsReport:
     """One target's share of a tick."""
-    found = [_observed(source, readings[source.entity], now) for source in sources]
+    observed = [_observed(source, readings[source.entity], now) for source in sources]
     if isinstance(capacity, NoAnswer):
         capacity = _short(capacity.why)
     known, error = (capacity, None) if isinstance(capacity, Capacity) else (None, capacity)
-    samples = tuple(item for item in found if isinstance(item, MetricSample))
-    failures = tuple(item for item in found if isinstance(item, MetricFailure))
+    samples = tuple(item for item in observed if isinstance(item, MetricSample))
+    failures = tuple(item for item in observed if isinstance(item, MetricFailure))
     return MetricsReport(target, now, samples, failures, known, error)
 
 

@@ -81,11 +81,13 @@ class Looks:
     ) -> tuple[list[str], dict[str, Collector], dict[str, Scaler]]:
         """The targets to look at now, and what there is to ask for them: most at every collection, others less often."""
         names = list(config.policies)
-        found = await asyncio.gather(*(self._is_due(config, ports, name, now) for name in names))
-        targets = [name for name, due in zip(names, found, strict=True) if due]
+        are_due = await asyncio.gather(*(self._is_due(config, ports, name, now) for name in names))
+        targets = [name for name, due in zip(names, are_due, strict=True) if due]
         looked_at = set(targets)
         entities = {source.entity for source in ports.sources if source.target in looked_at}
-        collectors = {entity: each for entity, each in ports.collectors.items() if entity in entities}
+        collectors = {
+            entity: collector for entity, collector in ports.collectors.items() if entity in entities
+        }
         return targets, collectors, {target: ports.scalers[target] for target in targets}
 
     async def _is_due(self, config: Config, ports: Ports, target: str, now: float) -> bool:

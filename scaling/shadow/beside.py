@@ -39,10 +39,12 @@ from scaling.window import Window
 from tidemark.foundation.sanitize import told
 
 GAP = 3.5
-"""Intervals between two reports in which it is known what there was; longer ones are left out of the comparison."""
+"""Intervals between two reports in which it is known what there was; longer ones are left out of the comparison. As
+`service_level.learning.GAP`, whose queue is simulated.
+"""
 
 INTERVAL = 60.0
-"""Seconds between reports of a target without metrics."""
+"""Seconds between reports of a target without metrics: the default of `COLLECT_SCHEDULE`."""
 
 
 class Beside(Struct, frozen=True):

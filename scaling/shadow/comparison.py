@@ -17,15 +17,17 @@ ENOUGH = DAY
 """Seconds to have been seen before anything is recommended: a day has its own shape."""
 
 ENOUGH_MODELLED = 0.9
-"""Share of these in which it must be known how long messages waited."""
+"""Share of these in which it must be known how long messages waited. Chosen: a tenth may be missing, so that one outage of two
+hours a day does not end a comparison.
+"""
 
 FAILED = 0.01
 """A larger share of decisions in which its rules raised an error is none to switch to: what holds for want of a decision may
-look cheap.
+look cheap. Chosen: one in a hundred, about a quarter of an hour a day.
 """
 
 WORTH = 0.01
-"""A smaller share of the instance-hours is not worth a switch."""
+"""A smaller share of the instance-hours is not worth a switch. Chosen: one per cent is below what two equal days differ by."""
 
 
 class ShadowView(Struct, frozen=True):
@@ -68,8 +70,8 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
         return None
     queue, promoted = policy.spec.shadow.queue, standing(policy, controls)
     stored = decode(state.shadow) or Shadow()
-    told = stored.rules in {"", sides(policy, promoted=promoted is not None)}
-    shadow = stored if told else Shadow(known=stored.known)  # figures of other rules are none of these
+    is_current = stored.rules in {"", sides(policy, promoted=promoted is not None)}
+    shadow = stored if is_current else Shadow(known=stored.known)  # figures of other rules are none of these
     tally, last = shadow.tally, shadow.last
     late = _late(tally) if queue is not None else None
     unit = f"{policy.spec.facts.one}-hours"
@@ -125,24 +127,26 @@ def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool)
             f"{keep}: the other {cost}{'' if saved >= 0 else ' more'}, but not known is how many messages would be late",
         )
     live, simulated = late
-    told = f"{percent_text(simulated)} late of {percent_text(queue.late)} allowed (now {percent_text(live)})"
+    lateness = (
+        f"{percent_text(simulated)} late of {percent_text(queue.late)} allowed (now {percent_text(live)})"
+    )
     worth = abs(tally.live - tally.simulated) >= WORTH * max(tally.live, 1.0)
     if simulated <= queue.late and worth and saved > 0:
-        return True, f"{change}: {cost} at {told}"
+        return True, f"{change}: {cost} at {lateness}"
     if simulated <= queue.late < live:
         more = "" if saved >= 0 else " more"
-        return True, f"{change}: {told}; it {cost}{more}"
+        return True, f"{change}: {lateness}; it {cost}{more}"
     if simulated > queue.late and simulated <= live and worth and saved > 0:
-        return True, f"{change}: {cost} at no more late messages: {told}"
+        return True, f"{change}: {cost} at no more late messages: {lateness}"
     if simulated > queue.late:
-        return False, f"{keep}: {told}; the other {cost}{'' if saved >= 0 else ' more'}"
+        return False, f"{keep}: {lateness}; the other {cost}{'' if saved >= 0 else ' more'}"
     if not worth:
-        return False, f"{keep}: no difference worth a switch; {told}"
-    return False, f"{keep}: the other {cost} more; {told}"
+        return False, f"{keep}: no difference worth a switch; {lateness}"
+    return False, f"{keep}: the other {cost} more; {lateness}"
 
 
 def percent_text(share: float) -> str:
-    """Two digits: a share of late messages is told where it is small."""
+    """Two digits: a share of late messages is shown where it is small."""
     return f"{100.0 * share:.2g} %"
 
 
@@ -162,7 +166,7 @@ def _notes(policy: Policy, controls: Controls, queue: QueueSpec | None, shadow: 
             f"not known is how many messages would be late: name the metric of the backlog in {table}"
         )
     else:
-        notes.append(imagined.told(queue, shadow.known))
+        notes.append(imagined.describe_instances(queue, shadow.known))
     return tuple(notes)
 
 

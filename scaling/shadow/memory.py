@@ -19,7 +19,7 @@ from scaling.spent import Spent
 VERSION = 1
 
 MAX_BYTES = 65_536
-"""No memory is larger: 175 KB of the row of a target, which holds 1 MiB. One of a `service_level` rule takes 12 KB, of four,
+"""No memory is larger. Chosen: 175 KB of the row of a target, which holds 1 MiB. One of a `service_level` rule takes 12 KB, of four,
 with long windows and a long stabilization, 40 KB.
 """
 

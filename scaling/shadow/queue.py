@@ -78,7 +78,7 @@ def learner(policy: Policy, queue: QueueSpec | None) -> str | None:
 
 def of_real_instances(memories: dict[str, bytes], rule: str | None, known: bytes) -> dict[str, bytes]:
     """The memories with what is known of the instances themselves as the real ones have taught it: the simulated ones only
-    repeat what they were told, and from a backlog alone a rule would read its own guesses back.
+    repeat what they were taught, and from a backlog alone a rule would read its own guesses back.
     """
     if rule is None or (simulated := memory.decode(memories.get(rule))) is None:
         return memories
@@ -93,16 +93,16 @@ def start_up_of(queue: QueueSpec | None, known: bytes) -> float:
     """Seconds from asked-for to serving."""
     if queue is not None and queue.start_up is not None:
         return queue.start_up
-    found = memory.decode(known)
-    if queue is None or found is None:
+    learned = memory.decode(known)
+    if queue is None or learned is None:
         return instances.FIRST_START_UP
-    return estimates.start_up_time(found, watcher(queue).objective)
+    return estimates.start_up_time(learned, watcher(queue).objective)
 
 
 def called_ready_of(queue: QueueSpec | None, known: bytes) -> float:
     """Seconds until the platform calls an instance ready. A rule that learns adds what it then takes to warm up itself."""
-    found = memory.decode(known) if queue is not None and queue.start_up is None else None
-    return start_up_of(queue, known) if found is None else found.learned.start_up
+    learned = memory.decode(known) if queue is not None and queue.start_up is None else None
+    return start_up_of(queue, known) if learned is None else learned.learned.start_up
 
 
 def service_rate_of(queue: QueueSpec, known: memory.Memory | None) -> float | None:
@@ -177,9 +177,9 @@ def _serve(shadow: Shadow, live: _Live, *, given: bool) -> Passed:
     came = after.arrived - before.arrived
     begun = before.arrived - before.waiting
     served = max(after.arrived - after.waiting - begun, 0.0)
-    each = served / (seconds * before.serving) if before.serving >= 1.0 else 0.0
-    busy = after.waiting > 0.0 and each > 0.0
-    rate = live.rate if given else each if busy else max(live.rate, each)
+    rate_now = served / (seconds * before.serving) if before.serving >= 1.0 else 0.0
+    busy = after.waiting > 0.0 and rate_now > 0.0
+    rate = live.rate if given else rate_now if busy else max(live.rate, rate_now)
     begun_there = before.arrived - shadow.waiting
     there = shadow.waiting + came
     served_there = min(there, shadow.ready * rate * seconds)
@@ -248,7 +248,7 @@ def _moved(window: Window | None, apart: list[tuple[float, int, int]], which: in
     return structs.replace(window, values=values)
 
 
-def told(queue: QueueSpec, known: bytes) -> str:
+def describe_instances(queue: QueueSpec, known: bytes) -> str:
     """What is known of the instances, in words."""
     learned = memory.decode(known)
     rate = service_rate_of(queue, learned)

@@ -18,7 +18,7 @@ from scaling.shadow.beside import decided_beside
 from scaling.shadow.comparison import ShadowView, shadow_view
 
 TOLD = 100
-"""Decisions that differ and are listed; all are counted."""
+"""Decisions that differ and are listed; all are counted. Chosen: a page of a table."""
 
 
 class Difference(Struct, frozen=True):
@@ -112,5 +112,5 @@ def _compare(sums: _Sums, made: Recommendation, said: ShadowSaid) -> None:
         return
     sums.differing += 1
     if moves or made.acts:
-        told = Difference(made.at, made.current, made.desired, said.current, said.desired, said.line)
-        sums.differences.append(told)
+        difference = Difference(made.at, made.current, made.desired, said.current, said.desired, said.line)
+        sums.differences.append(difference)

@@ -44,7 +44,7 @@ def budget_view(policy: Policy, state: TargetState, *, now: float) -> BudgetView
     return BudgetView(
         unit=budget.unit,
         per_day=budget.amount,
-        spent=budget.told(spent.hours),
+        spent=budget.in_its_unit(spent.hours),
         since=spent.since,
         day_ends=allowance.ends,
         allowed=allowed,

@@ -150,7 +150,9 @@ class Fleet:
         )
         config = Config(self.policies, MINUTE, 30 * 86_400.0)
         self.autoscaler = Autoscaler(config, ports, clock=self.clock)
-        self.autoscaler._told = True  # lint is another matter, and runs in threads, whose time is the world's
+        self.autoscaler._lint_reported = (
+            True  # lint is another matter, and runs in threads, whose time is the world's
+        )
 
     def clock(self) -> float:
         return NOW + asyncio.get_running_loop().time() - 1000.0

@@ -112,7 +112,7 @@ class App:
         )
         config = Config(self.policies, MINUTE, 30 * 86_400.0)
         self.autoscaler = Autoscaler(config, ports, clock=self.clock)
-        self.autoscaler._told = True  # lint runs in threads, whose time is the world's
+        self.autoscaler._lint_reported = True  # lint runs in threads, whose time is the world's
 
     async def shell(self, work):
         """What the host calls, with its queue output."""

@@ -79,18 +79,18 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return tuple(source for source in (self.rate, self.ru_per_record) if isinstance(source, str))
 
     def problems(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        problems: dict[str, str] = {}
         for option in ("consumers", "rate", "ru_per_record", "first_ru_per_record"):
             source = getattr(self, option, None)
             if source in ("", ()) or (isinstance(source, float) and not source > 0):
                 shown = f"{source:g}" if isinstance(source, float) else "nothing"
                 other = "" if option.startswith("first") else " or the name of a metric"
-                found[option] = f"found {shown}; a number above 0{other} is accepted"
+                problems[option] = f"found {shown}; a number above 0{other} is accepted"
         if self.first_ru_per_record is not None and not isinstance(self.ru_per_record, str):
-            found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
+            problems["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
         if not 1 <= self.headroom <= 10:
-            found["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
-        return found
+            problems["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
+        return problems
 
     def of(self, view: MetricsView, rule: str) -> Unit:
         """What one consumer needs now. Raises UnknownError; nothing (0 RU/s) is not known, either."""
@@ -110,5 +110,5 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             numbers.append(value)
             evidence.append(view.evidence(rule, source, self.statistic, "~", value))
         rate, charge = numbers
-        each = rate * charge * self.headroom
-        return Unit(each, rate, charge, self.headroom, gap, tuple(evidence))
+        needed = rate * charge * self.headroom
+        return Unit(needed, rate, charge, self.headroom, gap, tuple(evidence))

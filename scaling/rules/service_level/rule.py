@@ -143,7 +143,7 @@ class ServiceLevelRule:
             incoming=_count(view, self.params.incoming, at),
             outgoing=_count(view, self.params.outgoing, at),
             current=view.current,
-            ready=view.told_ready,
+            ready=view.counted_ready,
             most=max(view.maximum, view.current, 1),
             asked_at=_asked_at(view, at),
         )
