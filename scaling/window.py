@@ -257,7 +257,7 @@ def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short:
     if failure is not None and _tolerated_failure(window, spec) is None:
         return failure.reason
     if failure is not None and not spec.max_age:
-        age -= failure.at - window.times[-1]  # somebody did look since
+        age -= failure.at - window.times[-1]  # somebody did read it since
     if age > spec.stale_after:
         return Reason.STALE_METRIC
     if count < spec.min_samples or short or window.truncated:

@@ -36,10 +36,10 @@ def spent_by(budget: Budget, state: TargetState, *, now: float) -> Spent:
         return _begun(budget, there, day, end, now)
     if now <= known.until:
         return known
-    stretches = _levels(known.capacity, known.until, state, now)
+    ranges = _levels(known.capacity, known.until, state, now)
     if known.day < day:
         known = replace(known, day=day, since=day, hours=0.0, warned=False)
-    for begin, until, level in stretches:
+    for begin, until, level in ranges:
         known = _counted(budget, known, max(begin, day), until, level, end)
     if budget.hourly:
         known = _hour_at_least(known, now, there, end)
@@ -74,7 +74,7 @@ def _begun(budget: Budget, there: int, day: float, end: float, now: float) -> Sp
 
 
 def _levels(level: int, at: float, state: TargetState, now: float) -> Iterator[tuple[float, float, int]]:
-    """(begin, end, capacity) of the stretches from `at` to `now`."""
+    """(begin, end, capacity) of the time ranges from `at` to `now`."""
     effects: Sequence[EffectRecord] = state.effects
     for effect in effects:
         if at <= effect.at <= now:
@@ -87,7 +87,7 @@ def _levels(level: int, at: float, state: TargetState, now: float) -> Iterator[t
 
 
 def _counted(budget: Budget, known: Spent, begin: float, until: float, level: int, end: float) -> Spent:
-    """With a stretch of one capacity."""
+    """With a time range of one capacity."""
     if until <= begin:
         return known
     seconds, level = until - begin, max(level, 0)

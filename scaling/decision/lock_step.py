@@ -4,7 +4,7 @@ Rules see the other target as a metric (collector `target_capacity`), which is u
 good enough to decide by, not to rely on: both might move at once, each trusting what it saw of the other. So
 before an action is carried out its rules are asked again (`objection`), with the other target as its stored
 state and its platform have it at that moment. The action itself stands in the store as pending by then, and
-counts. Of two targets that each write first and look second, at least one sees the other: they never both go on.
+counts. Of two targets that each write first and read second, at least one sees the other: they never both go on.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def promote(controls: Controls, order: Order, policy: Policy, *, by: str, now: f
     if seen is not None and seen != policy.shadow_id:
         raise OrderError(
             f"rules: found {seen!r}, accepted is '{policy.shadow_id}': the comparison that was seen is of another shadow than "
-            "tidemark.toml has here; look again once it is compared"
+            "tidemark.toml has here; ask again once it is compared"
         )
     new = Promotion(by, now, policy.shadow_id)
     text = f"shadow promoted, its rules decide; tidemark.toml should follow: {follow_text(policy.target)}"

@@ -169,7 +169,7 @@ def _with_effect(state: TargetState, effect: Effect, reached: int, level: float 
         expected = state.expected if state.expected is not None else effect.from_capacity
         if reached != expected:
             return note_external_change(state, ExternalChange(reached, expected, effect.at))
-    if effect.outcome is EffectOutcome.REFUSED:  # by the platform: other refusals have not looked at it
+    if effect.outcome is EffectOutcome.REFUSED:  # by the platform: other refusals have not asked it
         return replace(state, refused=_refused(state, effect))
     return state
 

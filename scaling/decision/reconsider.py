@@ -2,7 +2,7 @@
 
 Nothing that was decided is carried out only because it was decided. Until a scaler begins it, a pending action is asked
 again: at every evaluation, before it is sent again, and when its message is delivered. What is being carried out is
-waited for, looked at, and then corrected. docs/architecture.md has the table of outcomes.
+waited for, checked, and then corrected. docs/architecture.md has the table of outcomes.
 """
 
 from __future__ import annotations

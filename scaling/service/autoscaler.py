@@ -80,7 +80,7 @@ class Autoscaler:
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._lint_reported = False
         self._shadows = ShadowRunner()
-        self._looks = shell.Looks()
+        self._due_targets = shell.DueTargets()
         seconds = reading.round_seconds(config.interval)
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
         self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds, reading.endpoint_of)
@@ -113,7 +113,7 @@ class Autoscaler:
         in time. What lint found in the policies is logged once, when it is known.
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
-        due, collectors, scalers = await self._looks.due(self.config, self.ports, now)
+        due, collectors, scalers = await self._due_targets.due(self.config, self.ports, now)
         readings, capacities = await asyncio.gather(
             self._readings.ask(collectors, lambda _, collector: reading.read_metrics(collector, now)),
             self._capacities.ask(scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)),
@@ -279,8 +279,8 @@ class Autoscaler:
             count, messages = await shell.within(
                 shell.STORE_DEADLINE, self.ports.poison.peek(), "the poison queues"
             )
-        except Exception as error:  # noqa: BLE001 - whatever keeps them from being looked at
-            return (f"poison queues: not looked at: {told(error)}",)
+        except Exception as error:  # noqa: BLE001 - whatever keeps them from being read
+            return (f"poison queues: not read: {told(error)}",)
         if not count:
             return ()
         queues = sorted({message.queue for message in messages})
@@ -319,7 +319,7 @@ class Autoscaler:
             try:
                 await shell.save(self.ports, loaded, reviewed.state)
             except ConflictError:
-                return Outcome()  # an evaluation was faster and knows more; the next check looks again
+                return Outcome()  # an evaluation was faster and knows more; the next check compares again
         messages = (codec.encode(reviewed.emit),) if reviewed.emit is not None else ()
         return Outcome(messages, effects_of(entries), findings_of(entries))
 

@@ -119,7 +119,7 @@ class Deliveries(Struct, frozen=True):
     async def _out_of_step(self, policy: Policy, loaded: Snapshot, action: ScaleAction) -> Effect | None:
         """The effect of an action that has to wait for another target. It stays pending, and is sent again.
 
-        The other targets are looked at after the action was found to be the pending one: see `lock_step`.
+        The other targets are read after the action was found to be the pending one: see `lock_step`.
         First their state, for what is under way; then the platform, for what was done and never recorded.
         """
         now, others = self.clock(), {}

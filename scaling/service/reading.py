@@ -169,7 +169,7 @@ def _is_number(value: object) -> bool:
 
 
 def seconds_to_next(config: Config, target: str, now: float) -> float:
-    """Seconds until the target is looked at again: its interval, or the pause of an uneven schedule, such as a night."""
+    """Seconds until the target is read again: its interval, or the pause of an uneven schedule, such as a night."""
     policy = config.policies[target]
     every = policy.interval or config.interval
     window = next(iter(policy.windows.values()), None)

@@ -58,17 +58,17 @@ class Outcome(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-LOOK_AGAIN = 300.0
-"""Seconds after which a look that led to no decision is taken for lost, and another one is due: a queue delivers, and delivers
+LOST_AFTER = 300.0
+"""Seconds after which a report that led to no decision counts as lost, and the target is due again: a queue delivers, and delivers
 again, within minutes.
 """
 
-LOOKED_DEADLINE = 5.0
-"""Seconds in which the store has to say when a target was looked at last: all others wait for it."""
+DUE_DEADLINE = 5.0
+"""Seconds in which the store has to say when a target was evaluated last. Chosen: all others wait for it."""
 
 
-class Looks:
-    """Which targets are due. When one with an `interval` of its own was looked at last, all instances and restarts know by
+class DueTargets:
+    """Which targets are due. When one with an `interval` of its own was evaluated last, all instances and restarts know by
     the reports that were decided upon; what this process knows of that saves asking the store at every tick.
     """
 
@@ -79,7 +79,7 @@ class Looks:
     async def due(
         self, config: Config, ports: Ports, now: float
     ) -> tuple[list[str], dict[str, Collector], dict[str, Scaler]]:
-        """The targets to look at now, and what there is to ask for them: most at every collection, others less often."""
+        """The targets to read now, and what there is to ask for them: most at every collection, others less often."""
         names = list(config.policies)
         are_due = await asyncio.gather(*(self._is_due(config, ports, name, now) for name in names))
         targets = [name for name, due in zip(names, are_due, strict=True) if due]
@@ -95,14 +95,14 @@ class Looks:
         if every <= interval:
             return True
         asked = self._asked.get(target)
-        if asked is not None and not is_due(now, every, interval, asked) and 0 <= now - asked < LOOK_AGAIN:
+        if asked is not None and not is_due(now, every, interval, asked) and 0 <= now - asked < LOST_AFTER:
             return False  # its report may be on its way
         known = _sane(max(self._decided.get(target, 0.0), asked or 0.0), now)
         if known is not None and not is_due(now, every, interval, self._decided.get(target)):
             return False
         try:
             call = ports.states.load(target)
-            state = (await within(LOOKED_DEADLINE, call, f"the state of '{target}'")).state
+            state = (await within(DUE_DEADLINE, call, f"the state of '{target}'")).state
         except Exception:  # noqa: BLE001 - whatever keeps the store from telling: what this process asked counts
             due = is_due(now, every, interval, _sane(asked, now))
         else:
@@ -118,7 +118,7 @@ class Looks:
 
 
 def _sane(at: float | None, now: float) -> float | None:
-    """A time that a clock can have left; what is further ahead would keep a target from being looked at until then."""
+    """A time that a clock can have left; what is further ahead would keep a target from being read until then."""
     return at if at is not None and at <= now + CLOCK_TOLERANCE else None
 
 
@@ -198,7 +198,7 @@ async def _handed_over(ports: Ports, state: TargetState) -> TargetState:
 
 
 async def announce(ports: Ports, notice: Notice) -> None:
-    """Tells of what stands, and is looked at again: where the outbox cannot be reached, the next look tells it."""
+    """Sends a notice of what stands, and is checked again: where the outbox cannot be reached, the next check sends it."""
     if ports.announcer is not None:
         await _put(ports.announcer, [notice])
 

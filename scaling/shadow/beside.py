@@ -285,7 +285,7 @@ class _Simulation:
 
 
 def _without_other_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
-    """Only the simulated queue can answer a simulated scale-out: a plateau of any other metric is not looked at."""
+    """Only the simulated queue can answer a simulated scale-out: a plateau of any other metric is left out."""
     plateau = policy.spec.plateau
     if plateau is None or (queue is not None and plateau.metric == queue.backlog):
         return policy

@@ -49,7 +49,7 @@ def test_a_timer_by_hand_says_what_it_found(settings):
     )
 
     assert said(collect) == ["collector plan-orders: backlog 0, capacity 1"]
-    assert said(verify) == ["verify: 1 target looked at, as requested"]
+    assert said(verify) == ["verify: 1 target checked, as requested"]
 
 
 @pytest.mark.parametrize("body", ["plan-orders", ""])

@@ -92,8 +92,8 @@ async def test_a_check_says_how_many_it_looked_at_and_whether_there_was_anything
     world.platform.move(7)
     found = (await world.autoscaler().verify()).lines
 
-    assert quiet == ("verify: 1 target looked at, as requested",)
-    assert found == ("verify: 1 target looked at, 1 thing to tell",)
+    assert quiet == ("verify: 1 target checked, as requested",)
+    assert found == ("verify: 1 target checked, 1 finding",)
 
 
 async def test_an_order_answers_with_what_it_did_and_tells_the_log():

@@ -803,7 +803,7 @@ async def test_entries_beyond_the_retention_are_removed() -> None:
 
     assert outcome.lines == (
         "scaling log: 1 entries older than the retention removed",
-        "verify: 1 target looked at, as requested",
+        "verify: 1 target checked, as requested",
     )
     assert [entry.at for entry in await world.entries()] == [young]
 

@@ -4,7 +4,7 @@ import pytest
 
 from scaling.schedules.timetable import is_due
 from scaling.service.autoscaler import Autoscaler
-from scaling.service.shell import LOOK_AGAIN
+from scaling.service.shell import LOST_AFTER
 from scaling.window import CLOCK_TOLERANCE
 from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 from tidemark.foundation.errors import StoreUnavailableError
@@ -92,7 +92,7 @@ async def test_a_look_whose_report_was_lost_is_repeated_and_one_that_is_on_its_w
     told = [await fleet.tick(5.0 + MINUTE * minute, process) for minute in range(7)]
 
     assert told == [True, *[False] * 4, True, False]
-    assert LOOK_AGAIN == 5 * MINUTE
+    assert LOST_AFTER == 5 * MINUTE
 
 
 async def test_a_store_that_cannot_be_asked_keeps_no_target_from_being_looked_at():
