@@ -175,7 +175,7 @@ def step(policy: Policy, count: int, values: dict[str, float]) -> int:
     if wanted is None or wanted == count or (said.blocks_out and wanted > count):
         return count
     limits = policy.spec.out if wanted > count else policy.spec.inward
-    allowed, _ = pace.reduced(wanted, count, (), limits, 0.0)
+    allowed, _ = pace.apply_pace(wanted, count, (), limits, 0.0)
     # Floors of schedules belong to a time, that of an activation to the load.
     kept = max((v.floor or 0 for v in verdicts if v.reason is Reason.STILL_ACTIVE), default=0)
     settable = policy.spec.facts.settable

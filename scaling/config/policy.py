@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from scaling.config.rule_registry import RuleError, build_rule
-from scaling.rules.composite import flattened
+from scaling.rules.composite import flatten_rules
 from scaling.rules.view import Rule
 from scaling.target_facts import TargetFacts
 from scaling.window import WindowSpec
@@ -188,8 +188,8 @@ class Policy:
 
     @cached_property
     def flat_rules(self) -> tuple[Rule, ...]:
-        """The rules, those nested in composites in place of these: see `flattened`."""
-        return tuple(flattened(self.rules))
+        """The rules, those nested in composites in place of these: see `flatten_rules`."""
+        return tuple(flatten_rules(self.rules))
 
     def may_read(self, metric: str) -> bool:
         """False for a metric that no rule reads, as far as all of them tell."""

@@ -12,7 +12,7 @@ from typing import Any
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import PolicySpec, QueueSpec, RuleSpec
 from scaling.config.rule_registry import build_rule
-from scaling.rules.composite import flattened
+from scaling.rules.composite import flatten_rules
 from scaling.rules.service_level.rule import ServiceLevelRule
 from tidemark.foundation.durations import positive_duration
 from tidemark.foundation.sanitize import without_secrets
@@ -86,7 +86,7 @@ def _written(reader: Reader) -> dict[str, Any]:
 
 def _of_rules(specs: Iterable[RuleSpec]) -> dict[str, Any]:
     """What the first `service_level` rule says, those nested in composites included."""
-    rules = flattened(build_rule(spec.type, spec.options, name=spec.name) for spec in specs)
+    rules = flatten_rules(build_rule(spec.type, spec.options, name=spec.name) for spec in specs)
     rule = next((each for each in rules if isinstance(each, ServiceLevelRule)), None)
     if rule is None:
         return {}

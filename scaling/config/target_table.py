@@ -21,7 +21,7 @@ from scaling.config.shadow_table import (
     with_those_for_others,
 )
 from scaling.rules.combine import memory_name, metrics_of
-from scaling.rules.composite import flattened
+from scaling.rules.composite import flatten_rules
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable, with_every
 from scaling.target_facts import TargetFacts
@@ -79,7 +79,7 @@ def _judged(kind: str, name: str, options: Mapping[str, Any]) -> _Judged:
         rule = build_rule(kind, options, name=name)
     except RuleError as error:
         return _Judged(error.problems)
-    learning = (memory_name(each) for each in flattened((rule,)) if hasattr(each, "learn"))
+    learning = (memory_name(each) for each in flatten_rules((rule,)) if hasattr(each, "learn"))
     return _Judged({}, metrics_of(rule), tuple(learning))
 
 

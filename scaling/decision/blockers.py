@@ -284,7 +284,9 @@ def _waiting(case: Situation, wanted: int) -> Blocker | None:
     if not lifts or any(v.note for v in waiting):
         lifts = _when_read(case, lifts)
     # How far the step and rate limits let it come at once.
-    reached, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
+    reached, _ = pace.apply_pace(
+        wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now
+    )
     return Limit(Reason.LOCK_STEP, case.stepped(reached), case.view.current, out_ceiling_text(case)), lifts
 
 
@@ -316,7 +318,7 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     if summary.problem is not None or summary.lacking is not None or not summary.count:
         return None
     level = summary.latest
-    plateaued = pace.plateaued(case.state.effects, level, plateau, case.now)
+    plateaued = pace.level_of_plateau(case.state.effects, level, plateau, case.now)
     if plateaued is None:
         return None
     text = f"{plateau.metric} {level:g} did not fall below {plateaued:g} over {plateau.effects} scale-outs"
@@ -338,7 +340,7 @@ def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Block
     most = case.policy.spec.facts.changes_per_hour
     if most is None:
         return None
-    kept = 0 if direction is Direction.OUT else pace.reserved(most)
+    kept = 0 if direction is Direction.OUT else pace.changes_reserved_for_out(most)
     changes = pace.changes_of_hour(case.state.effects, case.state.others_changes, case.now)
     until = pace.change_free_at(changes, most - kept)
     if until is None:

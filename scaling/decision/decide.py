@@ -113,11 +113,13 @@ def case_of(
     capacity = state.capacity
     if capacity is None or state.capacity_error is not None or state.expected is None:
         return None
-    view = view_of(policy, windows, state, capacity, running(state, state.expected), now=now, flips=flips)
+    view = view_of(
+        policy, windows, state, capacity, capacity_in_force(state, state.expected), now=now, flips=flips
+    )
     return Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
 
 
-def running(state: TargetState, expected: int) -> int:
+def capacity_in_force(state: TargetState, expected: int) -> int:
     """The capacity that it is decided from: the one that somebody else has set, where one did."""
     return state.external_change.seen if state.external_change is not None else expected
 

@@ -44,7 +44,7 @@ def standing(policy: Policy, controls: Controls) -> Promotion | None:
     return promoted if usable else None
 
 
-def deciding(policy: Policy, controls: Controls) -> Policy:
+def policy_in_force(policy: Policy, controls: Controls) -> Policy:
     """The policy that decides for a target: as configured, or with the rules of the shadow that was promoted."""
     if policy.promoted is None or standing(policy, controls) is None:
         return policy

@@ -17,7 +17,7 @@ TICK = 0.001
 """Added to the moment something leaves a window, so that rounding of large epoch times cannot keep it in."""
 
 
-def stabilized(
+def apply_stabilization(
     wanted: int,
     current: int,
     recommendations: Sequence[tuple[float, int]],
@@ -96,7 +96,7 @@ def rate_bound(current: int, effects: Sequence[EffectRecord], pace: Pace, now: f
     return max(bounds) if most_change == out else min(bounds)
 
 
-def reduced(
+def apply_pace(
     wanted: int, current: int, effects: Sequence[EffectRecord], pace: Pace, now: float
 ) -> tuple[int, list[Limit]]:
     """`wanted` after the step limit and the rate policies, with each limit that bit. Never reverses."""
@@ -141,7 +141,9 @@ def rate_free_at(
     return None
 
 
-def plateaued(effects: Sequence[EffectRecord], level: float, plateau: Plateau, now: float) -> float | None:
+def level_of_plateau(
+    effects: Sequence[EffectRecord], level: float, plateau: Plateau, now: float
+) -> float | None:
     """The level the metric should have fallen below, when the last scale-outs had no effect; else None.
 
     Looks at the newest run of scale-outs: with `plateau.effects` of them, the level now is compared with
@@ -164,7 +166,7 @@ HOUR = 3600.0
 """The time within which platforms limit changes; it slides: "within the past hour" (App Service's own words)."""
 
 
-def reserved(changes_per_hour: int) -> int:
+def changes_reserved_for_out(changes_per_hour: int) -> int:
     """How many of an hour's changes are for scaling out only: a quarter, with which the HPA's doubling goes from 1 to 32."""
     return max(changes_per_hour // 4, 1)
 

@@ -86,7 +86,7 @@ def withdraw(state: TargetState, at: float) -> TargetState:
     return replace(_without_pending(state), withdrawn=withdrawn)
 
 
-def without_future(state: TargetState, now: float) -> TargetState:
+def correct_future_actions(state: TargetState, now: float) -> TargetState:
     """The state in which nothing of actions and of others' changes is later than `now`: a clock that was put right since
     would wait for it.
     """
@@ -237,7 +237,7 @@ def perhaps_accepted(state: TargetState, action_id: str, since: float) -> Target
     return replace(state, pending_accepted=since)
 
 
-def handed_back(
+def hand_back(
     state: TargetState, action_id: str, *, due_at: float, carried_until: float | None = None
 ) -> TargetState:
     """The state after a scaler gave an action back that is still to be carried out: it is sent again at `due_at`,
@@ -349,7 +349,7 @@ def _emitted_again(policy: Policy, state: TargetState, pending: ScaleAction, now
     """The action as sent once more; for the first time where the platform had asked to wait."""
     asked, wait = asked_since(state), state.asked_to_wait
     known = state if asked is None else perhaps_accepted(state, pending.action_id, asked)
-    sent = handed_back(known, pending.action_id, due_at=now + policy.spec.effect_timeout)
+    sent = hand_back(known, pending.action_id, due_at=now + policy.spec.effect_timeout)
     text = f"{action_text(pending)} has no effect after {now - pending.decided_at:.0f} s; emitted again"
     if not was_tried(state) and wait is not None and _due_at(policy, state, pending) == wait.until:
         text = f"{action_text(pending)} is emitted now, for the platform had asked to wait"

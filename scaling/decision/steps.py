@@ -148,7 +148,9 @@ class Steps(Situation):
         wanted, exact = self.stepped(wanted), wanted
         if self.turned(exact, wanted):
             return self._between_steps(exact, ())
-        stable = pace.stabilized(wanted, current, self.state.recommendations, spec.out, spec.inward, self.now)
+        stable = pace.apply_stabilization(
+            wanted, current, self.state.recommendations, spec.out, spec.inward, self.now
+        )
         if stable == current:
             return self._stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
@@ -203,7 +205,7 @@ class Steps(Situation):
         if stable != wanted:
             limits.append(Limit(Reason.STABILIZING, wanted, stable, "the most cautious recommendation"))
         mine = spec.out if direction is Direction.OUT else spec.inward
-        desired, rate_limits = pace.reduced(stable, current, self.state.effects, mine, self.now)
+        desired, rate_limits = pace.apply_pace(stable, current, self.state.effects, mine, self.now)
         limits.extend(rate_limits)
         if desired != current:
             desired, exact = self.stepped(desired), desired

@@ -18,6 +18,7 @@ from scaling.budget.spending import spent_by
 from scaling.config.policy import Policy
 from scaling.decision.pending_action import (
     Review,
+    correct_future_actions,
     found_effect,
     is_from_before,
     leads_to,
@@ -27,7 +28,6 @@ from scaling.decision.pending_action import (
     record_effect,
     withdraw,
     withdrawal,
-    without_future,
 )
 from scaling.decision.reconsider import held_until, stays_pending
 from scaling.decision.seen import as_advised, bounded_doubt, view_of
@@ -86,7 +86,7 @@ def is_overtaken(policy: Policy, state: TargetState, at: float, *, now: float) -
     return at < changed_at and (at < newest or now - at > COVERAGE_SLACK * policy.interval)
 
 
-def filled(
+def windows_after_report(
     policy: Policy, windows: Mapping[str, Window], report: MetricsReport, *, now: float
 ) -> dict[str, Window]:
     """The windows with what a report says of their metrics. One that it does not mention counts as failed."""
@@ -99,7 +99,7 @@ def filled(
     return updated
 
 
-def overtaken(state: TargetState, at: float) -> TargetState:
+def remember_report(state: TargetState, at: float) -> TargetState:
     """The state after a report that only filled windows, so that a second delivery of it is recognised."""
     evaluated = tuple(sorted((*state.evaluated, at)))[-REPORTS_REMEMBERED:]
     return msgspec.structs.replace(state, evaluated=evaluated)
@@ -118,19 +118,19 @@ def absorb(
 
     A metric the policy has but the report does not mention counts as failed: unknown is not zero.
     """
-    state = put_right(state, now)
-    updated = filled(policy, windows, report, now=now)
+    state = correct_future_times(state, now)
+    updated = windows_after_report(policy, windows, report, now=now)
     state = _reconciled(policy, state, report, now=now, controls=controls)
-    state = unseen(policy, state, state.evaluated[-1:], report.at, now=now)
-    state = learned(policy, updated, state, now=now)
-    return updated, spending(policy, state, now=now)
+    state = recommend_over_gap(policy, state, state.evaluated[-1:], report.at, now=now)
+    state = learn_from_report(policy, updated, state, now=now)
+    return updated, count_spending(policy, state, now=now)
 
 
-def put_right(state: TargetState, now: float) -> TargetState:
+def correct_future_times(state: TargetState, now: float) -> TargetState:
     """Without what is further ahead than clocks may be. Effects were there: as far ahead as that at most."""
     latest, last = now + CLOCK_TOLERANCE, state.last
     if last is not None and last.at > latest:
-        state = without_future(state, now)
+        state = correct_future_actions(state, now)
     evaluated, recommendations, effects = state.evaluated, state.recommendations, state.effects
     newest = [
         *evaluated[-1:],
@@ -147,7 +147,7 @@ def put_right(state: TargetState, now: float) -> TargetState:
     )
 
 
-def unseen(
+def recommend_over_gap(
     policy: Policy, state: TargetState, before: Sequence[float], at: float, *, now: float
 ) -> TargetState:
     """With the present capacity as recommended, where nothing was decided between the report `before`, if any, and this
@@ -164,9 +164,9 @@ def unseen(
     return msgspec.structs.replace(state, recommendations=(*known, (now, state.expected)))
 
 
-def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
+def count_spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
     """With what is spent of a day's budget; nothing while there never was a capacity. That it will not last is noted once a
-    day, for `not_lasting`.
+    day, for `budget_warning`.
     """
     budget = policy.spec.budget
     if budget is None or state.expected is None:
@@ -179,7 +179,7 @@ def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
     return msgspec.structs.replace(state, spent=msgspec.structs.replace(spent, warned=True))
 
 
-def not_lasting(policy: Policy, before: TargetState, after: TargetState, *, now: float) -> str | None:
+def budget_warning(policy: Policy, before: TargetState, after: TargetState, *, now: float) -> str | None:
     """The warning that the budget will bind before the day ends, at the report that found it out; None at all others."""
     known, spent = before.spent, after.spent
     if spent is None or not spent.warned or (known is not None and known.warned and known.day == spent.day):
@@ -188,7 +188,9 @@ def not_lasting(policy: Policy, before: TargetState, after: TargetState, *, now:
     return None if allowance is None else allowance.warning()
 
 
-def learned(policy: Policy, windows: Mapping[str, Window], state: TargetState, *, now: float) -> TargetState:
+def learn_from_report(
+    policy: Policy, windows: Mapping[str, Window], state: TargetState, *, now: float
+) -> TargetState:
     """With what the rules that learn remember of it; nothing while it is not known what there is to serve with."""
     capacity = state.capacity
     if not policy.learns:
@@ -249,7 +251,7 @@ def _reconciled(
     gone = state.pending if state.pending is not None and now >= state.pending.expires_at else None
     if gone is not None and (late_effect := found_effect(state, gone, capacity)):
         state = record_effect(state, late_effect)  # before that it is left to the check, which also logs it
-    return believe(policy, state, capacity, now=now, controls=controls)
+    return reconcile_capacity(policy, state, capacity, now=now, controls=controls)
 
 
 def _read_at(state: TargetState, now: float) -> float:
@@ -258,7 +260,7 @@ def _read_at(state: TargetState, now: float) -> float:
     return at if at <= now + CLOCK_TOLERANCE else -inf
 
 
-def believe(
+def reconcile_capacity(
     policy: Policy, state: TargetState, capacity: Capacity, *, now: float, controls: Controls
 ) -> TargetState:
     """Reconciles a reading with what we expect. Somebody else's change is noted, held on, then adopted."""
@@ -380,7 +382,7 @@ def review(
     if state.pending is not None or review_.findings:
         return review_
     before = state.external_change
-    after = believe(
+    after = reconcile_capacity(
         policy,
         msgspec.structs.replace(state, capacity=capacity, capacity_error=None),
         capacity,

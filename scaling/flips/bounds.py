@@ -7,7 +7,7 @@ from msgspec import structs
 from scaling.decision.decide import Case
 from scaling.flip import Condition, Conditions, Flip
 from scaling.flips.search import border_of
-from scaling.flips.what_if import NEXT, RAISED, applied, border, is_read
+from scaling.flips.what_if import NEXT, RAISED, apply_conditions, border, is_read
 from scaling.model import Recommendation
 from scaling.window import MAX_VALUE
 
@@ -15,7 +15,7 @@ _BOUNDS = (*sorted(RAISED), "minimum", "schedule floor", "platform floor")
 FAR = 1_000_000
 
 
-def bounded(base: Case, conditions: Conditions, made: Recommendation) -> Flip | None:
+def bound_flip(base: Case, conditions: Conditions, made: Recommendation) -> Flip | None:
     """The flip that names what was decided with these conditions, for all values beyond them: where it ends, there is a
     condition more, and where it goes further, that is said. None where it ends somewhere that has no name.
     """
@@ -68,7 +68,7 @@ class _Probe:
 
     def _said(self, condition: Condition, conditions: Conditions) -> Condition | None:
         """The end that the rules name themselves, where the outcome is the same up to it and another one there."""
-        case = applied(self.base, conditions)
+        case = apply_conditions(self.base, conditions)
         for flip in () if case is None else case.verdict.flips:
             for end in flip.conditions:
                 if end.quantity == condition.quantity and end.comparator[0] == condition.comparator[0]:
@@ -98,7 +98,7 @@ class _Probe:
         return True
 
     def decided(self, conditions: Conditions) -> Recommendation | None:
-        case = applied(self.base, conditions)
+        case = apply_conditions(self.base, conditions)
         return None if case is None else case.decided()
 
 

@@ -19,9 +19,9 @@ from msgspec import structs
 from scaling.config.policy import Policy
 from scaling.decision.decide import Case, case_of, unknown_capacity
 from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
-from scaling.flips.bounds import bounded
+from scaling.flips.bounds import bound_flip
 from scaling.flips.search import COARSE, FINE, border_of
-from scaling.flips.what_if import NEXT, WHOLE, AskedEnoughError, applied, is_read, metrics_in
+from scaling.flips.what_if import NEXT, WHOLE, AskedEnoughError, apply_conditions, is_read, metrics_in
 from scaling.model import NO_CONTROLS, Controls, Direction, Reason, Recommendation, TargetState, Verdict
 from scaling.rules.combine import PROBLEMS, metrics_of
 from scaling.rules.composite import CompositeRule
@@ -199,7 +199,7 @@ class _Explaining:
     def _wants(self, way: Direction | None, conditions: Conditions) -> bool:
         """True where the rules then want that direction; with None, where they want another one than now."""
         if conditions not in self.desired:
-            case = applied(self.case, conditions)
+            case = apply_conditions(self.case, conditions)
             self.desired[conditions] = None if case is None else case.verdict.desired
         desired, current = self.desired[conditions], self.case.view.current
         if desired is None:
@@ -214,11 +214,11 @@ class _Explaining:
         self, start: Conditions, *, way: Direction | None = None, once: bool = False
     ) -> Flip | None:
         """What comes of it, with everything added that would hold it back."""
-        conditions = merged(start)
+        conditions = merge_conditions(start)
         for _ in range(STEPS):
             if self._unknown(conditions):
                 return Flip(None, conditions) if way is None else None
-            case = applied(self.case, conditions)
+            case = apply_conditions(self.case, conditions)
             if case is None:
                 return Flip(None if way is None else _OF[way], conditions, possible=False)
             made = case.decided()
@@ -230,7 +230,7 @@ class _Explaining:
                 continue
             if once or made.acts or not case.lifts:
                 break
-            more = merged((*conditions, *case.lifts[0]))
+            more = merge_conditions((*conditions, *case.lifts[0]))
             if more == conditions:
                 break
             conditions = more
@@ -240,7 +240,7 @@ class _Explaining:
             return None
         if (made.reason, made.desired) == (self.made.reason, self.made.desired):
             return None
-        return bounded(self.case, conditions, made)
+        return bound_flip(self.case, conditions, made)
 
     def _further(self, conditions: Conditions, way: Direction | None) -> Conditions | None:
         """The one value named goes so far that it is worth a step of the platform."""
@@ -250,7 +250,7 @@ class _Explaining:
         (known,), others = read, tuple(c for c in conditions if not is_read(c))
 
         def steps(value: float) -> bool:
-            case = applied(self.case, (*others, *_exactly(known.quantity, value)))
+            case = apply_conditions(self.case, (*others, *_exactly(known.quantity, value)))
             return (
                 case is not None
                 and case.decided().reason is not Reason.BETWEEN_STEPS
@@ -292,7 +292,7 @@ def _flat(groups: Iterable[Conditions]) -> Conditions:
     return tuple(condition for conditions in groups for condition in conditions)
 
 
-def merged(conditions: Iterable[Condition]) -> Conditions:
+def merge_conditions(conditions: Iterable[Condition]) -> Conditions:
     """Each once; of several times the last one, and of several borders of one quantity the furthest."""
     borders: dict[tuple[str, str], Condition] = {}
     for condition in conditions:

@@ -22,7 +22,7 @@ FIRST, FIRST_COARSE = 0.01, 0.5
 DIGITS = 12
 
 
-def ahead(start: float, *, upward: bool, first: float = FIRST) -> list[float]:
+def values_ahead(start: float, *, upward: bool, first: float = FIRST) -> list[float]:
     """Values to try, from near to far: up to the largest that is believed, or down to 0."""
     distance, borders = max(abs(start) * first, first), []
     most = MAX_VALUE - start if upward else start
@@ -39,7 +39,7 @@ def border_of(
     holds nowhere that was tried.
     """
     last = start
-    values = ahead(start, upward=upward, first=FIRST if width == FINE else FIRST_COARSE)
+    values = values_ahead(start, upward=upward, first=FIRST if width == FINE else FIRST_COARSE)
     # A rule that learns wants more the more there is: what the last value does not reach, no value does.
     if width != FINE and values and not reaches(values[-1]):
         return None

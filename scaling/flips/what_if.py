@@ -14,10 +14,10 @@ from msgspec import structs
 
 from scaling.config.policy import Policy, PolicySpec
 from scaling.decision.blockers import is_scheduled
-from scaling.decision.decide import Case, running
+from scaling.decision.decide import Case, capacity_in_force
 from scaling.decision.missing import verdicts_of
 from scaling.decision.seen import bounded_doubt, view_of
-from scaling.decision.transitions import absorb, advance, believe
+from scaling.decision.transitions import absorb, advance, reconcile_capacity
 from scaling.flip import Condition, Conditions
 from scaling.model import Capacity, Controls, MetricSample, MetricsReport, Statistic, TargetState, Verdict
 from scaling.rules.answers import is_ours
@@ -60,7 +60,7 @@ def metrics_in(condition: Condition) -> list[str]:
     return name.partition("(")[2].rstrip(")").split(", ") if "(" in name else [name]
 
 
-def applied(base: Case, conditions: Conditions) -> Case | None:
+def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
     """The case had all conditions held, each just so; None where they contradict each other, or can never hold.
 
     Raises AskedEnoughError where rules of the user's own were asked ASKED times.
@@ -88,7 +88,7 @@ def applied(base: Case, conditions: Conditions) -> Case | None:
     if (capacity := _capacity(state.capacity, conditions)) is not state.capacity:
         state = structs.replace(state, capacity=capacity)
     assert state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - a case has both
-    current = running(state, state.expected)
+    current = capacity_in_force(state, state.expected)
     view = view_of(policy, windows, state, state.capacity, current, now=now)
     if summaries is not None:
         whole = {name for kind, _, name in _split(conditions) if kind in WHOLE}
@@ -208,7 +208,7 @@ def _later(
     if state.external_change is not None:
         capacity = structs.replace(capacity, current=state.external_change.seen)
     state = structs.replace(state, capacity=capacity)
-    return shifted, believe(policy, state, capacity, now=until, controls=controls), until
+    return shifted, reconcile_capacity(policy, state, capacity, now=until, controls=controls), until
 
 
 def _policy(policy: Policy, conditions: Conditions) -> Policy:

@@ -44,7 +44,7 @@ def fault_of(verdict: object) -> str | None:
     return None
 
 
-def storable(verdict: Verdict, *, ours: bool) -> Verdict:
+def make_storable(verdict: Verdict, *, ours: bool) -> Verdict:
     """A usable verdict as it can be stored: counts of MOST at most, and of rules of the user's own no more text and numbers
     than a row has room for. Raises what msgspec does for fields of another type.
     """

@@ -8,7 +8,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from scaling.model import Reason, Verdict
-from scaling.rules.answers import fault_of, is_ours, storable
+from scaling.rules.answers import fault_of, is_ours, make_storable
 from scaling.rules.view import LevelLine, MetricsView, Rule
 from tidemark.foundation.sanitize import leaving
 
@@ -90,7 +90,7 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
         verdict = rule.evaluate(view if ours else _shown(rule, view))
         fault = fault_of(verdict)
         if fault is None:
-            verdict = storable(verdict, ours=ours)
+            verdict = make_storable(verdict, ours=ours)
     except Exception as error:  # noqa: BLE001 - user code may raise anything
         verdict, fault = _NO_VOTE, words_of_repr(error)
     if fault is not None:

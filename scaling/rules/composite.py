@@ -154,12 +154,12 @@ class CompositeRule:
         )
 
 
-def flattened(rules: Iterable[Rule]) -> Iterator[Rule]:
+def flatten_rules(rules: Iterable[Rule]) -> Iterator[Rule]:
     """All rules, those nested in composites in place of these: any-out/all-in of any-out/all-in is the same again,
     and what each of them says keeps its own numbers.
     """
     for rule in rules:
         if isinstance(rule, CompositeRule) and rule.nested:
-            yield from flattened(rule.nested)
+            yield from flatten_rules(rule.nested)
         else:
             yield rule

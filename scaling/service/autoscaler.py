@@ -29,7 +29,7 @@ from scaling.config.checks import Finding, Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision.decide import case_of
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.decision.reconsider import may_be_sent
 from scaling.decision.transitions import (
     already_evaluated,
@@ -310,7 +310,7 @@ class Autoscaler:
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
         controls = evaluation.controls_of(loaded, now)
-        rules = deciding(self.config.policies[target], controls)
+        rules = policy_in_force(self.config.policies[target], controls)
         reviewed = review(rules, loaded.state, capacity, now=now, controls=controls, windows=loaded.windows)
         entries = finding_entries("verify", target, now, reviewed, capacity.current)
         if entries:

@@ -76,6 +76,6 @@ def _under_way(state: TargetState, now: float) -> list[str]:
 
 def checked_line(targets: int, findings: int, at: float) -> Line:
     """What a check has to say where everything is as it should be, and otherwise how much it said."""
-    outcome = "as requested" if not findings else count_text(findings, 'finding')
+    outcome = "as requested" if not findings else count_text(findings, "finding")
     text = f"verify: {count_text(targets, 'target')} checked, {outcome}"
     return Line(text, "check", {"at": at, "targets": targets})

@@ -18,7 +18,7 @@ from scaling.config.policy_file import Config
 from scaling.decision import pending_action
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.lock_step import as_seen, neighbours, objection
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.decision.reconsider import is_turned, under_way_until
 from scaling.model import AskedToWait, Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
@@ -129,7 +129,7 @@ class Deliveries(Struct, frozen=True):
             with urgent():
                 seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
             others[name] = as_seen(state, seen)
-        rules = deciding(policy, controls_of(loaded, now))
+        rules = policy_in_force(policy, controls_of(loaded, now))
         text = objection(rules, loaded.windows, action, others, now=now)
         return None if text is None else effect_of(action, EffectOutcome.FAILED, now, f"waits: {text}")
 
@@ -197,7 +197,7 @@ class Deliveries(Struct, frozen=True):
 def _withdrawn(policy: Policy, loaded: Snapshot, action: ScaleAction, now: float) -> Effect | None:
     """The effect of an action that would not be decided any more; its message may be minutes late."""
     controls = controls_of(loaded, now)
-    rules = deciding(policy, controls)
+    rules = policy_in_force(policy, controls)
     text = no_longer_wanted(rules, loaded.windows, loaded.state, now=now, controls=controls)
     return None if text is None else effect_of(action, EffectOutcome.WITHDRAWN, now, text)
 
@@ -213,7 +213,7 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
     if state.delivery != delivered.begun:
         return state
     due_at = effect.at + delivered.again_after
-    return pending_action.handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
+    return pending_action.hand_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
 
 
 def _is_a_wait(retry_after: object) -> bool:

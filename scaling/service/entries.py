@@ -124,7 +124,7 @@ def findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
     return tuple(entry_line(entry) for entry in entries if entry.kind is LogKind.VERIFY)
 
 
-def unlearned(target: str, state: TargetState) -> Iterable[str]:
+def learning_failures(target: str, state: TargetState) -> Iterable[str]:
     """What rules could not learn from the last report."""
     return (f"scaling {target}: rule '{rule}': {why}" for rule, why in state.unlearned.items())
 

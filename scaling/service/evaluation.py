@@ -10,10 +10,16 @@ from msgspec import Struct, structs
 from scaling.analysis.replay import encode_inputs
 from scaling.config.policy import Policy
 from scaling.decision import explain
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.decision.pending_action import Review, pursue, with_withdrawal
 from scaling.decision.seen import known_values, plateau_level
-from scaling.decision.transitions import absorb, advance, filled, not_lasting, overtaken
+from scaling.decision.transitions import (
+    absorb,
+    advance,
+    budget_warning,
+    remember_report,
+    windows_after_report,
+)
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, MetricsReport, Pause, Reason, Recommendation, ScaleAction, TargetState
 from scaling.ports import Snapshot
@@ -24,9 +30,9 @@ from scaling.service.entries import (
     finding_entries,
     findings_of,
     lateness_of,
-    unlearned,
+    learning_failures,
 )
-from scaling.shadow.beside import Beside, exchanged
+from scaling.shadow.beside import Beside, exchange_memories
 from scaling.shadow.comparison import promotion_news
 from scaling.window import Window
 
@@ -78,12 +84,12 @@ def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now:
     orders_known = "controls" not in loaded.corrupt  # or it would look as if a promotion had ended
     promotion = promotion_news(configured, stored, controls)
     if orders_known:
-        stored = exchanged(configured, stored, controls)
-    policy = deciding(configured, controls)
+        stored = exchange_memories(configured, stored, controls)
+    policy = policy_in_force(configured, controls)
     windows, state = absorb(policy, loaded.windows, stored, report, now=now, controls=controls)
     readable = state.capacity if state.capacity_error is None else None
     review = pursue(policy, state, readable, now=now, controls=controls, windows=windows)
-    if (text := not_lasting(policy, stored, review.state, now=now)) is not None:
+    if (text := budget_warning(policy, stored, review.state, now=now)) is not None:
         review = structs.replace(review, findings=(*review.findings, (Reason.OVER_BUDGET, text)))
     return Situation(
         policy=policy,
@@ -137,7 +143,7 @@ def to_write(
         lines=(*effects_of(findings), entry_line(entry, lateness_of(policy, after))),
         warnings=(
             *situation.warnings,
-            *unlearned(policy.target, after),
+            *learning_failures(policy.target, after),
             *findings_of(findings),
             *shadow.warnings,
         ),
@@ -146,14 +152,14 @@ def to_write(
 
 def fill_windows(policy: Policy, loaded: Snapshot, report: MetricsReport, *, now: float) -> Evaluated:
     """Puts the samples of a report that a change has overtaken into their windows, and decides nothing."""
-    rules = deciding(policy, controls_of(loaded, now))
+    rules = policy_in_force(policy, controls_of(loaded, now))
     line = (
         f"scaling {report.target}: the report of {now - report.at:.0f} s ago is of before the last change; "
         "it fills windows"
     )
     return Evaluated(
-        state=overtaken(loaded.state, report.at),
-        windows=filled(rules, loaded.windows, report, now=now),
+        state=remember_report(loaded.state, report.at),
+        windows=windows_after_report(rules, loaded.windows, report, now=now),
         lines=(line,),
     )
 

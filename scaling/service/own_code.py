@@ -16,7 +16,7 @@ from typing import TypeVar
 from scaling.config.policy import Policy
 from scaling.model import Controls, Recommendation, TargetState
 from scaling.rules.answers import is_ours
-from scaling.shadow.beside import Beside, decided_beside
+from scaling.shadow.beside import Beside, simulate_shadow
 from scaling.window import Window
 from tidemark.foundation.sanitize import told
 
@@ -74,8 +74,8 @@ class ShadowRunner:
         *,
         controls: Controls,
     ) -> Beside:
-        """`decided_beside`. Without an answer in time the shadow's memory stays as it is, and a warning says so."""
-        call = partial(decided_beside, policy, windows, state, made, controls=controls)
+        """`simulate_shadow`. Without an answer in time the shadow's memory stays as it is, and a warning says so."""
+        call = partial(simulate_shadow, policy, windows, state, made, controls=controls)
         if not _may_hang(policy):
             return call()
         before = self._threads.get(policy.target)

@@ -18,10 +18,16 @@ from msgspec import Struct, structs
 from scaling.config.policy import Policy, QueueSpec
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.orders import deciding, standing
+from scaling.decision.orders import policy_in_force, standing
 from scaling.decision.pending_action import record_effect
 from scaling.decision.seen import plateau_level, view_of
-from scaling.decision.transitions import advance, learned, put_right, spending, unseen
+from scaling.decision.transitions import (
+    advance,
+    correct_future_times,
+    count_spending,
+    learn_from_report,
+    recommend_over_gap,
+)
 from scaling.log_entry import ShadowSaid
 from scaling.model import (
     Capacity,
@@ -55,7 +61,7 @@ class Beside(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def exchanged(policy: Policy, state: TargetState, controls: Controls) -> TargetState:
+def exchange_memories(policy: Policy, state: TargetState, controls: Controls) -> TargetState:
     """The state before a report is absorbed: after a promotion, or its end, what the rules remember changes places.
 
     Of the target as it is the simulated queue has learned all along (`Shadow.known`); a `service_level` rule that decides
@@ -71,7 +77,7 @@ def exchanged(policy: Policy, state: TargetState, controls: Controls) -> TargetS
     if shadow.promoted == promoted:
         return state
     memories = dict(shadow.memories)
-    name = imagined.learner(deciding(policy, controls), _queue(policy))
+    name = imagined.learner(policy_in_force(policy, controls), _queue(policy))
     if name is not None and shadow.known:
         memories[name] = shadow.known
     begun = Shadow(promoted=promoted, memories=state.memories, known=shadow.known)
@@ -89,7 +95,7 @@ def last_said(state: TargetState) -> ShadowSaid | None:
     return shadow.last if shadow is not None and beside else None
 
 
-def decided_beside(
+def simulate_shadow(
     policy: Policy,
     windows: Mapping[str, Window],
     state: TargetState,
@@ -241,10 +247,12 @@ class _Simulation:
                 shadow.memories, imagined.learner(self.policy, self.queue), shadow.known
             ),
         )
-        state = put_right(structs.replace(state, spent=shadow.spent), self.now)
+        state = correct_future_times(structs.replace(state, spent=shadow.spent), self.now)
         before = () if shadow.at in {0.0, self.now} else (shadow.at,)
-        state = unseen(self.policy, state, before, self.now, now=self.now)
-        return spending(self.policy, learned(self.policy, self.seen, state, now=self.now), now=self.now)
+        state = recommend_over_gap(self.policy, state, before, self.now, now=self.now)
+        return count_spending(
+            self.policy, learn_from_report(self.policy, self.seen, state, now=self.now), now=self.now
+        )
 
     def _said(self, made: Recommendation) -> ShadowSaid:
         promoted = self.shadow.promoted

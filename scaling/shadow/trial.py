@@ -14,7 +14,7 @@ from scaling.analysis.replay import Inputs, decode_inputs
 from scaling.config.policy import Policy
 from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import NO_CONTROLS, Recommendation, TargetState
-from scaling.shadow.beside import decided_beside
+from scaling.shadow.beside import simulate_shadow
 from scaling.shadow.comparison import ShadowView, shadow_view
 
 TOLD = 100
@@ -64,7 +64,7 @@ class _Sums(Struct):
     warnings: dict[str, None] = {}
 
 
-def tried(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
+def simulate_past(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
     """`policy` with the rules to try as its shadow; `entries` are decisions with their inputs, oldest first."""
     sums = _Sums()
     for entry in entries:
@@ -74,7 +74,7 @@ def tried(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
             continue
         controls = structs.replace(inputs.controls, promoted=None)
         state = structs.replace(inputs.state, shadow=sums.shadow)
-        beside = decided_beside(policy, inputs.windows, state, made, controls=controls)
+        beside = simulate_shadow(policy, inputs.windows, state, made, controls=controls)
         sums.shadow = beside.shadow
         sums.warnings.update(dict.fromkeys(beside.warnings))
         sums.decisions += 1

@@ -15,7 +15,7 @@ from msgspec import Struct
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import LogPage
 from scaling.service.autoscaler import Autoscaler
-from scaling.shadow.trial import tried
+from scaling.shadow.trial import simulate_past
 from scaling.web import api, views
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.http.answers import Response, error_response, json_fields, json_response
@@ -105,7 +105,7 @@ async def trial(autoscaler: Autoscaler, target: str, body: bytes) -> Response:
         since = max(since, until - DAY)
         entries, _ = await _all(autoscaler, target, since, until, limit=TRIED_AT_MOST, inputs=True)
         decisions = [entry for entry in reversed(entries) if entry.kind is LogKind.DECISION]
-        return json_response(await asyncio.to_thread(tried, policy, decisions))
+        return json_response(await asyncio.to_thread(simulate_past, policy, decisions))
 
 
 async def _all(

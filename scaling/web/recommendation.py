@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.decision import explain
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.model import Reason
 from scaling.ports import Snapshot
 from tidemark.foundation.errors import TidemarkError
@@ -44,7 +44,7 @@ def recommendation_of(
 ) -> RecommendationView:
     """The newest decision as advice. Raises NoAdviceError while there is none, or it is old, or says nothing."""
     state, controls = snapshot.state, snapshot.controls
-    policy, last = deciding(policy, controls), state.last
+    policy, last = policy_in_force(policy, controls), state.last
     if last is None:
         raise NoAdviceError(f"{policy.target}: no decision yet")
     late = LATE * interval + START

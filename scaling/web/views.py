@@ -17,7 +17,7 @@ from scaling.config.policy import MetricSpec, Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import Direction, Evidence, ExternalChange, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
@@ -157,7 +157,7 @@ def status_view(
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
     """The state, windows and orders of one target as of `now`. Expired orders and cooldowns are left out."""
     state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
-    shadow, policy = shadow_view(policy, state, controls), deciding(policy, controls)
+    shadow, policy = shadow_view(policy, state, controls), policy_in_force(policy, controls)
     capacity, current, override = state.capacity, _current(state), controls.override
     return TargetView(
         target=policy.target,

@@ -14,7 +14,7 @@ from scaling.config.policy import Budget, Fallback, Pace, Plateau, Policy, RateL
 from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.pending_action import record_effect
-from scaling.decision.transitions import absorb, advance, believe
+from scaling.decision.transitions import absorb, advance, reconcile_capacity
 from scaling.flip import Condition, Flip
 from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import decision_id
@@ -196,7 +196,7 @@ def move_to(case: Case, until: float) -> None:
     if case.state.external_change is not None:
         capacity = msgspec.structs.replace(capacity, current=case.state.external_change.seen)
     case.now = until
-    case.state = believe(
+    case.state = reconcile_capacity(
         case.policy,
         msgspec.structs.replace(case.state, capacity=capacity),
         capacity,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.config.policy import Pace, RateLimit
-from scaling.decision.pacing import rate_bound, rate_free_at, reduced, stabilized
+from scaling.decision.pacing import apply_pace, apply_stabilization, rate_bound, rate_free_at
 from scaling.model import EffectRecord
 
 NOW = 100_000.0
@@ -39,14 +39,14 @@ def between(value, one, other):
 
 @given(counts, counts, histories, paces, paces)
 def test_stabilization_lands_between_the_count_and_what_is_wanted(wanted, current, history, out, inward):
-    assert between(stabilized(wanted, current, history, out, inward, NOW), current, wanted)
+    assert between(apply_stabilization(wanted, current, history, out, inward, NOW), current, wanted)
 
 
 @given(counts, counts, changes, paces)
 def test_limits_land_between_the_count_and_what_is_wanted_and_tell_every_cut(wanted, current, effects, pace):
     if wanted == current:
         return
-    desired, limits = reduced(wanted, current, effects, pace, NOW)
+    desired, limits = apply_pace(wanted, current, effects, pace, NOW)
 
     assert type(desired) is int
     assert between(desired, current, wanted)
@@ -74,7 +74,7 @@ def test_a_rate_is_free_when_it_says_and_not_before(current, effects, pace, out)
 def test_selecting_the_least_change_never_allows_more_than_the_most(wanted, current, effects, pace):
     def allowed(select):
         chosen = Pace(step=pace.step, rates=pace.rates, select=select)
-        return abs(reduced(wanted, current, effects, chosen, NOW)[0] - current) if wanted != current else 0
+        return abs(apply_pace(wanted, current, effects, chosen, NOW)[0] - current) if wanted != current else 0
 
     assert allowed("disabled") == 0
     assert allowed("min") <= allowed("max")

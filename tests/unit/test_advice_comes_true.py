@@ -18,7 +18,7 @@ from consumer.doctor import checks as consumer_checks
 from consumer.stores.sql.tables import TABLES
 from scaling.config.policy import Pace
 from scaling.config.policy_file import load_config
-from scaling.decision.orders import deciding, follow_text
+from scaling.decision.orders import follow_text, policy_in_force
 from scaling.doctor import verdicts
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, Promotion, Reason, TargetState
@@ -274,7 +274,7 @@ def test_a_file_that_follows_a_promotion_decides_as_the_promoted_shadow_does(key
     table = "\n".join([*kept, *own, "", metrics, RULES.format(""), "[[targets.plan.rules]]" + guard])
     after = read(table)
 
-    assert after.spec == deciding(before, orders).spec
+    assert after.spec == policy_in_force(before, orders).spec
     assert promotion_warning(after, orders) is None
 
 

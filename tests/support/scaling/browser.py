@@ -20,7 +20,7 @@ from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpe
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.orders import ORDERS, deciding
+from scaling.decision.orders import ORDERS, policy_in_force
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.flips.explained import decide_and_explain
@@ -37,7 +37,7 @@ from scaling.model import (
 )
 from scaling.ports import LogPage, Snapshot
 from scaling.service.entries import effect_entry
-from scaling.shadow.beside import decided_beside, exchanged
+from scaling.shadow.beside import exchange_memories, simulate_shadow
 from scaling.web import past
 from scaling.web.dashboard import page
 from scaling.web.views import log_view, status_view, target_view
@@ -165,8 +165,8 @@ class SimulatedTarget:
             else (),
             Capacity(self.current, now, ready=self.current),
         )
-        rules = deciding(self.policy, self.controls)
-        before = exchanged(self.policy, self.state, self.controls)
+        rules = policy_in_force(self.policy, self.controls)
+        before = exchange_memories(self.policy, self.state, self.controls)
         self.windows, state = absorb(rules, self.windows, before, report, now=now, controls=self.controls)
         decided = decide(
             rules,
@@ -177,7 +177,7 @@ class SimulatedTarget:
             decision_id=decision_id(self.policy.target, now),
         )
         after, action = advance(rules, state, decided, report_at=now, level=None)
-        beside = decided_beside(self.policy, self.windows, state, decided, controls=self.controls)
+        beside = simulate_shadow(self.policy, self.windows, state, decided, controls=self.controls)
         self.state = msgspec.structs.replace(after, shadow=beside.shadow)
         self.log(
             LogKind.DECISION,

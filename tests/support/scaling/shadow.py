@@ -6,7 +6,7 @@ from msgspec import structs
 
 from scaling.config.policy import Pace, Policy, QueueSpec, RuleSpec, ShadowSpec
 from scaling.decision.decide import decide
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import ShadowSaid, decision_id
@@ -22,7 +22,7 @@ from scaling.model import (
     effect_of,
 )
 from scaling.rules.service_level.sizing import serving_and_seconds, starting_after_change
-from scaling.shadow.beside import Beside, decided_beside, exchanged
+from scaling.shadow.beside import Beside, exchange_memories, simulate_shadow
 from scaling.shadow.memory import Shadow, decode
 from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
 
@@ -94,8 +94,8 @@ class Target:
         self.decide(MetricsReport("plan", self.now, samples, (), capacity))
 
     def decide(self, report: MetricsReport) -> None:
-        rules = deciding(self.policy, self.controls)
-        before = exchanged(self.policy, self.state, self.controls)
+        rules = policy_in_force(self.policy, self.controls)
+        before = exchange_memories(self.policy, self.state, self.controls)
         windows, state = absorb(rules, self.windows, before, report, now=self.now, controls=self.controls)
         made = decide(
             rules,
@@ -106,7 +106,7 @@ class Target:
             decision_id=decision_id("plan", self.now),
         )
         after, action = advance(rules, state, made, report_at=report.at, level=None)
-        self.beside = decided_beside(self.policy, windows, state, made, controls=self.controls)
+        self.beside = simulate_shadow(self.policy, windows, state, made, controls=self.controls)
         after = structs.replace(after, shadow=self.beside.shadow)
         if action is not None:
             to = action.to_capacity

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.config.policy import Pace, RuleSpec
 from scaling.decision.blockers import REFUSAL_REMEMBERED
-from scaling.decision.pending_action import being_carried_out, handed_back, record_effect
+from scaling.decision.pending_action import being_carried_out, hand_back, record_effect
 from scaling.decision.transitions import absorb, review
 from scaling.flip import Condition
 from scaling.flips.explained import decide_and_explain as decide
@@ -325,7 +325,7 @@ def test_a_redelivery_after_a_crash_that_followed_a_partial_grant_is_no_external
 def test_what_the_first_delivery_finds_on_its_way_is_somebody_elses():
     found = msgspec.structs.replace(accepted(5), outcome=EffectOutcome.EXTERNAL_CHANGE)
     first = being_carried_out(STARTED, now=NOW + 1, until=NOW + 46)
-    handed = being_carried_out(handed_back(first, "plan@1", due_at=NOW + 60), now=NOW + 60, until=NOW + 105)
+    handed = being_carried_out(hand_back(first, "plan@1", due_at=NOW + 60), now=NOW + 60, until=NOW + 105)
 
     assert record_effect(first, found).external_change.seen == 5
     assert record_effect(handed, found).external_change.seen == 5

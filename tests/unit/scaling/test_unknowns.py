@@ -16,7 +16,7 @@ from scaling.config.policy import Budget, Fallback, Pace, Plateau, QueueSpec, Ru
 from scaling.decision.decide import no_longer_wanted
 from scaling.decision.explain import line
 from scaling.decision.seen import known_values
-from scaling.decision.transitions import advance, learned
+from scaling.decision.transitions import advance, learn_from_report
 from scaling.doctor import checks, running
 from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import LogKind
@@ -152,8 +152,8 @@ def plateau(kind):
 
 def service_level(kind):
     made = policy(rules=(SERVED,))
-    before = learned(made, {"backlog": full(10.0, now=NOW - MINUTE)}, at(3), now=NOW - MINUTE)
-    after = learned(made, {"backlog": window(kind)}, before, now=NOW)
+    before = learn_from_report(made, {"backlog": full(10.0, now=NOW - MINUTE)}, at(3), now=NOW - MINUTE)
+    after = learn_from_report(made, {"backlog": window(kind)}, before, now=NOW)
     return "learns" if after.memories != before.memories else "learns nothing"
 
 

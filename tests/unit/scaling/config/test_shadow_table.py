@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec
 from scaling.config.policy_file import load_config
-from scaling.decision.orders import deciding
+from scaling.decision.orders import policy_in_force
 from scaling.model import Controls, Promotion
 from scaling.service import registry
 from tidemark.foundation.settings_reader import ConfigError
@@ -158,7 +158,7 @@ def test_bounds_beyond_those_of_the_target_are_tried_and_told():
 
     assert "tried with 1..30; promoted, the 2..10 of its target hold" in finding
     assert (policy.shadow.minimum, policy.shadow.maximum) == (1, 30)
-    promoted = deciding(policy, Controls(promoted=Promotion("kim", 0.0, policy.shadow_id)))
+    promoted = policy_in_force(policy, Controls(promoted=Promotion("kim", 0.0, policy.shadow_id)))
     assert (promoted.minimum, promoted.maximum) == (2, 10)
 
 

@@ -6,7 +6,7 @@ import pytest
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RuleSpec
 from scaling.decision.explain import line
 from scaling.decision.pending_action import record_effect
-from scaling.decision.transitions import absorb, advance, believe, review
+from scaling.decision.transitions import absorb, advance, reconcile_capacity, review
 from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
     NO_CONTROLS,
@@ -109,7 +109,7 @@ def test_the_limit_of_a_plan_is_a_setting_of_its_scaler():
 def test_somebody_else_s_change_counts_once_whoever_sees_it_and_is_stored():
     made, state = policy(**SPEC), at(4)
     seen = Capacity(6, NOW + 1)
-    first = believe(
+    first = reconcile_capacity(
         made, msgspec.structs.replace(state, capacity=seen), seen, now=NOW + 1, controls=NO_CONTROLS
     )
     again = review(made, first, Capacity(6, NOW + 60), now=NOW + 60, controls=NO_CONTROLS).state

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from scaling.config.policy import Budget, Fallback, Pace, RuleSpec
 from scaling.decision.explain import line
-from scaling.decision.transitions import absorb, advance, not_lasting
+from scaling.decision.transitions import absorb, advance, budget_warning
 from scaling.flip import Condition
 from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
@@ -277,7 +277,7 @@ def test_that_the_budget_will_not_last_is_told_once_a_day():
         now = NINE + 60 * minute
         report = MetricsReport("plan", now, (MetricSample("backlog", now, 4.0),), (), Capacity(4, now))
         windows, after = absorb(budgeted(), windows, state, report, now=now, controls=NO_CONTROLS)
-        if (text := not_lasting(budgeted(), state, after, now=now)) is not None:
+        if (text := budget_warning(budgeted(), state, after, now=now)) is not None:
             told.append((now, text))
         state, _ = advance(
             budgeted(), after, decide(budgeted(), windows, after, now=now), report_at=now, level=None

@@ -6,13 +6,13 @@ import pytest
 
 from scaling.config.policy import Pace, Plateau, RateLimit
 from scaling.decision.pacing import (
+    apply_pace,
+    apply_stabilization,
     cooldown_until,
     describe_rates,
-    plateaued,
+    level_of_plateau,
     rate_bound,
     rate_free_at,
-    reduced,
-    stabilized,
 )
 from scaling.model import Direction, EffectRecord, Reason
 
@@ -49,11 +49,14 @@ def percent(amount, period):
 def test_the_most_cautious_recommendation_of_the_window_decides(wanted, history, expected):
     recent = tuple((NOW - ago, count) for ago, count in history)
 
-    assert stabilized(wanted, 5, recent, Pace(stabilization=60), Pace(stabilization=300), NOW) == expected
+    assert (
+        apply_stabilization(wanted, 5, recent, Pace(stabilization=60), Pace(stabilization=300), NOW)
+        == expected
+    )
 
 
 def test_without_a_window_recommendations_hold_nothing_back():
-    assert stabilized(2, 5, ((NOW, 9),), FREE, FREE, NOW) == 2
+    assert apply_stabilization(2, 5, ((NOW, 9),), FREE, FREE, NOW) == 2
 
 
 def test_a_scale_out_waits_for_the_last_scale_out_only():
@@ -105,7 +108,7 @@ def test_per_cent_is_of_the_count_at_the_begin_of_the_period():
 
 
 def test_a_step_and_a_rate_are_told_one_by_one():
-    desired, limits = reduced(20, 10, (), Pace(step=5, rates=(units(2, 60),)), NOW)
+    desired, limits = apply_pace(20, 10, (), Pace(step=5, rates=(units(2, 60),)), NOW)
 
     assert desired == 12
     assert [(limit.reason, limit.wanted, limit.allowed, limit.detail) for limit in limits] == [
@@ -115,18 +118,18 @@ def test_a_step_and_a_rate_are_told_one_by_one():
 
 
 def test_a_step_holds_in_both_directions():
-    assert reduced(1, 10, (), Pace(step=3), NOW)[0] == 7
+    assert apply_pace(1, 10, (), Pace(step=3), NOW)[0] == 7
 
 
 def test_more_moved_than_the_rate_allows_stays_and_never_reverses():
     pace = Pace(rates=(units(2, 60),))
 
-    assert reduced(20, 10, effects((30, 3, 10)), pace, NOW)[0] == 10
-    assert reduced(1, 10, effects((30, 20, 10)), pace, NOW)[0] == 10
+    assert apply_pace(20, 10, effects((30, 3, 10)), pace, NOW)[0] == 10
+    assert apply_pace(1, 10, effects((30, 20, 10)), pace, NOW)[0] == 10
 
 
 def test_nothing_is_limited_that_is_within_the_limits():
-    assert reduced(12, 10, (), Pace(step=2, rates=(units(2, 60),)), NOW) == (12, [])
+    assert apply_pace(12, 10, (), Pace(step=2, rates=(units(2, 60),)), NOW) == (12, [])
 
 
 def test_the_moment_a_rate_is_free_again_is_when_it_allows_a_change():
@@ -161,7 +164,7 @@ CLIMB = ((180, 1, 2, 1_000.0), (120, 2, 3, 1_000.0), (60, 3, 4, 990.0))
 
 
 def test_three_scale_outs_without_a_fall_are_a_plateau():
-    assert plateaued(effects(*CLIMB), 950.0, PLATEAU, NOW) == 900.0
+    assert level_of_plateau(effects(*CLIMB), 950.0, PLATEAU, NOW) == 900.0
 
 
 @pytest.mark.parametrize(
@@ -175,9 +178,9 @@ def test_three_scale_outs_without_a_fall_are_a_plateau():
     ],
 )
 def test_otherwise_there_is_none(changes, level):
-    assert plateaued(effects(*changes), level, PLATEAU, NOW) is None
+    assert level_of_plateau(effects(*changes), level, PLATEAU, NOW) is None
 
 
 def test_after_the_hold_one_more_attempt_is_allowed():
-    assert plateaued(effects(*CLIMB), 950.0, PLATEAU, NOW + 539) is not None
-    assert plateaued(effects(*CLIMB), 950.0, PLATEAU, NOW + 540) is None
+    assert level_of_plateau(effects(*CLIMB), 950.0, PLATEAU, NOW + 539) is not None
+    assert level_of_plateau(effects(*CLIMB), 950.0, PLATEAU, NOW + 540) is None

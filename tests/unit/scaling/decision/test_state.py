@@ -11,7 +11,7 @@ from scaling.decision.transitions import (
     absorb,
     advance,
     already_evaluated,
-    believe,
+    reconcile_capacity,
     review,
 )
 from scaling.model import (
@@ -204,7 +204,7 @@ def test_our_own_change_found_in_place_after_it_expired_is_recorded() -> None:
 def test_a_capacity_on_its_way_is_not_judged() -> None:
     moving = Capacity(7, NOW, pending=True)
 
-    assert believe(policy(), at(3), moving, now=NOW, controls=NO_CONTROLS).external_change is None
+    assert reconcile_capacity(policy(), at(3), moving, now=NOW, controls=NO_CONTROLS).external_change is None
 
 
 def test_an_external_capacity_is_held_on_from_its_first_sight_then_adopted() -> None:

@@ -97,7 +97,7 @@ async def test_a_promoted_shadow_decides_and_the_order_stands_in_the_log(world):
 async def test_that_a_budget_will_not_last_is_told_by_the_rules_that_decide(world, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "scaling.service.evaluation.not_lasting", lambda policy, *_, **__: asked.append(policy)
+        "scaling.service.evaluation.budget_warning", lambda policy, *_, **__: asked.append(policy)
     )
     await world.pass_minutes(1)
     await ordered(world, True)

@@ -27,7 +27,7 @@ from scaling.model import (
 from scaling.rules.service_level import memory as service_level
 from scaling.rules.service_level.instances import FIRST_START_UP
 from scaling.shadow import memory
-from scaling.shadow.beside import decided_beside
+from scaling.shadow.beside import simulate_shadow
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
 from scaling.shadow.queue import APART, called_ready_of, simulated_windows, start_up_of, watcher
 from scaling.window import Window
@@ -535,7 +535,7 @@ def test_a_target_without_a_shadow_keeps_nothing_of_one():
     target.step()
 
     assert target.state.shadow == b""
-    assert decided_beside(target.policy, {}, TargetState(), target.made, controls=NO_CONTROLS).said is None
+    assert simulate_shadow(target.policy, {}, TargetState(), target.made, controls=NO_CONTROLS).said is None
 
 
 # -- promotion
