@@ -25,6 +25,7 @@ from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
 from spark_jobs.telemetry_aggregation.files.in_order import (
+    FOR_EVER,
     Account,
     Ready,
     RowGroup,
@@ -71,12 +72,56 @@ class Bounds(NamedTuple):
 
 
 class _Minutes(NamedTuple):
-    """The rows of some minutes, and their hours; of hours that are not whole the minutes, to be added up with others."""
+    """The rows of some minutes, the minutes of hours that are not whole among them, and the hours that are, where wanted."""
 
     rows: pa.Table | None
-    waiting: list[Windows]
+    minutes: Windows | None
+    hours: Windows | None
     samples: int
     copies: int
+    begin: int
+
+
+class _Wider:
+    """Hours and days, made of minutes that come in the order of time. What is over does not wait."""
+
+    def __init__(self, series: Series, windows: Collection[str], write: Write) -> None:
+        self._series, self._windows, self._write = series, windows, write
+        self._minutes: list[Windows] = []
+        self._hours: list[Windows] = []
+
+    def add(self, made: _Minutes) -> None:
+        self._end_hours(made.begin - made.begin % HOUR)
+        if sum(len(each.start) for each in self._hours) > FLUSHED:
+            self._end_days(made.begin - made.begin % WINDOWS["1d"])
+        for waiting, more in ((self._minutes, made.minutes), (self._hours, made.hours)):
+            if more is not None and len(more.start):
+                waiting.append(more)
+
+    def finish(self) -> None:
+        self._end_hours(FOR_EVER[1])
+        self._end_days(FOR_EVER[1])
+
+    def _end_hours(self, until: int) -> None:
+        # All minutes of an hour are added up at once: so its digits do not depend on where samples were cut.
+        over, self._minutes = _over(self._minutes, until)
+        if over is not None:
+            self._hours.append(wider(over, HOUR))
+
+    def _end_days(self, until: int) -> None:
+        over, self._hours = _over(self._hours, until)
+        if over is not None:
+            for name, found in wider_windows(over, ("1h", "1d"), self._windows):
+                self._write(table_of(name, found, self._series))
+
+
+def _over(windows: list[Windows], until: int) -> tuple[Windows | None, list[Windows]]:
+    """Those that begin before a time (microseconds), and the others."""
+    if not any(each.start.min() < until for each in windows):
+        return None, windows
+    found = joined(windows)
+    over = found.start < until
+    return found.where(over), [] if over.all() else [found.where(~over)]
 
 
 def aggregate(
@@ -92,31 +137,17 @@ def aggregate(
     files that are needed meanwhile. Raises InputError for a file that cannot be read.
     """
     series, account = Series(threading.Lock()), Account()
-    waiting: list[Windows] = []
+    longer = _Wider(series, windows, write)
     samples = copies = 0
-
-    def finish(until: int) -> list[Windows]:
-        """Writes hours and days that end by then; returns the others."""
-        hours = joined(waiting)
-        done = hours.start < until
-        if done.any():
-            for name, found in wider_windows(hours.where(done), ("1h", "1d"), windows):
-                write(table_of(name, found, series))
-        return [hours.where(~done)]
-
     with _threads(threads) as run:
         ready = in_order(groups, bounds, series, account, folder, run)
-        work = partial(_minutes, series=series, windows=windows)
+        work = partial(_minutes, series=series, windows={*windows})
         for made in filter(None, run(work, ready)):
             samples, copies = samples + made.samples, copies + made.copies
             if made.rows is not None:
                 write(made.rows)
-            if made.waiting and sum(len(each.start) for each in waiting) > FLUSHED:
-                begin = min(int(each.start.min()) for each in made.waiting)
-                waiting = finish(begin - begin % WINDOWS["1d"])
-            waiting += made.waiting
-    if waiting:
-        finish(bounds.end)
+            longer.add(made)
+    longer.finish()
     read = samples + copies + account.invalid
     return Counts(read=read, duplicates=copies, invalid=account.invalid)
 
@@ -127,17 +158,17 @@ def _minutes(ready: Ready, series: Series, windows: Collection[str]) -> _Minutes
     if not found:
         return None
     minutes = joined(found)
-    waiting = []
-    if set(windows) != {"1m"}:
-        hours = minutes.start - minutes.start % HOUR
-        # An hour is added up from all its minutes at once: so its digits do not depend on where samples were cut.
-        whole = (hours >= span.begin) & (hours + HOUR <= span.end)
-        if not whole.all():
-            waiting.append(minutes.where(~whole))
-        if whole.any():
-            waiting.append(wider(minutes.where(whole), HOUR))
-    rows = table_of("1m", minutes, series) if "1m" in windows else None
-    return _Minutes(rows, waiting, int(minutes.samples.sum()), int(minutes.copies.sum()))
+    hours = minutes.start - minutes.start % HOUR
+    whole = (hours >= span.begin) & (hours + HOUR <= span.end)
+    wanted = windows != {"1m"}
+    return _Minutes(
+        table_of("1m", minutes, series) if "1m" in windows else None,
+        minutes.where(~whole) if wanted else None,
+        wider(minutes.where(whole), HOUR) if wanted and whole.any() else None,
+        samples=int(minutes.samples.sum()),
+        copies=int(minutes.copies.sum()),
+        begin=int(minutes.start.min()),
+    )
 
 
 def aggregate_all(

@@ -173,7 +173,7 @@ def _check_rows(group: RowGroup, read: int) -> None:
 
 # -- samples in the order of time
 
-Read = tuple[list[Samples], int]
+Read = tuple[Samples, int]
 """Samples, and how many are invalid."""
 
 Ready = tuple[list[Samples], Span]
@@ -194,30 +194,31 @@ def in_order(
     time. Files that are needed are in the folder while the iterator lasts. Raises InputError.
     """
     groups = within(groups, own)
-    read = run(partial(_read, own=own, series=series), groups)
     if most_open(groups) <= ROWS_OPEN:
-        yield from _ready(groups, own, read, account)
+        yield from _ready(groups, own, run(partial(_read_all, own=own, series=series), groups), account)
         return
-    begin, end = (max(own.begin, groups[0].times.begin), min(own.end, max(each.times.end for each in groups)))
-    yield from _through_files(
-        _counted(read, account), Span(begin, end), sum(each.rows for each in groups), folder
-    )
+    begin, end = max(own.begin, groups[0].times.begin), min(own.end, max(each.times.end for each in groups))
+    # One after the other and little by little: a row group may hold more rows than may wait.
+    read = (each for group in groups for each in _read(group, own, series))
+    rows = sum(each.rows for each in groups)
+    yield from _through_files(_counted(read, account), Span(begin, end), rows, folder)
 
 
-def _counted(read: Iterator[Read], account: Account) -> Iterator[Samples]:
+def _counted(read: Iterable[Read], account: Account) -> Iterator[Samples]:
     for samples, bad in read:
         account.invalid += bad
-        yield from samples
+        yield samples
 
 
-def _ready(groups: Sequence[RowGroup], own: Span, read: Iterator[Read], account: Account) -> Iterator[Ready]:
+def _ready(
+    groups: Sequence[RowGroup], own: Span, read: Iterator[list[Read]], account: Account
+) -> Iterator[Ready]:
     """Samples of minutes that no later row group has any of: of whole hours, where those are not too many."""
     begins = [group.times.begin for group in groups[1:]]
     begins += [own.end] * bool(groups)
     begin, left = own.begin, list[Samples]()
-    for (samples, bad), following in zip(read, begins, strict=True):
-        account.invalid += bad
-        left += samples
+    for found, following in zip(read, begins, strict=True):
+        left += _counted(found, account)
         rows = sum(len(each.at) for each in left)
         end = following
         if following < own.end:
@@ -292,14 +293,14 @@ def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) ->
 # -- reading
 
 
-def _read(group: RowGroup, own: Span, series: Series) -> Read:
+def _read(group: RowGroup, own: Span, series: Series) -> Iterator[Read]:
     """The group's samples within `own`; one without a time counts as its first. Raises InputError."""
-    found, invalid = [], 0
     for table in tables_in(group):
-        samples, bad = Samples.of(_samples(table, group, own), series)
-        found.append(samples)
-        invalid += bad
-    return found, invalid
+        yield Samples.of(_samples(table, group, own), series)
+
+
+def _read_all(group: RowGroup, own: Span, series: Series) -> list[Read]:
+    return list(_read(group, own, series))
 
 
 def tables_in(group: RowGroup) -> Iterator[pa.Table]:

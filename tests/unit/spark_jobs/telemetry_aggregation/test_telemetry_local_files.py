@@ -178,9 +178,19 @@ def test_shuffled_files_are_worked_through_range_by_range_whether_they_have_stat
         lambda ready, **more: held.append(sum(len(each.at) for each in ready[0])) or made(ready, **more),
     )
 
+    waiting, over = [], local._over
+    monkeypatch.setattr(
+        local,
+        "_over",
+        lambda windows, until: (
+            waiting.append(sum(len(each.start) for each in windows)) or over(windows, until)
+        ),
+    )
+
     found, counts = aggregated(tmp_path / "in")
 
     assert found == whole(rows)
+    assert max(waiting) < 2 * 60, "minutes wait for the end of their hour, not of their day"
     assert (counts.read, sum(held), max(held) <= 400) == (8000, 8000, True)
 
 
