@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from typer import Option
 
 from spark_jobs.errors import JobError
 from tidemark.analysis import cli as analysis
@@ -28,31 +26,6 @@ JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 """Command to module. A module has `command`, a typer function whose docstring is the help."""
 
 COMMANDS = {"spark", "runs", "telemetry-aggregation"}
-
-# The options that jobs share, by the same names everywhere.
-Output = Annotated[
-    str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
-]
-Format = Annotated[
-    str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet, delta or iceberg.")
-]
-Cores = Annotated[int | None, Option("--cores", min=1, show_default="all", help="Cores in local mode.")]
-Memory = Annotated[str, Option("--memory", help="Memory of Spark in local mode.")]
-Quarantine = Annotated[
-    str | None, Option("--quarantine", help="Folder for what cannot be read; without it, that is an error.")
-]
-CAPTURE_LAG = "1h"
-
-CaptureLag = Annotated[
-    str,
-    Option(help="With --from or --to: how late Capture may have written a file. Later ones are not read."),
-]
-CAPTURE_LAG = "1h"
-
-
-def default_output(job: str) -> str:
-    return str(Path("spark-output") / job)
-
 
 app = typer.Typer(
     name="spark",

@@ -136,24 +136,22 @@ def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
 
 
 def spark(folder: Path, cores: int) -> Callable[[], object]:
-    from spark_jobs.backtest.job import Settings, extract, score
-    from spark_jobs.backtest.transforms import histories, targets_of
-    from spark_jobs.platform.rows import RowAccount
+    from spark_jobs.backtest.job import Settings, score
+    from spark_jobs.per_target import recorded, small_batches
     from spark_jobs.sources.registration import spark_session
     from tidemark.analysis.backtest.analysis import plan_job
     from tidemark.analysis.backtest.local import read_settings
 
     session = spark_session("backtest", cores=cores, memory="1g")
     session.range(1).count()
-    settings = Settings(folder / "grid.toml", folder / "tidemark.toml", str(folder / "arrivals"))
+    config, arrivals = folder / "tidemark.toml", str(folder / "arrivals")
+    settings = Settings(grid=folder / "grid.toml", config=config, arrivals=arrivals)
     plan, targets = read_settings(settings.grid, settings.config, {})
 
     def run() -> None:
-        account = RowAccount("the history")
-        recorded = histories(extract(session, settings, account)).persist()
-        names = targets_of(recorded, account)
-        scored = score(session, plan_job(plan, targets, names), recorded, names)
-        scored.write.format("noop").mode("overwrite").save()
+        with recorded(session, settings) as history, small_batches(session):
+            scored = score(session, plan_job(plan, targets, history.names), history)
+            scored.write.format("noop").mode("overwrite").save()
 
     return run
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct, structs
 
 from scaling.config.policy import PolicySpec
-from spark_jobs.backtest.tasks import OUTCOMES, Days, readings_of, works
 from tidemark.analysis.advise.question import Options, Question, prepare
-from tidemark.analysis.backtest.replay.history import HistoryError
+from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.simulation.answer import Row, play
 from tidemark.analysis.simulation.field import field
 from tidemark.analysis.simulation.waits import NO_SERIES
@@ -38,22 +32,9 @@ class Done(Struct, frozen=True):
     rows: dict[int, Row]
 
 
-encoded = msgspec.msgpack.Encoder().encode
-_task = msgspec.msgpack.Decoder(Task)
-done_of: Callable[[bytes], Done] = msgspec.msgpack.Decoder(Done).decode
-
-
-def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
-    for target, work, days in works(batches):
-        yield pa.RecordBatch.from_pylist([_outcome(target, _task.decode(work), days)], schema=OUTCOMES)
-
-
-def _outcome(target: str, task: Task, days: Days) -> dict[str, Any]:
-    try:
-        question = prepare(target, readings_of(days, task.metric), task.options, task.spec)
-    except HistoryError as error:
-        return {"target": target, "result": None, "problem": str(error)}
+def work(target: str, readings: list[Reading], task: Task) -> Done:
+    """As `per_target.Work`."""
+    question = prepare(target, readings, task.options, task.spec)
     load = question.recorded.load(target)
     rows = {
         number: play(question.target, question.recorded, load, entry)
@@ -63,4 +44,4 @@ def _outcome(target: str, task: Task, days: Days) -> dict[str, Any]:
     if not task.drawn:
         rows = {number: structs.replace(row, series=NO_SERIES) for number, row in rows.items()}
         question = structs.replace(question, recorded=structs.replace(question.recorded, bins=[]))
-    return {"target": target, "result": encoded(Done(question, rows)), "problem": None}
+    return Done(question, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, cast
 
@@ -12,25 +13,21 @@ from typer import Option
 
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs import cli
-from spark_jobs.backfill.run import BackfillSettings, backfill
+from spark_jobs.backfill.run import BackfillSettings, backfill, settled_rows
 from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.errors import InputError
-from spark_jobs.platform.output import check_format
+from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.platform.results import Results
-from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import Wanted
-from spark_jobs.sources.files.spark_files import set_aside
-from spark_jobs.sources.registration import spark_session
-from tidemark.analysis.gates import Limits, check, exceeded, read_limits
-from tidemark.analysis.option_values import moment, seconds
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.option_values import seconds
+from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 
 NAME = "backfill"
-GATES = ("dead-letters", "absent", "quarantined")
+GATES = dict.fromkeys(("dead-letters", "absent", "quarantined"), "events")
 """`absent` are missing events that no capture file has."""
 COUNTS = ("written", "existed", "dead_letters", "skipped")
 PARTITIONS = (
@@ -40,7 +37,19 @@ PARTITIONS = (
 """The table `partitions`; of COUNTS, `skipped` is called `settled_before` there."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
+    """`environment` has the consumer's app settings; `selection` bounds the time as the settings do."""
+
+    capture: str
+    selection: Selection
+    budget: BackfillSettings
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@with_groups
 def command(
+    *,
     capture: Annotated[str, Option(help="Folder of the capture files (Avro).")],
     ru_per_second: Annotated[
         float | None, Option(help="Request units per second, of all tasks together.")
@@ -52,127 +61,90 @@ def command(
         str,
         Option(help="create leaves documents that exist as they are; upsert replaces them, newer ones too."),
     ] = "create",
-    since: Since = None,
-    until: Until = None,
-    capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
+    capture_lag: CaptureLag = CAPTURE_LAG,
     partitions: Annotated[str, Option(help="Only these partitions of the hub, such as 0,1,5.")] = "",
     only_missing: Annotated[
         str | None,
         Option(help="Only the events that a table of the job reconciliation lists: <its output>/unsettled."),
     ] = None,
-    root: Root = ROOT_FOLDER,
-    again: Annotated[  # noqa: FBT002 - an option
+    again: Annotated[
         bool, Option("--again", help="Write once more what earlier runs of the same events have settled.")
     ] = False,
     coordinator_port: Annotated[
         int, Option(min=0, max=65535, help="Port on the driver for the tasks; 0: any.")
     ] = 0,
-    allow: Allow = None,
-    quarantine: cli.Quarantine = None,
-    output: cli.Output = None,
-    fmt: cli.Format = "parquet",
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    job: AppJobOptions,
 ) -> None:
     """Writes captured events into Cosmos DB with the consumer's settings, at a rate that all tasks share.
 
     Stopped or killed, the same command goes on where it was. Events that can never be written become dead letters.
     """
-    settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
+    budget = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
+    given = job.read(NAME, GATES)
     lag = seconds("--capture-lag", capture_lag)
-    selection = Selection(moment("--from", since), moment("--to", until), names, only_missing, lag)
-    environment = app_settings(root)
-    settings.shares()
-    limits = read_limits(allow or (), GATES)
+    selection = Selection(given["since"], given["until"], names, only_missing, lag)
+    budget.shares()
+    environment = given.pop("app_settings")
     read_target(environment)
-    check_format(fmt)
-    spark = spark_session("tidemark backfill", cores=cores, memory=memory)
-    folder = output or cli.default_output(NAME)
-    told = run(
-        spark,
-        capture,
-        selection,
-        settings,
-        environment,
-        folder,
-        quarantine=quarantine,
-        fmt=fmt,
-        allow=limits,
-    )
-    for line in told:
+    settings = Settings(capture=capture, selection=selection, budget=budget, environment=environment, **given)
+    for line in run(job.session(NAME), settings):
         typer.echo(line)
 
 
-def run(
-    spark: SparkSession,
-    capture: str,
-    selection: Selection,
-    settings: BackfillSettings,
-    environment: Mapping[str, str],
-    folder: str,
-    *,
-    quarantine: str | None = None,
-    fmt: str = "parquet",
-    allow: Limits | None = None,
-) -> Sequence[str]:
-    """Backfills, and reports into `folder`; returns what to tell. Raises JobError; GateClosedError as `save`."""
+def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
+    """Backfills, and reports; returns what to tell. Raises JobError; GateClosedError as `save`."""
+    selection, environment = settings.selection, settings.environment
     # What is wrong with the folder is told before anything is written.
-    Results.begin(spark, folder, job=NAME, fmt=fmt)
+    Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     hub = read_target(environment).hub
     wanted = Wanted(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)
-    read = partial(read_capture, spark, capture, quarantine=quarantine, wanted=wanted)
+    read = partial(read_capture, spark, settings.capture, quarantine=settings.quarantine, wanted=wanted)
     positions, events = read(columns=(*POSITION, "enqueued_at")), read()
-    done = backfill(events, selection, settings, environment, positions=positions)
+    done = backfill(events, selection, settings.budget, environment, positions=positions)
     if done is None:
         return (f"{selection.only_missing} lists no missing events of this hub: nothing to do",)
-    told = {
-        "from": selection.since,
-        "to": selection.until,
-        "only-missing": selection.only_missing,
-        "mode": settings.mode,
-    }
-    aside = set_aside(spark, quarantine)
-    path = save(spark, done, folder, fmt, capture=capture, settings=told, aside=aside, allow=allow)
+    asked = {"only-missing": selection.only_missing, "mode": settings.budget.mode}
+    path = save(spark, done, settings, capture=settings.capture, asked=asked)
     return (*done.lines, f"report: {path}")
 
 
 def save(
     spark: SparkSession,
     done: Backfilled,
-    folder: str,
-    fmt: str = "parquet",
+    settings: JobSettings,
     *,
     capture: str = "",
-    settings: Mapping[str, object] | None = None,
-    aside: int | None = None,
-    allow: Limits | None = None,
+    asked: Mapping[str, object] | None = None,
 ) -> str:
-    """Writes the table `partitions` and the report; returns the report's page. `aside` are events in the quarantine. Raises
-    GateClosedError where then more is left out than is allowed.
+    """Writes the table `partitions` and the report; returns the report's page. Raises GateClosedError where more is left out
+    than is allowed.
     """
     rows = [
         (each.partition, each.events, *(getattr(counts, name) for name in COUNTS), counts.request_units)
         for each in done.plan
         for counts in (done.partitions[each.partition],)
     ]
-    results = Results.begin(spark, folder, job=NAME, fmt=fmt, about={"hub": done.hub, "target": done.target})
+    about = {"hub": done.hub, "target": done.target}
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt, about=about)
     results.write("partitions", spark.createDataFrame(rows, PARTITIONS))
     totals = {name: sum(getattr(each, name) for each in done.partitions.values()) for name in COUNTS}
-    events = sum(each.events for each in done.plan)
-    counts = {
-        "events": events,
-        **totals,
-        "dead-letters": totals["dead_letters"],
-        "absent": done.not_captured,
-        "quarantined": aside,
-    }
-    closed = exceeded(allow or {}, counts, events)
-    results.tell(inputs={"capture": capture}, counts=counts, settings=settings, closed=closed)
-    results.publish()
-    path = write_report(spark, partial(_page, done, capture or "capture/"), folder)
-    check(closed, path)
-    return path
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(_page, done, capture or "capture/"),
+        rows=settled_rows(done.plan, done.partitions),
+        inputs={"capture": capture},
+        counts={
+            "events": sum(each.events for each in done.plan),
+            **totals,
+            "dead-letters": totals["dead_letters"],
+            "absent": done.not_captured,
+        },
+        gates=GATES,
+        asked=asked,
+    )
 
 
 def _page(done: Backfilled, capture: str) -> Report:

@@ -42,7 +42,7 @@ from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
-from tidemark.analysis.gates import check_sum
+from tidemark.analysis.gates import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
 
 LEDGER_WITHIN = 30.0
@@ -190,12 +190,14 @@ def _replay(
             " from there"
         ) from error
     counts = {row["partition"]: Counts(**{name: row[name] for name in NUMBERS}) for row in rows}
-    check_settled(plans, counts)
+    for each in settled_rows(plans, counts):
+        check_sum(*each)
     return counts
 
 
-def check_settled(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -> None:
-    """Raises JobError where not all selected events of a partition were settled."""
+def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -> list[RowCount]:
+    """By partition, what became of the selected events: none may be in no count."""
+    rows = []
     for each in plans:
         found = counts.get(each.partition, Counts())
         parts = {
@@ -203,7 +205,8 @@ def check_settled(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) 
             "dead letters": found.dead_letters,
             "settled before": found.skipped,
         }
-        check_sum(f"partition {each.partition}", each.events, parts, WRITTEN)
+        rows.append(RowCount(f"partition {each.partition}", each.events, parts, WRITTEN))
+    return rows
 
 
 def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:

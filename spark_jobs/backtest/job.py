@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol
 
 import msgspec
 import typer
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from typer import Argument, Option
 
 from spark_jobs import cli
-from spark_jobs.backtest.schemas import PLANS, READINGS, RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.tasks import (
-    SCORED,
-    Preparing,
-    Source,
-    Span,
-    Task,
-    arrivals_in_file,
-    arrivals_in_rows,
-    comparison_of,
-    encoded,
-    outcomes,
-    scored,
-)
-from spark_jobs.backtest.transforms import (
-    chosen,
-    histories,
-    log_as_readings,
+from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.tasks import SCORED, Checked, Task, checked, compared, scored
+from spark_jobs.backtest.transforms import chosen, totals
+from spark_jobs.frame import AppJobOptions, Arrivals, Log, finish
+from spark_jobs.per_target import (
+    HistorySettings,
+    Recorded,
+    recorded,
+    replay,
     replayed,
-    targets_of,
-    totals,
+    small_batches,
+    workers_of,
 )
-from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, outside
-from spark_jobs.platform.session import try_setting
-from spark_jobs.reports.report_files import write_report
-from spark_jobs.sources.files.spark_files import read_with_spark, set_aside
-from spark_jobs.sources.records.telemetry import read_decisions
-from spark_jobs.sources.registration import spark_session
-from tidemark.analysis import gates
+from spark_jobs.platform.rows import collected
 from tidemark.analysis.backtest.analysis import (
     EVERYWHERE,
     GATES,
@@ -62,147 +40,87 @@ from tidemark.analysis.backtest.analysis import (
     counts,
     plan_job,
     plotted,
-    refused,
 )
 from tidemark.analysis.backtest.candidates.grid import BASELINE
 from tidemark.analysis.backtest.candidates.recommend import Choice, choose
 from tidemark.analysis.backtest.local import read_settings
 from tidemark.analysis.backtest.page import report_of
-from tidemark.analysis.backtest.reading import ENDINGS, OTHER_COLUMNS, TIME_COLUMNS, check_columns
 from tidemark.analysis.backtest.replay.score import Row, row_of
-from tidemark.analysis.backtest.work import Comparing
-from tidemark.analysis.option_values import check_span, moment
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.backtest.work import Comparing, Comparison
+from tidemark.analysis.options import CONFIG, Grid, RunningConfig, with_groups
 
 NAME = "backtest"
 
-BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-HISTORIES_PER_BATCH = "16"
-"""Rows handed to a worker at once: a row holds a day of a history, and 10,000 of them, the default, no worker could."""
 
-
-class Inputs(Protocol):
-    """Where recorded load is."""
-
-    @property
-    def arrivals(self) -> str | None: ...
-    @property
-    def log(self) -> str | None: ...
-    @property
-    def since(self) -> datetime | None: ...
-    @property
-    def until(self) -> datetime | None: ...
-    @property
-    def quarantine(self) -> str | None: ...
-    @property
-    def app_settings(self) -> Mapping[str, str] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Paths: `grid` and `config` are read by the driver, `arrivals` and `log` by Spark."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(HistorySettings):
+    """`grid` is read by the driver."""
 
     grid: Path
-    config: Path
-    arrivals: str | None = None
-    log: str | None = None
-    output: str = cli.default_output(NAME)
-    fmt: str = "parquet"
-    quarantine: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
-    """What the configuration and the scaling log's table refer to; None: the environment."""
-    allow: gates.Limits = field(default_factory=dict)
-    """Of GATES."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
     was found than is allowed.
     """
-    check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    account = RowAccount("the history")
-    with cached(histories(extract(spark, settings, account))) as recorded:
-        with watch(spark, "reading the history"):
-            names = targets_of(recorded, account)
-        job = plan_job(plan, targets, names, keep=False)
-        found = backtest(spark, job, recorded, names, results)
-    return load(spark, results, settings, found)
+    with recorded(spark, settings) as history:
+        job = plan_job(plan, targets, history.names, keep=False)
+        found = backtest(spark, job, history, results)
+    advised = [msgspec.structs.asdict(line) for line in advice(found)]
+    results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(report_of, found),
+        rows=[history.rows],
+        inputs=settings.inputs,
+        counts=counts(found),
+        gates=GATES,
+        asked={"config": settings.config},
+    )
 
 
-def extract(spark: SparkSession, settings: Inputs, account: RowAccount) -> DataFrame:
-    """READINGS of all inputs, of the time asked for; `account` counts the rows. Raises InputError when none is given."""
-    check_span(settings.since, settings.until)
-    frames: list[DataFrame] = []
-    bounds = settings.since, settings.until
-    if settings.arrivals is not None:
-        at = (None if bound is None else bound.timestamp() for bound in bounds)
-        arrivals = arrivals_of(spark, settings.arrivals)
-        frames.append(account.without(arrivals, {OUTSIDE: outside(F.col("at"), *at)}))
-    if settings.log is not None:
-        entries = read_decisions(
-            spark,
-            settings.log,
-            quarantine=settings.quarantine,
-            settings=settings.app_settings,
-            since=settings.since,
-            until=settings.until,
-        )
-        frames.append(log_as_readings(entries, account, {OUTSIDE: outside(F.col("at"), *bounds)}))
-    if not frames:
-        raise InputError("no history: give --arrivals, --log or both")
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-
-
-def arrivals_of(spark: SparkSession, path: str) -> DataFrame:
-    """READINGS of a Delta table, or of CSV and Parquet files, each by its own header. Raises InputError."""
-    if not is_delta(spark, path):
-        return read_with_spark(spark, path.rstrip("/"), ENDINGS, arrivals_in_file, READINGS)
-    frame = read_parquet_or_delta(spark, path)
-    check_columns(frame.columns, f"--arrivals {path}")
-    wanted = [name for name in frame.columns if name in {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS}]
-    name = path.rstrip("/").rpartition("/")[2]
-    return frame.select(*wanted).mapInArrow(partial(arrivals_in_rows, target=name), READINGS)
-
-
-def backtest(
-    spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str], results: Results
-) -> Analysis:
+def backtest(spark: SparkSession, job: Job, history: Recorded, results: Results) -> Analysis:
     """The same as `local.backtest`, over histories that are in Spark; the scores are the table of the `results`. The driver
-    holds a few of them for each target. Raises InputError.
+    holds a few of them for each target. Raises InputError with the problems of all targets, before anything is scored.
     """
-    check(spark, job, recorded, names)
+    source = None if job.base is not None else job.candidates.source
+    checks = [(name, _task(job, name)) for name in history.names]
+    check = partial(checked, source=source)
+    replay(spark, history.histories, checks, check, Checked, "checking the history")
     seen = Observation()
-    with watch(spark, f"replaying {len(names)} targets"), input_errors(), small_batches(spark):
-        told = score(spark, job, recorded, names).observe(seen, F.sum("decisions").alias("decisions"))
+    with watch(spark, f"replaying {len(checks)} targets"), input_errors(), small_batches(spark):
+        told = score(spark, job, history).observe(seen, F.sum("decisions").alias("decisions"))
         results.write("scores", told.select(*SCORES.fieldNames()))
     scores = results.table("scores")
     with watch(spark, "ranking"):
         choices, everywhere = ranked(scores, job)
-    with watch(spark, "comparing with the running policies"):
-        works = ((name, work) for name, work in job.comparings(choices))
-        compared = [comparison_of(bytes(row.result)) for row in _outcomes(spark, recorded, job, works)]
-    comparisons = sorted(compared, key=lambda each: each.target)  # Spark gives them in the order of its tasks
-    return analyse(job, choices, comparisons, everywhere, seen.get["decisions"])
+    both = [(name, _task(job, name, comparing=work)) for name, work in job.comparings(choices)]
+    doing = "comparing with the running policies"
+    comparisons = replay(spark, history.histories, both, compared, Comparison, doing)
+    by_target = sorted(comparisons, key=lambda each: each.target)
+    return analyse(job, choices, by_target, everywhere, seen.get["decisions"])
 
 
-def check(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> None:
-    """Raises InputError with the problems of all targets, before anything is replayed."""
-    source = None if job.base is not None else job.candidates.source
-    with watch(spark, "checking the history"):
-        _outcomes(spark, recorded, job, ((name, Preparing()) for name in names), source)
-
-
-def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> DataFrame:
+def score(spark: SparkSession, job: Job, history: Recorded) -> DataFrame:
     """SCORED of all candidates. A task that meets what cannot be replayed raises InputError."""
-    spans = job.spans(names, workers_of(spark))
-    plans = _plans(spark, job, ((target, Span(first, last)) for target, first, last in spans))
-    policies = {job.base: encoded(job.policies(job.base))} if job.base is not None else {}
+    spans = job.spans(history.names, workers_of(spark))
+    tasks = [(target, _task(job, target, span=(first, last))) for target, first, last in spans]
+    policies = {job.base: msgspec.msgpack.encode(job.policies(job.base))} if job.base is not None else {}
     work = partial(scored, policies=policies, source=job.candidates.source)
-    return replayed(recorded, plans[0], partitions=plans[1], work=work, gives=SCORED)
+    return replayed(spark, history.histories, tasks, work, SCORED)
+
+
+def _task(
+    job: Job, target: str, *, span: tuple[int, int] = (0, 0), comparing: Comparing | None = None
+) -> Task:
+    metric, interval, base = job.metric(target), job.interval(target), job.base_of(target)
+    return Task(
+        settings=job.settings, metric=metric, interval=interval, base=base, span=span, comparing=comparing
+    )
 
 
 def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | None]:
@@ -246,106 +164,22 @@ def _rows(scores: DataFrame, job: Job) -> list[Row]:
     return sorted(rows, key=lambda row: (row.target, order[row.candidate], row.part == "held_out"))
 
 
-@contextmanager
-def small_batches(spark: SparkSession) -> Iterator[None]:
-    """While histories are handed to workers."""
-    before = str(spark.conf.get(BATCH_SETTING))
-    try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
-    try:
-        yield
-    finally:
-        try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
-
-
-def workers_of(spark: SparkSession) -> int:
-    """Tasks that Spark runs at a time: what it cuts a range into by itself, which sessions of all kinds tell."""
-    return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
-
-
-def _plans(
-    spark: SparkSession, job: Job, works: Iterable[tuple[str, Span | Comparing | Preparing]]
-) -> tuple[DataFrame, int]:
-    """PLANS of works, and into how many partitions they are spread."""
-    plans = [
-        (
-            target,
-            number,
-            encoded(Task(job.settings, job.metric(target), job.interval(target), job.base_of(target), work)),
-        )
-        for number, (target, work) in enumerate(works)
-    ]
-    return spark.createDataFrame(plans, PLANS), min(len(plans), 4 * workers_of(spark))
-
-
-def _outcomes(
-    spark: SparkSession,
-    recorded: DataFrame,
-    job: Job,
-    works: Iterable[tuple[str, Comparing | Preparing]],
-    source: Source | None = None,
-) -> list[Any]:
-    """OUTCOMES of each work, in no order. Raises InputError with the problems of all targets."""
-    plans, partitions = _plans(spark, job, works)
-    with small_batches(spark):
-        work = partial(outcomes, source=source)
-        found = collected(replayed(recorded, plans, partitions=partitions, work=work))
-    if problems := [row.problem for row in found if row.problem is not None]:
-        raise refused(problems)
-    return found
-
-
-def load(spark: SparkSession, results: Results, settings: Settings, found: Analysis) -> str:
-    """Writes recommendations and the report beside the scores; returns the report's path."""
-    advised = [msgspec.structs.asdict(line) for line in advice(found)]
-    results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
-    told = {**counts(found), "quarantined": set_aside(spark, settings.quarantine)}
-    closed = gates.closed_by(settings.allow, told, GATES)
-    results.tell(
-        inputs={"arrivals": settings.arrivals, "log": settings.log},
-        counts=told,
-        settings={"from": settings.since, "to": settings.until, "config": settings.config},
-        closed=closed,
-    )
-    results.publish()
-    path = write_report(spark, partial(report_of, found), settings.output)
-    gates.check(closed, path)
-    return path
-
-
+@with_groups
 def command(
-    grid: Annotated[Path, Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
-    arrivals: Annotated[
-        str | None, Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target.")
-    ] = None,
-    log: Annotated[
-        str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
-        "tidemark.toml"
-    ),
-    root: Root = ROOT_FOLDER,
-    output: cli.Output = None,
-    format_: cli.Format = "parquet",
-    quarantine: cli.Quarantine = None,
-    allow: Allow = None,
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    *,
+    grid: Grid,
+    arrivals: Arrivals = None,
+    log: Log = None,
+    config: RunningConfig = CONFIG,
+    job: AppJobOptions,
 ) -> None:
     """Recorded metrics against a grid of rules: late messages, cost, actions, and what to set.
 
     The decisions are made by the product's own code; a queueing model answers them. Writes the tables scores and
     recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
     """
-    folder, fmt = output or cli.default_output(NAME), check_format(format_)
-    bounds = moment("--from", since), moment("--to", until)
-    limits = gates.read_limits(allow or (), GATES)
-    settings = Settings(
-        grid, config, arrivals, log, folder, fmt, quarantine, *bounds, app_settings(root), limits
-    )
-    spark = spark_session(NAME, cores=cores, memory=memory)
-    typer.echo(run(spark, settings))
+    settings = Settings(grid=grid, config=config, arrivals=arrivals, log=log, **job.read(NAME, GATES))
+    typer.echo(run(job.session(NAME), settings))
 
 
 if __name__ == "__main__":

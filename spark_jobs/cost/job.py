@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,29 +19,26 @@ from pyspark.sql.types import ArrayType
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.backtest.job import small_batches
 from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, SOURCED, account_of, accounts_in, charges_in
 from spark_jobs.errors import InputError
+from spark_jobs.frame import AppJobOptions, JobSettings, finish
+from spark_jobs.per_target import small_batches
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
-from spark_jobs.reports.report_files import write_report
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.files.spark_files import any_case, set_aside
+from spark_jobs.sources.files.spark_files import any_case
 from spark_jobs.sources.records.telemetry import read_decisions
-from spark_jobs.sources.registration import spark_session
-from tidemark.analysis import gates
-from tidemark.analysis.advise.local import CONFIG, read_targets
+from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.cost import local, page, tables
 from tidemark.analysis.cost.account import Account, Billed, totals
 from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
 from tidemark.analysis.cost.files import ENDINGS
 from tidemark.analysis.cost.local import GATES, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
-from tidemark.analysis.option_values import check_span, moment
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.gates import RowCount
+from tidemark.analysis.options import CONFIG, with_groups
 from tidemark.analysis.report import Report
 
 NAME = "cost"
@@ -51,31 +47,20 @@ DAY = 86_400
 MICROS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
     """Paths: `config` is read by the driver, `costs` and `log` by Spark."""
 
     costs: str
     log: str
     options: Options
     config: Path = CONFIG
-    output: str = cli.default_output(NAME)
-    fmt: str = "parquet"
-    quarantine: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
-    """What the configuration and the scaling log's table refer to; None: the environment."""
-    allow: gates.Limits = field(default_factory=dict)
-    """Of GATES."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
     was found than is allowed.
     """
-    check_format(settings.fmt)
-    check_span(settings.since, settings.until)
     known = os.environ if settings.app_settings is None else settings.app_settings
     billed = billed_targets(read_targets(settings.config, known), known, settings.options)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
@@ -191,8 +176,7 @@ def load(
     with watch(spark, "joining bills and capacities"):
         found = collected(frame.select("target", "account", "entries", "charges").orderBy("target"))
     rows = [row for row in found if row["account"] is not None]
-    account.check(joined=sum(row["entries"] for row in found))
-    gates.check_sum("--costs", charges, {"joined": sum(row["charges"] for row in found)})
+    entries = account.check(joined=sum(row["entries"] for row in found))
     if not rows:
         raise InputError(
             f"--log {settings.log} tells no capacity in the time asked for; a scaling log is accepted"
@@ -201,18 +185,17 @@ def load(
     with watch(spark, f"writing {settings.output}"):
         for name in tables.ALL:
             results.write(name, frame.select(F.explode(name).alias("row")).select("row.*"))
-    told = {**totals(accounts), "quarantined": set_aside(spark, settings.quarantine)}
-    closed = gates.closed_by(settings.allow, told, GATES)
-    results.tell(
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(_page, frame, accounts),
+        rows=[entries, RowCount("--costs", charges, {"joined": sum(row["charges"] for row in found)})],
         inputs={"costs": settings.costs, "log": settings.log},
-        counts=told,
-        settings={"from": settings.since, "to": settings.until, "config": settings.config},
-        closed=closed,
+        counts=totals(accounts),
+        gates=GATES,
+        asked={"config": settings.config},
     )
-    results.publish()
-    path = write_report(spark, partial(_page, frame, accounts), settings.output)
-    gates.check(closed, path)
-    return path
 
 
 def _page(frame: DataFrame, accounts: Sequence[Account]) -> Report:
@@ -221,45 +204,23 @@ def _page(frame: DataFrame, accounts: Sequence[Account]) -> Report:
     return page.report_of([whole.get(each.billed.target, each) for each in accounts])
 
 
+@with_groups
 def command(
-    costs: Annotated[
-        str,
-        Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
-    ],
+    *,
+    costs: Annotated[str, Option(help=local.EXPORTS)],
     log: Annotated[str, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")],
-    since: Since = None,
-    until: Until = None,
+    bill: local.CostOptions,
     config: local.Config = CONFIG,
-    resource: local.Resource = None,
-    price: local.Prices = None,
-    ru_target: local.RuTargets = None,
-    used: local.Used = None,
-    amount: local.Amount = None,
-    hold: local.Hold = local.HOLD,
-    root: Root = ROOT_FOLDER,
-    output: cli.Output = None,
-    format_: cli.Format = "parquet",
-    quarantine: cli.Quarantine = None,
-    allow: Allow = None,
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    job: AppJobOptions,
 ) -> None:
     """What Azure billed, joined with the scaling log: money by target and by change, against a static peak and the shadow.
 
     For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
     a report. For the log of one machine `tidemark cost` does the same without Spark.
     """
-    options = local.options_of(
-        resource=resource, price=price, ru_target=ru_target, used=used, hold=hold, amount=amount
-    )
-    folder, fmt = output or cli.default_output(NAME), check_format(format_)
-    bounds = moment("--from", since), moment("--to", until)
-    limits = gates.read_limits(allow or (), GATES)
-    settings = Settings(
-        costs, log, options, config, folder, fmt, quarantine, *bounds, app_settings(root), limits
-    )
-    spark = spark_session(NAME, cores=cores, memory=memory)
-    typer.echo(run(spark, settings))
+    given = job.read(NAME, GATES)
+    settings = Settings(costs=costs, log=log, options=bill.read(), config=config, **given)
+    typer.echo(run(job.session(NAME), settings))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 MANIFEST = "manifest"
@@ -51,13 +53,10 @@ class Manifest(Struct, frozen=True):
     runs: list[Told] = []
 
 
-def nothing_new(last: Manifest | None, told: Told) -> str:
+def nothing_new(last: Manifest | None, inputs: Mapping[str, str], counts: Mapping[str, float | None]) -> str:
     """In words, where a stream has read nothing since the last run, or nothing yet; else ""."""
-    if not told.counts["read"]:
+    if not counts["read"]:
         return "There was nothing to read yet: this run is over nothing."
     before = last.runs[-1] if last is not None and last.runs else None
-    same = before is not None and (before.inputs, before.counts.get("read")) == (
-        told.inputs,
-        told.counts["read"],
-    )
+    same = before is not None and (before.inputs, before.counts.get("read")) == (inputs, counts["read"])
     return f"Nothing is new since run {before.run}: its tables are shown again." if before and same else ""

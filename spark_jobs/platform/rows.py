@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from tidemark.analysis.gates import check_sum
+from tidemark.analysis.gates import RowCount, check_sum
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -80,21 +80,22 @@ class RowAccount:
         observed = frame.observe(seen, *counts)
         return observed.where(why == "") if reasons else observed
 
-    def check(self, *, rest: str | None = None, **used: int) -> dict[str, int]:
-        """The counts, `read` among them, after an action over what `without` gave. Raises JobError where the rows that were read
-        are not those left out and those `used`. With `rest` the others count by this name, where nobody else counts them.
+    def check(self, *, rest: str | None = None, **used: int) -> RowCount:
+        """What became of the rows, after an action over what `without` gave. Raises JobError where the rows that were read are
+        not those left out and those `used`. With `rest` the others count by this name, where nobody else counts them.
         """
         counts: dict[str, int] = {}
         for seen, again in self._seen:
             # Of a pass that gives no row at all, Spark may throw away what was observed, and never tell it.
-            found = seen.get if any(used.values()) else collected(again)[0].asDict()
-            for name, count in found.items():
+            told = seen.get if any(used.values()) else collected(again)[0].asDict()
+            for name, count in told.items():
                 counts[name] = counts.get(name, 0) + count
-        parts = {**{name: count for name, count in counts.items() if name != "read"}, **used}
+        read = counts.pop("read")
+        parts = {**counts, **used}
         if rest is not None:
-            parts[rest] = max(counts["read"] - sum(parts.values()), 0)
-        check_sum(self._what, counts["read"], parts)
-        return {"read": counts["read"], **parts}
+            parts[rest] = max(read - sum(parts.values()), 0)
+        check_sum(self._what, read, parts)
+        return RowCount(self._what, read, parts)
 
 
 OUTSIDE = "outside of the time asked for"

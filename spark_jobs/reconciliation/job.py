@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Option
@@ -18,7 +18,7 @@ from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
-from spark_jobs.platform.output import check_format
+from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
@@ -36,21 +36,19 @@ from spark_jobs.reconciliation.transforms import (
     in_columns,
     judged,
 )
-from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
-from spark_jobs.sources.files.spark_files import set_aside
-from spark_jobs.sources.registration import spark_session
-from tidemark.analysis.gates import Limits, check, check_sum, exceeded, read_limits
-from tidemark.analysis.option_values import check_span, moment, seconds
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.gates import RowCount
+from tidemark.analysis.option_values import seconds
+from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 from tidemark.foundation.azure.connections import connection_string
 from tidemark.foundation.log.terminal import Console
 
 JOB = "reconciliation"
-GATES = ("pending", "copies", "quarantined")
+GATES = dict.fromkeys(("pending", "copies", "quarantined"), "events")
+"""What --allow knows; shares are of the events. Findings are a no in any case."""
 PARTITIONS_TOLD = 32
 """In the manifest, which keeps a hundred runs: all of most hubs. The table hours has all."""
 _ORDER = ("partition", "sequence_number")
@@ -61,16 +59,15 @@ class OnGap(StrEnum):
     REPORT = "report"
 
 
-class Settings(Struct, frozen=True):
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
     """`consumer` are the app settings of the consumer whose work is checked. Raises InputError for what cannot be."""
 
-    consumer: Mapping[str, str]
+    consumer: Mapping[str, str] = field(repr=False)
     capture: str | None = None
     """None: the hub itself is read, from its first event to what was the last when the job began."""
     consumer_group: str = "$Default"
     """Of the hub, to read it with; not the consumer's own."""
-    since: datetime | None = None
-    until: datetime | None = None
     capture_lag: timedelta = timedelta(hours=1)
     """With a bound of time: how much later than its events a capture file may be named."""
     grace: timedelta | None = None
@@ -78,17 +75,11 @@ class Settings(Struct, frozen=True):
     on_gap: OnGap = OnGap.FAIL
     request_units: float | None = None
     """Per second, for reading documents."""
-    output: str = cli.default_output(JOB)
-    fmt: str = "parquet"
-    quarantine: str | None = None
-    allow: Limits = {}
-    """Of GATES: what may be unread or pending; shares are of the events. Findings close the gate in any case."""
     now: datetime | None = None
     """What the grace counts from; None is the time at the start."""
 
     def __post_init__(self) -> None:
-        check_format(self.fmt)
-        check_span(self.since, self.until)
+        super().__post_init__()
         if self.request_units is not None and not self.request_units > 0:
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
@@ -114,14 +105,8 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     )
     with watch(spark, "comparing"):
         tables = _compare(sides, settings, config, now, results)
-    with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub, now)
-        closed = _account(spark, results, found, settings, sides.ends)
-        results.publish()
-        path = write_report(spark, partial(_page, found, settings), settings.output)
-    if not found.closed:  # which says more
-        check(closed, path)
-    return found, path
+    return found, _finish(spark, results, found, settings, sides)
 
 
 def _page(found: page.Findings, settings: Settings) -> Report:
@@ -140,25 +125,29 @@ def _page(found: page.Findings, settings: Settings) -> Report:
     return report
 
 
-def _account(
-    spark: SparkSession, results: Results, found: page.Findings, settings: Settings, ends: Sequence[Row]
-) -> Sequence[str]:
-    """What the run says of itself; returns why its gate is closed, but for the findings."""
+def _finish(
+    spark: SparkSession, results: Results, found: page.Findings, settings: Settings, sides: Sides
+) -> str:
+    """Returns the report's path."""
     positions = {
-        f"partition {row['partition']}": f"{row['first']} to {row['last']}" for row in ends[:PARTITIONS_TOLD]
+        f"partition {row['partition']}": f"{row['first']} to {row['last']}"
+        for row in sides.ends[:PARTITIONS_TOLD]
     }
     counts: dict[str, float | None] = {status.value: found.counts.get(status, 0) for status in Status}
     counts |= {"events": found.events_total, "copies": found.copies, "duplicates": found.duplicates_total}
-    counts |= {"missing": found.missing, "quarantined": set_aside(spark, settings.quarantine)}
-    closed = exceeded(settings.allow, counts, found.events_total)
-    asked = {"from": settings.since, "to": settings.until, "grace": settings.grace, "on-gap": settings.on_gap}
-    results.tell(
+    judged_events = {status.value: count for status, count in found.counts.items()}
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(_page, found, settings),
+        rows=[RowCount("the hub's events", sum(row["events"] for row in sides.ends), judged_events)],
         inputs={"events": settings.capture or f"hub {found.hub}", **positions},
-        counts=counts,
-        settings=asked,
-        closed=[*(["events not settled, settled twice or missing"] if found.closed else []), *closed],
+        counts=counts | {"missing": found.missing},
+        gates=GATES,
+        asked={"grace": settings.grace, "on-gap": settings.on_gap},
+        findings=["events not settled, settled twice or missing"] if found.closed else [],
     )
-    return closed
 
 
 def _events(
@@ -223,8 +212,6 @@ def _findings(
     span = None if newest is None else (_hour(min(begins)), _hour(newest))
     hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
-    judged_events = {status.value: count for status, count in counts.items()}
-    check_sum("the hub's events", sum(row["events"] for row in sides.ends), judged_events)
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
     twice = sum(row["duplicates"] for row in hours)
     [totals] = _dicts(
@@ -277,22 +264,21 @@ def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in collected(frame)]
 
 
+@with_groups
 def command(
+    *,
     capture: Annotated[
         str | None, Option(show_default="the hub itself is read", help="Folder of the capture files.")
     ] = None,
     consumer_group: Annotated[
         str, Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
-    root: Root = ROOT_FOLDER,
-    since: Since = None,
-    until: Until = None,
-    capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
+    capture_lag: CaptureLag = CAPTURE_LAG,
     grace: Annotated[
         str | None,
         Option(show_default="by checkpoint only", help="Events younger than this are not due: 15m."),
     ] = None,
-    checkpoints: Annotated[  # noqa: FBT002 - a command-line flag
+    checkpoints: Annotated[
         bool,
         Option(
             "--checkpoints/--no-checkpoints",
@@ -300,38 +286,27 @@ def command(
         ),
     ] = True,
     on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers close the gate.")] = OnGap.FAIL,
-    allow: Allow = None,
     ru: Annotated[float | None, Option(help="Request units per second that reading may use.")] = None,
-    output: cli.Output = None,
-    format_: cli.Format = "parquet",
-    quarantine: cli.Quarantine = None,
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    job: AppJobOptions,
 ) -> None:
     """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
 
     The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
     from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
     """
-    found, path = run(
-        Settings(
-            consumer=app_settings(root),
-            capture=capture,
-            consumer_group=consumer_group,
-            since=moment("--from", since),
-            until=moment("--to", until),
-            capture_lag=timedelta(seconds=seconds("--capture-lag", capture_lag)),
-            grace=timedelta(seconds=seconds("--grace", grace)) if grace else None,
-            checkpoints=checkpoints,
-            on_gap=on_gap,
-            request_units=ru,
-            output=output or cli.default_output(JOB),
-            fmt=format_,
-            quarantine=quarantine,
-            allow=read_limits(allow or (), GATES),
-        ),
-        spark_session(JOB, cores=cores, memory=memory),
+    given = job.read(JOB, GATES)
+    settings = Settings(
+        consumer=given.pop("app_settings"),
+        capture=capture,
+        consumer_group=consumer_group,
+        capture_lag=timedelta(seconds=seconds("--capture-lag", capture_lag)),
+        grace=timedelta(seconds=seconds("--grace", grace)) if grace else None,
+        checkpoints=checkpoints,
+        on_gap=on_gap,
+        request_units=ru,
+        **given,
     )
+    found, path = run(settings, job.session(JOB))
     _tell(found, path)
     if found.closed:
         raise typer.Exit(GATE_CLOSED)

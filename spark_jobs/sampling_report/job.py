@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Annotated, Any
@@ -14,11 +15,10 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.platform.output import check_format
+from spark_jobs.frame import JobOptions, JobSettings, finish
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, cached, collected
-from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
@@ -26,18 +26,16 @@ from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, filled, names, once, shares
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, analyse, lost_events
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.records.app_insights import read_app_insights
-from spark_jobs.sources.registration import spark_session
-from tidemark.analysis.gates import Limits, check, check_sum, exceeded, read_limits
-from tidemark.analysis.option_values import check_span, moment, seconds
-from tidemark.analysis.options import Allow, Since, Until
+from tidemark.analysis.gates import RowCount
+from tidemark.analysis.option_values import seconds
+from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 from tidemark.foundation.log.terminal import Console
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)
-GATES = ("copies", "without-item-count", "sampled", "lost", "quarantined")
+GATES = dict.fromkeys(("copies", "without-item-count", "sampled", "lost", "quarantined"), "events")
 """`sampled` are events that no row is of, `lost` those that are missing and no sampling explains."""
 MOST_BINS = 20_000
 """More would fit neither a plot nor the driver's patience: two years of hours are 17,520."""
@@ -50,29 +48,22 @@ FINDINGS = row_schema("""
 """One row per break; ratios are of the level after it to the level before. `strength` is in standard errors."""
 
 
-class Settings(Struct, frozen=True):
-    """Raises InputError for what cannot be."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
+    """Raises InputError for what cannot be. Shares of `allow` are of the events that the rows stand for."""
 
     input: str
     event: str | None = None
     """None: the only one there is."""
     measurement: str | None = None
     bin: timedelta = DAY
-    since: datetime | None = None
-    until: datetime | None = None
     ignore: frozenset[date] = frozenset()
-    rules: BreakSettings = BreakSettings()
-    output: str = cli.default_output(JOB)
-    fmt: str = "parquet"
-    quarantine: str | None = None
-    allow: Limits = {}
-    """Of GATES: what may be missing; shares are of the events that the rows stand for."""
+    rules: BreakSettings = field(default_factory=BreakSettings)
 
     def __post_init__(self) -> None:
-        check_format(self.fmt)
+        super().__post_init__()
         if self.bin < timedelta(seconds=1) or self.bin % timedelta(seconds=1):
             raise InputError(f"--bin is {self.bin}; accepted: whole seconds, from 1 s")
-        check_span(self.since, self.until)
 
 
 class _Found(Struct, frozen=True):
@@ -104,16 +95,13 @@ def _looked_at(spark: SparkSession, events: DataFrame, settings: Settings) -> tu
         if not row["rows"]:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
-        copies = row["copies"]
-        account.check(rows=row["rows"], copies=copies)
-        findings, path, closed = _judged(spark, results, kept, found, settings, copies=copies)
-    check(closed, path)
-    return findings, path
+        read = account.check(rows=row["rows"], copies=row["copies"])
+        return _judged(spark, results, kept, found, settings, read)
 
 
 def _judged(
-    spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
-) -> tuple[page.Findings, str, Sequence[str]]:
+    spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, read: RowCount
+) -> tuple[page.Findings, str]:
     with cached(_bins(kept, found, settings, settings.bin)) as bins:
         with watch(spark, "counting and correcting"):
             rows = collected(bins.orderBy("bin_start"))
@@ -128,17 +116,16 @@ def _judged(
             if (missing := lost_events(days, analysis.count, finding)) is not None
         }
         question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
-        events = kept.count()  # cached
-        check_sum("the events", events, {"bins": sum(row["rows"] for row in rows)})
+        binned_rows = RowCount(
+            "the events", kept.count(), {"bins": sum(row["rows"] for row in rows)}
+        )  # cached
+        copies = read.counts["copies"]
         findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
         with watch(spark, f"writing {settings.output}"):
             results.write("bins", bins)
             table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
             results.write("findings", table.coalesce(1))
-            closed = _account(spark, results, findings, settings)
-            results.publish()
-            path = write_report(spark, partial(_page, findings, settings), settings.output)
-    return findings, path, closed
+    return findings, _finish(spark, results, findings, settings, [read, binned_rows])
 
 
 def _page(findings: page.Findings, settings: Settings) -> Report:
@@ -161,10 +148,14 @@ def _page(findings: page.Findings, settings: Settings) -> Report:
     return report
 
 
-def _account(
-    spark: SparkSession, results: Results, findings: page.Findings, settings: Settings
-) -> Sequence[str]:
-    """What the run says of itself; returns why its gate is closed."""
+def _finish(
+    spark: SparkSession,
+    results: Results,
+    findings: page.Findings,
+    settings: Settings,
+    read: Sequence[RowCount],
+) -> str:
+    """Returns the report's path."""
     rows, unknown, events = (
         sum(getattr(each, name) or 0 for each in findings.bins)
         for name in ("rows", "without_item_count", "corrected_count")
@@ -176,17 +167,18 @@ def _account(
         "without-item-count": unknown,
         "sampled": events - (rows - unknown),
         "lost": sum(findings.lost.values()),
-        "quarantined": set_aside(spark, settings.quarantine),
     }
-    closed = exceeded(settings.allow, counts, events)
-    asked = {
-        "event": findings.question.event,
-        "from": settings.since,
-        "to": settings.until,
-        "bin": settings.bin,
-    }
-    results.tell(inputs={"input": settings.input}, counts=counts, settings=asked, closed=closed)
-    return closed
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(_page, findings, settings),
+        rows=read,
+        inputs={"input": settings.input},
+        counts=counts,
+        gates=GATES,
+        asked={"event": findings.question.event, "bin": settings.bin},
+    )
 
 
 def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
@@ -279,49 +271,37 @@ def _rows(
     ]
 
 
+@with_groups
 def command(
+    *,
     input_: Annotated[str, Option("--input", help="Folder or file of the export; a local path or a URL.")],
     event: Annotated[str | None, Option(show_default="the only one", help="Name of the event.")] = None,
     measurement: Annotated[
         str | None, Option(show_default="events are counted only", help="Custom measurement to sum up, too.")
     ] = None,
     bin_: Annotated[str, Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
-    since: Since = None,
-    until: Until = None,
     ignore: Annotated[
         list[str] | None, Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated.")
     ] = None,
     minimum_days: Annotated[int, Option(help="A change of fewer days is an incident, not a break.")] = 4,
-    allow: Allow = None,
     least_change: Annotated[float, Option(help="Smallest change of a level that counts, as a share.")] = 0.2,
-    output: cli.Output = None,
-    format_: cli.Format = "parquet",
-    quarantine: cli.Quarantine = None,
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    job: JobOptions,
 ) -> None:
     """Counts and sums of an Application Insights event, corrected by itemCount; when sampling or a loss began."""
     try:
         rules = BreakSettings(minimum_days, least_change)
     except ValueError as error:
         raise InputError(f"--{str(error).replace('_', '-')}") from None
-    found, path = run(
-        Settings(
-            input=input_,
-            event=event,
-            measurement=measurement,
-            bin=timedelta(seconds=seconds("--bin", bin_)),
-            since=moment("--from", since),
-            until=moment("--to", until),
-            ignore=frozenset(map(_date, ignore or ())),
-            rules=rules,
-            output=output or cli.default_output(JOB),
-            fmt=format_,
-            quarantine=quarantine,
-            allow=read_limits(allow or (), GATES),
-        ),
-        spark_session("sampling report", cores=cores, memory=memory),
+    settings = Settings(
+        input=input_,
+        event=event,
+        measurement=measurement,
+        bin=timedelta(seconds=seconds("--bin", bin_)),
+        ignore=frozenset(map(_date, ignore or ())),
+        rules=rules,
+        **job.read(JOB, GATES),
     )
+    found, path = run(settings, job.session(JOB))
     _tell(found, path)
 
 

@@ -20,16 +20,14 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.frame import AppJobOptions, JobSettings, finish
 from spark_jobs.platform.failures import input_errors, reason_of
 from spark_jobs.platform.manifest import nothing_new
-from spark_jobs.platform.output import check_folder, check_format
+from spark_jobs.platform.output import check_folder
 from spark_jobs.platform.progress import console, watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between
 from spark_jobs.platform.session import prepared_session
-from spark_jobs.reports.report_files import write_report
-from spark_jobs.sources.files.spark_files import set_aside
-from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import incremental, local, metric_samples
 from spark_jobs.telemetry_aggregation.datasets import Dataset, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import large_batches
@@ -45,24 +43,19 @@ from spark_jobs.telemetry_aggregation.tables import (
     table_of,
     tables_of,
 )
-from tidemark.analysis.gates import Limits, check, exceeded, read_limits
-from tidemark.analysis.option_values import moment, price_of, seconds
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.option_values import price_of, seconds
+from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 
 NAME = "telemetry-aggregation"
-GATES = ("late", "ahead", "invalid", "duplicates", "quarantined")
+GATES = dict.fromkeys(("late", "ahead", "invalid", "duplicates", "quarantined"), "read")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
     """`late`, `hold` and `clock_skew` in seconds; `prices` per instance-hour, or per 100 RU/s-hour for `request_unit_targets`."""
 
     inputs: Inputs
-    output: str = cli.default_output(NAME)
-    fmt: str = "parquet"
-    since: datetime | None = None
-    until: datetime | None = None
     checkpoint: str | None = None
     late: float = 600.0
     hold: float = 900.0
@@ -75,10 +68,12 @@ class Settings:
     """What the skew counts from; None is the time when records are read."""
     merge_into: Mapping[str, str] = field(default_factory=dict)
     """By table of merging.KEYS, a table of somebody else's."""
-    allow: Limits = field(default_factory=dict)
-    """Of GATES: what may be left out; shares are of the records read."""
     cores: int | None = None
     """For samples that the driver aggregates; None is all of this machine."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "quarantine", self.quarantine or self.inputs.quarantine)
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
@@ -87,7 +82,6 @@ def run(spark: SparkSession, settings: Settings) -> str:
     Raises InputError for settings that do not fit together and for inputs without a record; GateClosedError, when all is
     written, where more was left out than is allowed.
     """
-    check_format(settings.fmt)
     check_folder(settings.output, "--output")
     if settings.checkpoint is None:
         return _batch(spark, settings)
@@ -271,16 +265,35 @@ def _report(
 ) -> str:
     """Makes the run's tables current and writes the page of them. `batches` are those that a stream has taken."""
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
-    closed = _tell(spark, results, quality, settings, batches or {})
-    old = nothing_new(results.last, results.told) if batches is not None else ""
+    columns = zip(*(counts for _, *counts in quality), strict=True)
+    counts: dict[str, float | None] = dict(zip(COUNTS, map(sum, columns), strict=True))
+    paths = {name: getattr(settings.inputs, name) for name in ("telemetry", "decisions", "metrics")}
+    inputs = {
+        name: f"{path}, batches to {batches[name]}" if batches is not None else path
+        for name, path in paths.items()
+        if path is not None
+    }
+    old = nothing_new(results.last, inputs, counts) if batches is not None else ""
     if old:
         console.print(old, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
-    with watch(spark, "writing the report"):
-        tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
-        results.publish()
-        path = write_report(spark, partial(_page, tables, quality, settings, old), settings.output)
-    check(closed, path)
-    return path
+    tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
+    return finish(
+        spark,
+        results,
+        settings,
+        partial(_page, tables, quality, settings, old),
+        rows=(),  # those of each input, and of each batch, were checked when its counts were made
+        inputs=inputs,
+        counts=counts,
+        gates=GATES,
+        asked={
+            "checkpoint": settings.checkpoint,
+            "late": settings.late,
+            "hold": settings.hold,
+            "clock-skew": settings.clock_skew,
+            "quarantine": settings.quarantine,
+        },
+    )
 
 
 def _page(
@@ -293,48 +306,14 @@ def _page(
     return report
 
 
-def _tell(
-    spark: SparkSession,
-    results: Results,
-    quality: Sequence[Quality],
-    settings: Settings,
-    batches: Mapping[str, int],
-) -> Sequence[str]:
-    """What the run says of itself; returns why its gate is closed."""
-    columns = zip(*(counts for _, *counts in quality), strict=True)
-    counts: dict[str, float | None] = dict(zip(COUNTS, map(sum, columns), strict=True))
-    counts["quarantined"] = set_aside(spark, settings.inputs.quarantine)
-    closed = exceeded(settings.allow, counts, counts["read"] or 0.0)
-    paths = {name: getattr(settings.inputs, name) for name in ("telemetry", "decisions", "metrics")}
-    results.tell(
-        inputs={
-            name: f"{path}, batches to {batches[name]}" if name in batches else path
-            for name, path in paths.items()
-            if path is not None
-        },
-        counts=counts,
-        settings={
-            "from": settings.since,
-            "to": settings.until,
-            "checkpoint": settings.checkpoint,
-            "late": settings.late,
-            "hold": settings.hold,
-            "clock-skew": settings.clock_skew,
-            "quarantine": settings.inputs.quarantine,
-        },
-        closed=closed,
-    )
-    return closed
-
-
+@with_groups
 def command(
+    *,
     telemetry: Annotated[str | None, Option(help="Folder of the consumer's telemetry records.")] = None,
     decisions: Annotated[str | None, Option(help="Scaling log: folder of JSON lines.")] = None,
     metrics: Annotated[
         str | None, Option(help="Samples as Parquet: target, metric, at, value. Else the scaling log's.")
     ] = None,
-    output: cli.Output = None,
-    format_: cli.Format = "parquet",
     checkpoint: Annotated[
         str | None, Option(help="Take only what is new since the last run with this folder, exactly once.")
     ] = None,
@@ -354,27 +333,19 @@ def command(
     ] = None,
     currency: Annotated[str, Option(help="The currency of the prices, for the report.")] = "",
     merge_into: Annotated[list[str] | None, Option(help="TABLE=PLACE: merge its rows there, too.")] = None,
-    allow: Allow = None,
-    since: Since = None,
-    until: Until = None,
-    root: Root = ROOT_FOLDER,
-    quarantine: cli.Quarantine = None,
     files_per_batch: Annotated[
         int | None, Option(min=1, help="With --checkpoint: files of a micro-batch at most.")
     ] = None,
-    cores: cli.Cores = None,
-    memory: cli.Memory = "2g",
+    job: AppJobOptions,
 ) -> None:
     """Backlog percentiles, time to drain, rates, 429 share, RU per record, lag, scale actions, capacity-hours and cost.
 
     Windows of a minute, an hour and a day. Writes the tables gauges, flows, scaling and quality, and a report.
     """
+    given = job.read(NAME, GATES)
+    inputs = Inputs(telemetry, decisions, metrics, job.quarantine, files_per_batch, given["app_settings"])
     settings = Settings(
-        inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch, app_settings(root)),
-        output=output or cli.default_output(NAME),
-        fmt=check_format(format_),
-        since=moment("--from", since),
-        until=moment("--to", until),
+        inputs=inputs,
         checkpoint=checkpoint,
         late=seconds("--late", late),
         hold=seconds("--hold", hold),
@@ -383,13 +354,13 @@ def command(
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
         merge_into=places_of(merge_into or ()),
-        allow=read_limits(allow or (), GATES),
-        cores=cores,
+        cores=job.cores,
+        **given,
     )
     if telemetry or decisions or checkpoint:
-        spark = spark_session(NAME, cores=cores, memory=memory)
+        spark = job.session(NAME)
     else:  # what samples need of Spark; our sources take two seconds of the processor to be known
-        spark = prepared_session(NAME, cores=cores, memory=memory)
+        spark = prepared_session(NAME, cores=job.cores, memory=job.memory)
     typer.echo(run(spark, settings))
 
 

@@ -104,8 +104,8 @@ def counts_of_samples(account: RowAccount, table: DataFrame) -> Counts:
     [row] = collected(minutes.agg(F.coalesce(F.sum("samples"), F.lit(0)).alias("kept")))
     if not row.kept:
         raise InputError("--metrics holds no valid record in the time asked for")
-    counts = account.check(kept=row.kept, rest="duplicates")
-    return counts["read"], counts["duplicates"], 0, counts["ahead"], counts["invalid"]
+    _, read, counts, _ = account.check(kept=row.kept, rest="duplicates")
+    return read, counts["duplicates"], 0, counts["ahead"], counts["invalid"]
 
 
 def _read(spark: SparkSession, inputs: Inputs) -> DataFrame:

@@ -49,8 +49,8 @@ def records_once(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack
     [row] = collected(kept.select(*totals))
     if not row.kept:
         raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
-    counts = account.check(kept=row.kept, duplicates=row.twice)
-    quality = counts["read"], row.twice, 0, counts["ahead"], counts["invalid"]
+    _, read, counts, _ = account.check(kept=row.kept, duplicates=row.twice)
+    quality = read, row.twice, 0, counts["ahead"], counts["invalid"]
     return Taken(dataset, kept.drop("copies"), row.newest), quality
 
 

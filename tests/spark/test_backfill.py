@@ -20,6 +20,7 @@ from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.errors import GateClosedError, InputError
+from spark_jobs.frame import JobSettings
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
@@ -83,7 +84,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert done.total.reasons == {"json": 1, "unreadable": 1}
     assert [each.event.sequence_number for each in asyncio.run(letters(world.settings))] == [400, 401]
     with pytest.raises(GateClosedError, match="gate closed: dead-letters 2, allowed 1; report: ") as told:
-        save(spark, done, str(tmp_path / "out"), allow={"dead-letters": Limit(count=1)})
+        save(spark, done, JobSettings(output=str(tmp_path / "out"), allow={"dead-letters": Limit(count=1)}))
     assert "2 dead letters" in Path(str(told.value).rpartition("report: ")[2]).read_text()
     assert result_table(spark, str(tmp_path / "out"), "partitions").count() == 2
     before = world.operations()

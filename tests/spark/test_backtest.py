@@ -9,15 +9,13 @@ import pytest
 from pyspark.sql.types import StructType
 
 from scaling.service import registry
+from spark_jobs import per_target
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.errors import GateClosedError, InputError
-from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
-from tests.unit.analysis.backtest.test_backtest import LAYOUT
-from tests.unit.analysis.cost.test_costs import written
 from tidemark.analysis.backtest import local
 from tidemark.analysis.backtest.analysis import advice
 from tidemark.analysis.backtest.candidates.grid import Targets, read_grid
@@ -25,8 +23,6 @@ from tidemark.analysis.backtest.page import report_of
 from tidemark.analysis.backtest.reading import merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.score import flat
 from tidemark.analysis.gates import Limit
-from tidemark.commands.history import files
-from tidemark.commands.history.model import Minute
 
 CONFIG = """
 version = 1
@@ -109,11 +105,11 @@ def entry(minute):
 
 def settings(folder: Path, output: str = "out") -> Settings:
     return Settings(
-        folder / "grid.toml",
-        folder / "tidemark.toml",
-        str(folder / "arrivals"),
-        str(folder / "log"),
-        str(folder / output),
+        grid=folder / "grid.toml",
+        config=folder / "tidemark.toml",
+        arrivals=str(folder / "arrivals"),
+        log=str(folder / "log"),
+        output=str(folder / output),
     )
 
 
@@ -134,13 +130,13 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
     with pytest.raises(InputError, match="no run has finished"):
         result_table(spark, str(given / "out"), "scores")
 
-    batches = spark.conf.get(job_module.BATCH_SETTING)
+    batches = spark.conf.get(per_target.BATCH_SETTING)
     with pytest.raises(
         GateClosedError, match="gate closed: unknown 23 of 2,499, allowed 0 of all; report: "
     ) as told:
         run(spark, replace(settings(given), allow={"unknown": Limit(share=0.0)}))
     page = str(told.value).rpartition(" ")[2]
-    assert spark.conf.get(job_module.BATCH_SETTING) == batches
+    assert spark.conf.get(per_target.BATCH_SETTING) == batches
 
     plan = read_grid(GRID, name="grid.toml")
     targets = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry)
@@ -154,30 +150,6 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
     ]
     assert Path(page).read_text() == report_of(found).html()
     assert any("arrivals are recovered" in note for note in found.comparisons["east"].notes)
-
-
-def test_bad_histories_are_told_by_their_targets_and_nothing_is_written(spark, given):
-    (given / "arrivals/more.csv").write_text("t,arrivals,target\n0,5,west\n0,6,west\n60,1,far\n60,2,far\n")
-
-    with pytest.raises(InputError) as told:
-        run(spark, settings(given))
-
-    assert "west: 1 bins are given twice" in str(told.value)
-    assert "far: 1 bins are given twice" in str(told.value)
-    assert not (given / "out").exists()
-
-
-def test_an_empty_history_and_wrong_columns_are_errors(spark, given):
-    (given / "arrivals/counts.csv").write_text("t,arrivals,target\n")
-    only = Settings(
-        given / "grid.toml", given / "tidemark.toml", str(given / "arrivals"), None, str(given / "out")
-    )
-
-    with pytest.raises(InputError, match="the history is empty"):
-        run(spark, only)
-    (given / "arrivals/counts.csv").write_text("when,many\n1,2\n")
-    with pytest.raises(InputError, match=r"counts.csv: columns when, many; accepted: t or at"):
-        run(spark, only)
 
 
 def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
@@ -235,39 +207,3 @@ def test_the_candidates_of_many_targets_are_built_by_tasks(spark, given, monkeyp
     _, rows = local.backtest(readings, plan, targets, processes=1)
     expected = sorted(map(flat, rows), key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
     assert table(given / "out/scores", SCORES) == expected
-
-
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
-def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
-    minutes = {
-        30_000_000 + at: Minute(None if at == 5 else at / 2, None if at == 3 else 2) for at in range(9)
-    }
-    path = tmp_path / f"history.{ending}"
-    files.save(path, "plan-orders", "bus/orders", minutes)
-
-    rows = job_module.arrivals_of(spark, str(path)).collect()
-
-    found = [(row.at, row.arrivals, row.instances) for row in sorted(rows, key=lambda row: row.at)]
-    assert {row.target for row in rows} == {"plan-orders"}
-    assert found == [(each.at, each.arrivals, each.instances) for each in read_arrivals(path)["plan-orders"]]
-    assert len(found) == 8
-
-
-def test_each_file_is_read_by_its_own_header_as_on_one_machine(spark, tmp_path):
-    folder = written(tmp_path / "arrivals", LAYOUT)
-
-    rows = [row.asDict() for row in job_module.arrivals_of(spark, str(folder)).collect()]
-
-    assert sorted(
-        (row["target"], row["at"], row["arrivals"], (row["metrics"] or {}).get("backlog"), row["instances"])
-        for row in rows
-    ) == sorted(
-        (target, each.at, each.arrivals, each.backlog, each.instances)
-        for target, readings in read_arrivals(folder).items()
-        for each in readings
-    )
-    (folder / "bad.csv").write_text("t,arrivals\nsoon,5\n")
-    with pytest.raises(InputError, match=r"bad\.csv, line 2, column t: found 'soon'"), input_errors():
-        job_module.arrivals_of(spark, str(folder)).collect()
-    with pytest.raises(InputError, match=r"none.* cannot be read"):
-        job_module.arrivals_of(spark, str(tmp_path / "none"))

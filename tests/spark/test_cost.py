@@ -53,10 +53,13 @@ def folder(tmp_path):
     return tmp_path
 
 
+def settings_of(folder):
+    costs, log, output = (str(folder / name) for name in ("costs", "log", "out"))
+    return Settings(costs=costs, log=log, options=OPTIONS, output=output, app_settings={})
+
+
 def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, folder):
-    settings = Settings(
-        str(folder / "costs"), str(folder / "log"), OPTIONS, output=str(folder / "out"), app_settings={}
-    )
+    settings = settings_of(folder)
     with pytest.raises(GateClosedError, match="gate closed: unpriced 1, allowed 0; report: ") as told:
         run(spark, replace(settings, allow={"unpriced": Limit(count=0)}))
     assert "orders" in Path(str(told.value).rpartition(" ")[2]).read_text()
@@ -78,9 +81,7 @@ def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, 
 
 
 def test_what_is_no_export_or_there_twice_is_told_by_its_file(spark, folder):
-    settings = Settings(
-        str(folder / "costs"), str(folder / "log"), OPTIONS, output=str(folder / "out"), app_settings={}
-    )
+    settings = settings_of(folder)
     (folder / "costs" / "focus.csv").write_text(json.dumps({"a": 1}))
 
     with pytest.raises(InputError, match=r"focus\.csv is no cost export"):

@@ -2,12 +2,12 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs import per_target
 from spark_jobs.advise import job as advise
 from spark_jobs.backtest import job as backtest
 from spark_jobs.cost import job as cost
@@ -17,6 +17,7 @@ from spark_jobs.platform.results import Results, manifest_of, result_table
 from spark_jobs.sampling_report import job as sampling
 from spark_jobs.seasons import job as seasons
 from spark_jobs.telemetry_aggregation import job as telemetry
+from spark_jobs.telemetry_aggregation import tables
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from tests.spark.test_backtest import CONFIG, GRID
 from tests.unit.analysis.cost.test_costs import FOCUS, PLAN
@@ -198,30 +199,35 @@ def test_what_is_no_result_and_two_runs_at_once_are_told(spark, tmp_path) -> Non
 class Lost:
     """Where a row of each job is lost: `names` of a function of its module, which gives a frame without some rows."""
 
-    def __init__(self, job, name, rows, settings, read, *, last=False):
+    def __init__(self, job, name, rows, settings, read, *, last=False, module=None):
         self.job, self.name, self.rows, self.read = job, name, rows, read
-        self.settings, self.last = settings, last
+        self.settings, self.last, self.module = settings, last, module or job
 
     def run(self, spark, monkeypatch):
-        whole = getattr(self.job, self.name)
+        whole = getattr(self.module, self.name)
         monkeypatch.setattr(
-            self.job, self.name, lambda *given, **more: whole(*given, **more).where(self.rows)
+            self.module, self.name, lambda *given, **more: whole(*given, **more).where(self.rows)
         )
         self.job.run(self.settings, spark) if self.last else self.job.run(spark, self.settings)
 
 
-def _history(job, *options):
+def _history(job):
     def made(folder, output):
         (folder / "tidemark.toml").write_text(CONFIG)
         (folder / "grid.toml").write_text(GRID)
         (folder / "arrivals.csv").write_text("t,target,arrivals\n0,one,5\n60,one,5\n0,two,5\n")
-        files = options or (folder / "grid.toml", folder / "tidemark.toml")
-        files = [folder / each if isinstance(each, Path) else each for each in files]
-        arrivals, log = str(folder / "arrivals.csv"), str(folder / "log")
-        settings = job.Settings(*files, arrivals=arrivals, log=log, output=output, app_settings={"A": "1"})
-        return Lost(
-            job, "histories", "target != 'two'", settings, r"the history: 6 rows .* \(.*, replayed 5\)"
+        own = {"options": OPTIONS} if job is not backtest else {"grid": folder / "grid.toml"}
+        settings = job.Settings(
+            config=folder / "tidemark.toml",
+            arrivals=str(folder / "arrivals.csv"),
+            log=str(folder / "log"),
+            output=output,
+            app_settings={"A": "1"},
+            **own,
         )
+        lost = "target != 'two'"
+        read = r"the history: 6 rows .* \(.*, replayed 5\)"
+        return Lost(job, "histories", lost, settings, read, module=per_target)
 
     return made
 
@@ -230,8 +236,8 @@ def _cost(rows, read):
     def made(folder, output):
         (folder / "focus.csv").write_text(FOCUS)
         options = Options({"plan": PLAN}, {}, frozenset())
-        given = (str(folder / "focus.csv"), str(folder / "log"), options)
-        settings = cost.Settings(*given, output=output, app_settings={})
+        given = {"costs": str(folder / "focus.csv"), "log": str(folder / "log"), "options": options}
+        settings = cost.Settings(**given, output=output, app_settings={})
         return Lost(cost, "_by_target", rows, settings, read)
 
     return made
@@ -247,16 +253,16 @@ def _sampling(folder, output):
 
 
 def _telemetry(folder, output):
-    settings = telemetry.Settings(Inputs(decisions=str(folder / "log")), output)
+    settings = telemetry.Settings(inputs=Inputs(decisions=str(folder / "log")), output=output)
     read = r"--decisions: 3 rows .*\(.*kept 1, duplicates 1\)"
-    return Lost(telemetry, "distinct", "copies > 1", settings, read)
+    return Lost(telemetry, "distinct", "copies > 1", settings, read, module=tables)
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        pytest.param(_history(seasons, Path("tidemark.toml"), OPTIONS), id="seasons"),
-        pytest.param(_history(advise, Path("tidemark.toml"), OPTIONS), id="advise"),
+        pytest.param(_history(seasons), id="seasons"),
+        pytest.param(_history(advise), id="advise"),
         pytest.param(_history(backtest), id="backtest"),
         pytest.param(_cost("seen IS NULL", r"--log: 3 rows .*joined 0\)"), id="cost, log"),
         pytest.param(_cost("charges IS NULL", r"--costs: \d+ rows .*joined 0\)"), id="cost, charges"),

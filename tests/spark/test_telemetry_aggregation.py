@@ -355,7 +355,7 @@ def capacity_by_minute(records: list[dict], target: str) -> dict[int, tuple[floa
 def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> None:
     records = random_log(random.Random(3))
     frame = spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS)
-    prices = job.Settings(Inputs(), prices={"db": 0.5}, request_unit_targets=frozenset({"db"}))
+    prices = job.Settings(inputs=Inputs(), prices={"db": 0.5}, request_unit_targets=frozenset({"db"}))
 
     tables = run_states(decisions(hold=HOLD * MICROS, with_samples=True), frame, prices)
 

@@ -43,8 +43,8 @@ OPEN = {
     "scaling.doctor.examination": {"consumer.doctor", "consumer.doctor.checks"},
 }
 """What a folder may import of a part that is not below it: modules, by name."""
-ON_TOP = {"__main__", "cli", "tidemark_spark", "environment", "local"}
-"""Modules beside a part's folders that stand above them: its commands. All others beside them stand below."""
+ON_TOP = {"__main__", "cli", "frame", "per_target", "tidemark_spark", "environment", "local"}
+"""Modules beside a part's folders that stand above them: its commands, and what all jobs are framed by. All others beside them stand below."""
 PURE_FOLDERS = (
     *(
         "consumer.core",

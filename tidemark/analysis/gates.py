@@ -7,6 +7,7 @@ status 3, after its tables and its page are written: a gate for pipelines.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -52,26 +53,28 @@ def _limit(text: str) -> Limit | None:
 
 
 def closed_by(limits: Limits, counts: Mapping[str, float | None], gates: Mapping[str, str]) -> list[str]:
-    """As `exceeded`, where `gates` tells by name which of the counts the shares are of."""
-    return [
-        told
-        for name, limit in sorted(limits.items())
-        for told in exceeded({name: limit}, counts, counts[gates[name]] or 0.0)
-    ]
-
-
-def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -> list[str]:
-    """What was counted beyond its limit, in words. None is not known, which no limit allows; `total` is what shares are of."""
-    told = []
+    """What was counted beyond its limit, in words. None is not known, which no limit allows; `gates` names by name the count
+    that a share is of.
+    """
+    reasons = []
     for name, limit in sorted(limits.items()):
-        count = counts[name]
+        count, total = counts[name], counts[gates[name]] or 0.0
         if count is None:
-            told.append(f"{name} not known, allowed {limit}")
+            reasons.append(f"{name} not known, allowed {limit}")
         elif limit.share is None and count > (limit.count or 0):
-            told.append(f"{name} {count:,.0f}, allowed {limit}")
+            reasons.append(f"{name} {count:,.0f}, allowed {limit}")
         elif limit.share is not None and count > limit.share * total:
-            told.append(f"{name} {count:,.0f} of {total:,.0f}, allowed {limit}")
-    return told
+            reasons.append(f"{name} {count:,.0f} of {total:,.0f}, allowed {limit}")
+    return reasons
+
+
+class RowCount(NamedTuple):
+    """What became of the rows of an input, `what`: as `check_sum` takes it."""
+
+    what: str
+    read: int
+    counts: Mapping[str, int]
+    then: str = "nothing is published"
 
 
 def check_sum(what: str, read: int, counts: Mapping[str, int], then: str = "nothing is published") -> None:

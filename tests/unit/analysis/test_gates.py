@@ -9,7 +9,7 @@ from spark_jobs.platform.manifest import Manifest, Part, Told, nothing_new
 from spark_jobs.reports import runs
 from tidemark.__main__ import command_line
 from tidemark.analysis.errors import GateClosedError, InputError, JobError
-from tidemark.analysis.gates import Limit, check, closed_by, exceeded, read_limits
+from tidemark.analysis.gates import Limit, check, closed_by, read_limits
 
 NAMES = ("late", "invalid", "lost")
 
@@ -18,15 +18,17 @@ def test_limits_are_numbers_or_shares_and_what_is_beyond_them_is_told():
     limits = read_limits(["late=0", "invalid=0.1%", "lost=2"], NAMES)
 
     assert limits == {"late": Limit(count=0), "invalid": Limit(share=0.001), "lost": Limit(count=2)}
-    assert exceeded(limits, {"late": 0, "invalid": 10, "lost": 2}, 10_000) == []
-    assert exceeded(limits, {"late": 1, "invalid": 11, "lost": None}, 10_000) == [
+    gates = dict.fromkeys(NAMES, "read")
+    assert closed_by(limits, {"late": 0, "invalid": 10, "lost": 2, "read": 10_000}, gates) == []
+    assert closed_by(limits, {"late": 1, "invalid": 11, "lost": None, "read": 10_000}, gates) == [
         "invalid 11 of 10,000, allowed 0.001 of all",
         "late 1, allowed 0",
         "lost not known, allowed 2",
     ]
-    assert exceeded({}, {"late": 9, "invalid": 9, "lost": None}, 10) == []
-    assert exceeded({"late": Limit(share=0.1)}, {"late": 0.0}, 0) == []
-    assert exceeded({"late": Limit(share=0.0)}, {"late": 1.0}, 9) == ["late 1 of 9, allowed 0 of all"]
+    assert closed_by({}, {"late": 9, "invalid": 9, "lost": None, "read": 10}, gates) == []
+    assert closed_by({"late": Limit(share=0.1)}, {"late": 0.0, "read": 0}, gates) == []
+    told = ["late 1 of 9, allowed 0 of all"]
+    assert closed_by({"late": Limit(share=0.0)}, {"late": 1.0, "read": 9}, gates) == told
     limits = {"late": Limit(share=0.1), "unknown": Limit(share=0.1)}
     told = {"late": 2, "unknown": 2, "bins": 30, "targets": 10}
     assert closed_by(limits, told, {"late": "targets", "unknown": "bins"}) == [
@@ -72,7 +74,7 @@ def test_a_closed_gate_is_exit_status_3_after_all_is_written(capsys):
 def test_a_stream_that_read_nothing_says_so(before, batches, read, told):
     last = before and Manifest(6, "k", "a job", "parquet", {}, runs=[before])
 
-    said = nothing_new(last, Told(7, inputs={"log": f"log, batches to {batches}"}, counts={"read": read}))
+    said = nothing_new(last, {"log": f"log, batches to {batches}"}, {"read": read})
 
     assert said.startswith(told)
     assert bool(said) == bool(told)

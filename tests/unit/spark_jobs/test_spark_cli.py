@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
+from spark_jobs.frame import JobOptions
 from spark_jobs.telemetry_aggregation import inputs
 from tidemark.analysis import option_values
-from tidemark.analysis.options import app_settings
+from tidemark.analysis.options import app_settings, with_groups
 
 HIDDEN = """
 import sys
@@ -57,9 +58,10 @@ def run(monkeypatch, command, *arguments: str) -> int:
 
 
 def test_options_reach_the_job_and_its_exit_status_comes_back(monkeypatch, capsys) -> None:
-    def command(output: cli.Output = None, cores: cli.Cores = None, flag: bool = False) -> None:
+    @with_groups
+    def command(*, job: JobOptions, flag: bool = False) -> None:
         """Does this."""
-        typer.echo(f"{output} {cores} {flag}")
+        typer.echo(f"{job.output} {job.cores} {flag}")
         raise typer.Exit(3)
 
     assert run(monkeypatch, command, "--output", "there", "--cores", "2", "--flag") == 3
@@ -94,8 +96,9 @@ def test_an_input_error_of_a_task_is_one_line_and_status_1_and_other_errors_of_s
 
 
 def test_a_format_comes_from_the_environment_where_no_option_names_it(monkeypatch, capsys) -> None:
-    def command(format_: cli.Format = "parquet") -> None:
-        typer.echo(format_)
+    @with_groups
+    def command(*, job: JobOptions) -> None:
+        typer.echo(job.format_)
 
     monkeypatch.setenv("TIDEMARK_SPARK_FORMAT", "delta")
     run(monkeypatch, command)

@@ -14,86 +14,42 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from typer import Argument, Option
+from typer import Option
 
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat, headers, lines, saved
+from tidemark.analysis.advise.options import AdviceOptions
 from tidemark.analysis.advise.question import Options, Question, prepare, queue_of
 from tidemark.analysis.backtest.candidates.grid import Targets
-from tidemark.analysis.backtest.local import write_rows
 from tidemark.analysis.backtest.reading import LOG_ENDINGS, Readings, merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import check, closed_by, read_limits
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, app_settings
-from tidemark.analysis.report import Report, write_page
+from tidemark.analysis.gates import read_limits
+from tidemark.analysis.options import (
+    CONFIG,
+    ROOT_FOLDER,
+    Allow,
+    Config,
+    History,
+    LogBeside,
+    Processes,
+    Root,
+    TargetName,
+    app_settings,
+    with_groups,
+)
+from tidemark.analysis.results import finish
 from tidemark.analysis.simulation.answer import Row, play
 from tidemark.analysis.simulation.field import field
 from tidemark.analysis.simulation.load import Load
-from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
-from tidemark.foundation.settings_reader import ConfigError, share
+from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import duration_text
 
 console = Console()
 errors = Console(stderr=True)
-
-CONFIG = Path("tidemark.toml")
-
-# -- options, shared with the job on Spark ---------------------------------------------------------------
-
-ServiceRate = Annotated[
-    float | None,
-    Option(help="Messages per second of one busy instance.", show_default="estimated, where backlogs tell"),
-]
-Concurrency = Annotated[
-    float | None, Option(help="Messages one instance holds at once.", show_default="as the policy, or 16")
-]
-StartUp = Annotated[
-    str | None, Option(help="From asked-for to serving, such as 90s.", show_default="as the policy, or 90s")
-]
-Wait = Annotated[
-    str | None,
-    Option("--wait", help="What no message should wait longer than.", show_default="as the policy, or 60s"),
-]
-Late = Annotated[str | None, Option(help="But for this share of them.", show_default="as the policy, or 1%")]
-Minimum = Annotated[int | None, Option(min=0, help="Fewest instances.", show_default="as the policy, or 1")]
-Maximum = Annotated[int | None, Option(min=1, help="Most instances.", show_default="as the policy, or 100")]
-Metric = Annotated[
-    str | None, Option(help="The policy's metric that is the queue; needed where there are several.")
-]
-Price = Annotated[float | None, Option(min=0, help="Of one instance-hour, such as 0.20.")]
-Currency = Annotated[str, Option(help="Told behind prices, such as EUR.")]
-Config = Annotated[Path, Option(help="The configuration with today's policy.")]
-
-
-def options_of(**given: Any) -> Options:
-    """Raises InputError naming the option that cannot be read."""
-    for name, read in (("start_up", parse_duration), ("wait", parse_duration), ("late", _late)):
-        if given[name] is not None:
-            try:
-                given[name] = read(given[name])
-                if name != "late" and given[name] < 1:
-                    raise ValueError(
-                        f"found {given[name]:g} s; a replay goes by whole seconds: 1s or more is accepted"
-                    )
-            except ValueError as error:
-                raise InputError(f"--{name.replace('_', '-')}: {error}") from error
-    for name in ("service_rate", "concurrency"):
-        if given[name] is not None and not 0 < given[name] <= 1e6:
-            raise InputError(
-                f"--{name.replace('_', '-')}: found {given[name]:g}; accepted are numbers above 0"
-            )
-    return Options(**given)
-
-
-def _late(value: Any) -> float:
-    found = share(value)
-    if not 0 < found < 1:
-        raise ValueError(f"found {value!r}; accepted are shares above 0 and below 1, such as '1%' or 0.01")
-    return found
 
 
 def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
@@ -239,32 +195,27 @@ def show(found: Answer) -> None:
         console.print(found.toml, markup=False, highlight=False, soft_wrap=True)
 
 
+def read_question(
+    history: Path, log: Path | None, target: str | None, options: Options, targets: Targets | None
+) -> Question:
+    """The question of the target that is asked for, or of the only one. Raises InputError."""
+    queue = metric_for(spec_of(target, targets), options)
+    name, readings = chosen(read_history(history, log, queue), target, targets)
+    try:
+        return prepare(name, readings, options, spec_of(name, targets))
+    except HistoryError as error:
+        raise InputError(str(error)) from error
+
+
+@with_groups
 def command(
-    history: Annotated[
-        Path,
-        Argument(
-            help="Arrivals as CSV or Parquet (`tidemark history pull`; t, arrivals), or a scaling log as JSON "
-            "(`tidemark log --json`)."
-        ),
-    ],
-    target: Annotated[
-        str | None, Option(help="A target of tidemark.toml; needed where the history holds several.")
-    ] = None,
-    log: Annotated[
-        Path | None, Option(help="Scaling log beside arrivals: tells what an instance serves.")
-    ] = None,
-    service_rate: ServiceRate = None,
-    concurrency: Concurrency = None,
-    start_up: StartUp = None,
-    wait_: Wait = None,
-    late: Late = None,
-    minimum: Minimum = None,
-    maximum: Maximum = None,
-    metric: Metric = None,
-    price: Price = None,
-    currency: Currency = "",
+    *,
+    history: History,
+    target: TargetName = None,
+    log: LogBeside = None,
+    load: AdviceOptions,
     output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
-    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
+    processes: Processes = None,
     config: Config = CONFIG,
     root: Root = ROOT_FOLDER,
     allow: Allow = None,
@@ -274,36 +225,21 @@ def command(
     Instance-hours, money, late messages, and the policy to take, as TOML to paste. Writes one page with plots.
     """
     limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
-    options = options_of(
-        service_rate=service_rate,
-        concurrency=concurrency,
-        start_up=start_up,
-        wait=wait_,
-        late=late,
-        minimum=minimum,
-        maximum=maximum,
-        metric=metric,
-        price=price,
-        currency=currency,
-    )
-    targets = read_targets(config, app_settings(root))
-    queue = metric_for(spec_of(target, targets), options)
-    name, readings = chosen(read_history(history, log, queue), target, targets)
-    try:
-        question = prepare(name, readings, options, spec_of(name, targets))
-    except HistoryError as error:
-        raise InputError(str(error)) from error
+    options, targets = load.read(), read_targets(config, app_settings(root))
+    question = read_question(history, log, target, options, targets)
+    name = question.target.name
     if targets is not None and name not in targets.names:
         known = ", ".join(targets.names[:10])
         told = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
         errors.print(f"[yellow]note:[/] {escape(told)}", soft_wrap=True)
     found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
-    write_rows(flat(found), output / "advice.parquet")
     show(found)
-
-    def report() -> Report:
-        from tidemark.analysis.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
-        return report_of([found])
-
-    check(closed_by(limits, counts([found]), GATES), write_page(report, output, console))
+    finish(
+        [found],
+        output,
+        {"advice": (flat(found), None)},
+        "tidemark.analysis.advise.page",
+        counts=counts([found]),
+        gates=GATES,
+        allow=limits,
+    )

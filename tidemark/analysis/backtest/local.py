@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from typer import Argument, Option
+from typer import Option
 
 from scaling.service import registry
 from tidemark.analysis.backtest import work
@@ -36,9 +36,9 @@ from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.backtest.replay.score import Row, flat
 from tidemark.analysis.backtest.work import Prepared, Replayer
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import check, closed_by, read_limits
-from tidemark.analysis.options import Allow
-from tidemark.analysis.report import Report, write_page
+from tidemark.analysis.gates import read_limits
+from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningConfig
+from tidemark.analysis.results import finish
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
 
@@ -110,19 +110,8 @@ def _pool(processes: int) -> Iterator[Any]:
         yield run
 
 
-def write_rows(rows: Iterable[Any], path: Path, schema: Any = None) -> None:
-    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema the rows tell it."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
-    from pyarrow import parquet  # noqa: PLC0415
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)
-    half.replace(path)
-
-
 def command(
-    grid: Annotated[Path, Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
+    grid: Grid,
     arrivals: Annotated[
         Path | None, Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
     ] = None,
@@ -132,10 +121,8 @@ def command(
     output: Annotated[Path, Option("--output", help="Folder of report and scores.")] = Path(
         "backtest-output"
     ),
-    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
-    config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
-        "tidemark.toml"
-    ),
+    processes: Processes = None,
+    config: RunningConfig = CONFIG,
     allow: Allow = None,
 ) -> None:
     """Replays recorded load against a grid of rules: late messages, cost, actions, and what to set.
@@ -147,16 +134,20 @@ def command(
     plan, targets = read_settings(grid, config, os.environ)
     readings = _read(arrivals, log, plan)
     found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
-    write_rows(map(flat, rows), output / "scores.parquet")
-    write_rows(map(msgspec.structs.asdict, advice(found)), output / "recommendations.parquet")
     show(found)
-
-    def report() -> Report:
-        from tidemark.analysis.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
-        return report_of(found)
-
-    check(closed_by(limits, counts(found), GATES), write_page(report, output, console, "report"))
+    finish(
+        found,
+        output,
+        {
+            "scores": (map(flat, rows), None),
+            "recommendations": (map(msgspec.structs.asdict, advice(found)), None),
+        },
+        "tidemark.analysis.backtest.page",
+        counts=counts(found),
+        gates=GATES,
+        allow=limits,
+        label="report",
+    )
 
 
 def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:

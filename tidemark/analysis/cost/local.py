@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from pathlib import Path
@@ -13,21 +14,21 @@ from rich.markup import escape
 from rich.table import Table
 from typer import Option
 
-from tidemark.analysis.advise.local import CONFIG, read_targets
+from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.arrow_columns import arrow_columns
-from tidemark.analysis.backtest.local import write_rows
 from tidemark.analysis.backtest.reading import read_entries
 from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.account import Account, Billed, account, told_price, totals
 from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.files import read_exports, seen_of
 from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.tables import HEADERS, line
 from tidemark.analysis.cost.targets import Options, billed_targets, pairs, prices_of, resources_of, unnamed
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import check, closed_by, read_limits
+from tidemark.analysis.gates import read_limits
 from tidemark.analysis.option_values import check_span, moment, seconds
-from tidemark.analysis.options import Allow, Root, Since, Until, app_settings
-from tidemark.analysis.report import Report, write_page
+from tidemark.analysis.options import CONFIG, Allow, Root, Since, Until, app_settings, with_groups
+from tidemark.analysis.results import finish
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 
@@ -36,57 +37,57 @@ console = Console()
 GATES = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
 """What --allow knows, and what its shares are of. `unknown` are hours of which the log tells no capacity."""
 
+EXPORTS = "Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."
+
 # -- options, shared with the job on Spark ---------------------------------------------------------------
 
 Config = Annotated[Path, Option(help="The configuration, which says which resource a target is.")]
-Resource = Annotated[
-    list[str] | None,
-    Option(help="TARGET=RESOURCE_ID, where the configuration does not say it. Repeat per target."),
-]
-Prices = Annotated[
-    list[str] | None,
-    Option(
-        "--price",
-        help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. Otherwise the export tells it.",
-    ),
-]
-RuTargets = Annotated[
-    list[str] | None, Option("--ru-target", help="A target in RU/s, where the configuration does not say it.")
-]
-Used = Annotated[
-    str | None, Option(help="The metric of the log that counts the RU/s in use, for the advice on autoscale.")
-]
-Amount = Annotated[
-    str | None,
-    Option(
-        help="The column that is the money, such as EffectiveCost.", show_default="the export's actual cost"
-    ),
-]
-Hold = Annotated[str, Option(help="How long a capacity in the log holds where nothing follows.")]
-HOLD = "15m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOptions:
+    """Which resource is whose, what it costs, and how the log is read."""
+
+    resource: Annotated[
+        list[str] | None,
+        Option(help="TARGET=RESOURCE_ID, where the configuration does not say it. Repeat per target."),
+    ] = None
+    price: Annotated[
+        list[str] | None,
+        Option(
+            help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. Otherwise the export tells it."
+        ),
+    ] = None
+    ru_target: Annotated[
+        list[str] | None, Option(help="A target in RU/s, where the configuration does not say it.")
+    ] = None
+    used: Annotated[
+        str | None,
+        Option(help="The metric of the log that counts the RU/s in use, for the advice on autoscale."),
+    ] = None
+    amount: Annotated[
+        str | None,
+        Option(
+            help="The column that is the money, such as EffectiveCost.",
+            show_default="the export's actual cost",
+        ),
+    ] = None
+    hold: Annotated[str, Option(help="How long a capacity in the log holds where nothing follows.")] = "15m"
+
+    def read(self) -> Options:
+        """Raises InputError naming the option that cannot be read."""
+        return Options(
+            resources=pairs("--resource", self.resource or ()),
+            prices=prices_of(self.price or ()),
+            ru_targets=frozenset(self.ru_target or ()),
+            used=self.used,
+            hold=seconds("--hold", self.hold),
+            amount=self.amount,
+        )
+
 
 SHOWN = 7
 """Columns of the page's table that a terminal has room for; the others are lines below it."""
-
-
-def options_of(
-    *,
-    resource: list[str] | None,
-    price: list[str] | None,
-    ru_target: list[str] | None,
-    used: str | None,
-    hold: str,
-    amount: str | None,
-) -> Options:
-    """Raises InputError naming the option that cannot be read."""
-    return Options(
-        pairs("--resource", resource or ()),
-        prices_of(price or ()),
-        frozenset(ru_target or ()),
-        used,
-        seconds("--hold", hold),
-        amount,
-    )
 
 
 # -- one machine ------------------------------------------------------------------------------------------
@@ -128,8 +129,6 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
 
 def show(accounts: list[Account]) -> None:
     """The targets on the terminal."""
-    from tidemark.analysis.cost.page import HEADERS, line  # noqa: PLC0415 - matplotlib takes a second
-
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for place, header in enumerate(HEADERS[:SHOWN]):
         table.add_column(header, no_wrap=not place, justify="right" if place else "left")
@@ -145,21 +144,15 @@ def show(accounts: list[Account]) -> None:
                 console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
 
 
+@with_groups
 def command(
-    costs: Annotated[
-        Path,
-        Option(help="Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."),
-    ],
+    *,
+    costs: Annotated[Path, Option(help=EXPORTS)],
     log: Annotated[Path, Option(help="Scaling log as JSON. See `tidemark log --json`.")],
     since: Since = None,
     until: Until = None,
+    bill: CostOptions,
     config: Config = CONFIG,
-    resource: Resource = None,
-    price: Prices = None,
-    ru_target: RuTargets = None,
-    used: Used = None,
-    amount: Amount = None,
-    hold: Hold = HOLD,
     output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("cost-output"),
     root: Root = Path(),
     allow: Allow = None,
@@ -170,9 +163,7 @@ def command(
     one page with plots.
     """
     limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
-    options = options_of(
-        resource=resource, price=price, ru_target=ru_target, used=used, hold=hold, amount=amount
-    )
+    options = bill.read()
     begin, end = moment("--from", since), moment("--to", until)
     check_span(begin, end)
     settings = app_settings(root)
@@ -180,14 +171,17 @@ def command(
     seen = read_seen(log, begin, end)
     charges = read_exports(costs, resources_of(billed), options.amount)
     accounts = accounts_of(seen, charges, billed, options)
-    for name, columns in tables.ALL.items():
-        rows = (row for each in accounts for row in tables.rows_of(each)[name])
-        write_rows(rows, output / f"{name}.parquet", arrow_columns(columns))
     show(accounts)
-
-    def report() -> Report:
-        from tidemark.analysis.cost.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
-        return report_of(accounts)
-
-    check(closed_by(limits, totals(accounts), GATES), write_page(report, output, console))
+    made = [tables.rows_of(each) for each in accounts]
+    finish(
+        accounts,
+        output,
+        {
+            name: ([row for each in made for row in each[name]], arrow_columns(columns))
+            for name, columns in tables.ALL.items()
+        },
+        "tidemark.analysis.cost.page",
+        counts=totals(accounts),
+        gates=GATES,
+        allow=limits,
+    )

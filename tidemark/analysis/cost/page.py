@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tidemark.analysis.cost.account import REQUEST_UNITS, Account, ChangeCost, told_price
 from tidemark.analysis.cost.spans import HOUR
-from tidemark.analysis.cost.tables import hour_of_day
+from tidemark.analysis.cost.tables import HEADERS, amount, hour_of_day, line
 from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, drawn_value, new_figure, time_axis
 from tidemark.analysis.report import Report
 from tidemark.foundation.wording import count_text, duration_text, time_text
@@ -55,39 +55,6 @@ def _next(report: Report, accounts: Sequence[Account]) -> None:
         report.next_step("what other policies would have cost at this price", *command)
     else:
         report.next_step("what was decided, and why", "tidemark", "log")
-
-
-HEADERS = (
-    "target",
-    "known",
-    "unit-hours",
-    "money",
-    "static peak",
-    "shadow",
-    "beside it",
-    "price",
-    "notes",
-)
-
-
-def line(found: Account) -> tuple[object, ...]:
-    """One line of the table of targets."""
-    simulated = found.shadow_hours > 0
-    return (
-        found.billed.target,
-        f"{found.known:,.1f} h",
-        found.units,
-        amount(found.money(found.units), found.currency),
-        amount(found.money(found.static), found.currency),
-        amount(found.money(found.shadow), found.currency) if simulated else None,
-        amount(found.money(found.beside), found.currency) if simulated else None,
-        told_price(found),
-        "; ".join(each for each in (found.advice, *found.notes) if each),
-    )
-
-
-def amount(money: float | None, currency: str) -> str | None:
-    return None if money is None else f"{money:,.2f} {currency}".rstrip()
 
 
 def _facts(accounts: Sequence[Account]) -> dict[str, str]:

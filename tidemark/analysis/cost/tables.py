@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark.analysis.cost.account import Account, ChangeCost
+from tidemark.analysis.cost.account import Account, ChangeCost, told_price
 from tidemark.analysis.cost.spans import HOUR
 
 TARGETS = """
@@ -127,3 +127,36 @@ def hour_of_day(found: Account) -> list[tuple[float, float]]:
             place[1] += each.autoscale
             place[2] += 1
     return [(manual / (count or 1), auto / (count or 1)) for manual, auto, count in sums]
+
+
+HEADERS = (
+    "target",
+    "known",
+    "unit-hours",
+    "money",
+    "static peak",
+    "shadow",
+    "beside it",
+    "price",
+    "notes",
+)
+
+
+def line(found: Account) -> tuple[object, ...]:
+    """One line of the table of targets."""
+    simulated = found.shadow_hours > 0
+    return (
+        found.billed.target,
+        f"{found.known:,.1f} h",
+        found.units,
+        amount(found.money(found.units), found.currency),
+        amount(found.money(found.static), found.currency),
+        amount(found.money(found.shadow), found.currency) if simulated else None,
+        amount(found.money(found.beside), found.currency) if simulated else None,
+        told_price(found),
+        "; ".join(each for each in (found.advice, *found.notes) if each),
+    )
+
+
+def amount(money: float | None, currency: str) -> str | None:
+    return None if money is None else f"{money:,.2f} {currency}".rstrip()

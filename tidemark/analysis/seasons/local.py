@@ -7,17 +7,27 @@ from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from rich.markup import escape
-from typer import Argument, Option
+from typer import Option
 
-from tidemark.analysis.advise import local as advise
-from tidemark.analysis.advise.question import Options, prepare
+from tidemark.analysis.advise.local import read_question, read_targets
+from tidemark.analysis.advise.options import QueueOptions
 from tidemark.analysis.arrow_columns import arrow_columns
-from tidemark.analysis.backtest.local import write_rows
 from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import check, closed_by, read_limits
-from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, app_settings
-from tidemark.analysis.report import Report, write_page
+from tidemark.analysis.gates import read_limits
+from tidemark.analysis.options import (
+    CONFIG,
+    ROOT_FOLDER,
+    Allow,
+    Config,
+    History,
+    LogBeside,
+    Root,
+    TargetName,
+    app_settings,
+    with_groups,
+)
+from tidemark.analysis.results import finish
 from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.periods import schedule
 from tidemark.analysis.seasons.profile import Profile, profile, told
@@ -53,30 +63,17 @@ def share_of(text: str) -> float:
         raise InputError(f"--share: {error}") from None
 
 
+@with_groups
 def command(
-    history: Annotated[
-        Path,
-        Argument(
-            help="Arrivals as CSV or Parquet (`tidemark history pull`; t, arrivals), or a scaling log as JSON "
-            "(`tidemark log --json`)."
-        ),
-    ],
-    target: Annotated[
-        str | None, Option(help="A target of tidemark.toml; needed where the history holds several.")
-    ] = None,
-    log: Annotated[
-        Path | None, Option(help="Scaling log beside arrivals: tells what an instance serves.")
-    ] = None,
-    service_rate: advise.ServiceRate = None,
-    concurrency: advise.Concurrency = None,
-    start_up: advise.StartUp = None,
-    minimum: advise.Minimum = None,
-    maximum: advise.Maximum = None,
-    metric: advise.Metric = None,
+    *,
+    history: History,
+    target: TargetName = None,
+    log: LogBeside = None,
+    load: QueueOptions,
     time_zone: Zone = "UTC",
     share: Share = SHARE,
     output: Annotated[Path, Option("--output", help="Folder of page and tables.")] = Path("seasons-output"),
-    config: advise.Config = advise.CONFIG,
+    config: Config = CONFIG,
     root: Root = ROOT_FOLDER,
     allow: Allow = None,
 ) -> None:
@@ -85,41 +82,24 @@ def command(
     Out of three weeks of arrivals or more. Writes the tables floors and schedules, and one page with plots.
     """
     limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
-    options = advise.options_of(
-        service_rate=service_rate, concurrency=concurrency, start_up=start_up, wait=None, late=None,
-        minimum=minimum, maximum=maximum, metric=metric, price=None, currency="",
-    )  # fmt: skip
-    zone, wanted = zone_of(time_zone), share_of(share)
-    found = _found(history, log, target, options, zone, wanted, (config, root))
-    for name, columns in tables.ALL.items():
-        write_rows(tables.rows_of(found)[name], output / f"{name}.parquet", arrow_columns(columns))
-    show(found)
-
-    def report() -> Report:
-        from tidemark.analysis.seasons.page import report_of  # noqa: PLC0415 - matplotlib takes a second
-
-        return report_of([found])
-
-    check(closed_by(limits, totals([found]), GATES), write_page(report, output, console))
-
-
-def _found(
-    history: Path,
-    log: Path | None,
-    target: str | None,
-    options: Options,
-    zone: str,
-    wanted: float,
-    where: tuple[Path, Path],
-) -> Profile:
-    targets = advise.read_targets(where[0], app_settings(where[1]))
-    queue = advise.metric_for(advise.spec_of(target, targets), options)
-    name, readings = advise.chosen(advise.read_history(history, log, queue), target, targets)
+    options, zone, wanted = load.read(), zone_of(time_zone), share_of(share)
+    targets = read_targets(config, app_settings(root))
+    question = read_question(history, log, target, options, targets)
     try:
-        question = prepare(name, readings, options, advise.spec_of(name, targets))
-        return profile(question, zone=zone, share=wanted)
+        found = profile(question, zone=zone, share=wanted)
     except HistoryError as error:
         raise InputError(str(error)) from error
+    show(found)
+    made = tables.rows_of(found)
+    finish(
+        [found],
+        output,
+        {name: (made[name], arrow_columns(columns)) for name, columns in tables.ALL.items()},
+        "tidemark.analysis.seasons.page",
+        counts=totals([found]),
+        gates=GATES,
+        allow=limits,
+    )
 
 
 def show(found: Profile) -> None:

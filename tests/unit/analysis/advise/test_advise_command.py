@@ -25,7 +25,6 @@ from tidemark.analysis.simulation.answer import play
 from tidemark.analysis.simulation.driving import Shipped
 from tidemark.analysis.simulation.field import TODAY, Target, field
 from tidemark.analysis.simulation.world import Model, Run, Sight
-from tidemark.foundation.durations import parse_duration
 
 SETTINGS = {
     "PLAN_ID": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
@@ -138,28 +137,6 @@ def test_the_number_of_processes_changes_nothing(folder):
     assert one == two
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("orders.csv", "--target", "plan"), "--service-rate"),
-        (
-            ("orders.csv", "--target", "plans", "--service-rate", "1"),
-            "--target: found 'plans'; did you mean 'plan'?",
-        ),
-        (("orders.csv", "--service-rate", "-1"), "--service-rate: found -1"),
-        (("orders.csv", "--service-rate", "1", "--wait", "soon"), "--wait: found 'soon'"),
-        (("orders.csv", "--service-rate", "1", "--late", "2"), "--late"),
-        (("nothing.csv",), "nothing.csv does not exist"),
-        (("orders.csv", "--service-rate", "1", "--config", "other.toml"), "other.toml"),
-    ],
-)
-def test_what_is_wrong_is_one_line_that_names_it(folder, arguments, words):
-    found = invoke(*arguments)
-
-    assert found.exit_code == 1
-    assert words in " ".join(found.output.split())
-
-
 class Logged(Shipped):
     """A policy at work, and the scaling log of its decisions."""
 
@@ -206,12 +183,3 @@ def test_of_several_targets_one_is_asked_for():
     with pytest.raises(InputError, match="2 targets: give --target"):
         local.chosen(readings, None, None)
     assert local.chosen(readings, "two", None)[0] == "two"
-
-
-def test_durations_are_read_as_everywhere():
-    assert (
-        parse_duration("90s")
-        == local.options_of(
-            **dict.fromkeys(("service_rate", "concurrency", "wait", "late")), start_up="90s"
-        ).start_up
-    )

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from pyspark import cloudpickle
 from scaling.config.policy import Budget, Pace, RuleSpec
 from scaling.model import Reason
 from scaling.service import registry
+from spark_jobs import per_target
 from spark_jobs.backtest import tasks
 from spark_jobs.cli import run_command
 from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
@@ -518,11 +520,13 @@ def test_what_is_sent_to_workers_has_the_settings_that_decide_and_no_others():
 )
 def test_a_task_tells_of_candidates_that_cannot_be(grid, told):
     plan = read_grid(MODEL + grid, name="grid.toml")
-    task = tasks.Task(work.Settings(plan.rules, plan.model), "backlog", 60.0, "plan", tasks.Preparing())
+    settings = work.Settings(plan.rules, plan.model)
+    task = tasks.Task(settings=settings, metric="backlog", interval=60.0, base="plan")
     readings = [{"at": 60.0 * n, "arrivals": 5.0, "instances": 1, "metrics": None} for n in range(9)]
-    row = {"target": "plan", "work": tasks.encoded(task), "block": 0, "readings": readings}
+    row = {"target": "plan", "work": msgspec.msgpack.encode(task), "block": 0, "readings": readings}
+    check = partial(tasks.checked, source=(targets(), plan))
 
-    [found] = tasks.outcomes([pa.RecordBatch.from_pylist([row])], (targets(), plan))
+    [found] = per_target._outcomes([pa.RecordBatch.from_pylist([row])], work=check, kind=tasks.Task)
 
     [outcome] = found.to_pylist()
     assert bool(re.search(told, outcome["problem"])) if told else outcome["problem"] is None

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from spark_jobs.backfill.budget.board import Counts, Told
-from spark_jobs.backfill.run import check_settled
+from spark_jobs.backfill.run import settled_rows
 from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
 from spark_jobs.errors import JobError
+from tidemark.analysis.gates import check_sum
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))
@@ -81,7 +82,8 @@ def test_of_a_backfill_that_wrote_nothing_the_report_says_so():
 @pytest.mark.parametrize("second", [{}, {"1": Counts(received=30, written=20, dead_letters=9)}])
 def test_an_event_that_no_task_settled_ends_the_job(second):
     first = Counts(received=120, skipped=1, written=116, dead_letters=3)
-    check_settled(PLAN[:1], {"0": first})
+    zero, one = settled_rows(PLAN, {"0": first, **second})
 
+    check_sum(*zero)
     with pytest.raises(JobError, match=r"partition 1: 30 rows were read, .*what was written stays"):
-        check_settled(PLAN, {"0": first, **second})
+        check_sum(*one)

@@ -1,0 +1,140 @@
+"""What all jobs share: options, settings, and how a run ends. Its page is made when its results are published, so that a page
+that fails costs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pyspark.sql import SparkSession
+from typer import Option
+
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.files.spark_files import set_aside
+from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.gates import Limits, RowCount, check, check_sum, closed_by, read_limits
+from tidemark.analysis.option_values import check_span, moment
+from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
+from tidemark.analysis.report import Report
+
+Arrivals = Annotated[
+    str | None, Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target.")
+]
+Log = Annotated[str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")]
+CaptureLag = Annotated[
+    str,
+    Option(help="With --from or --to: how late Capture may have written a file. Later ones are not read."),
+]
+CAPTURE_LAG = "1h"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """The options of every job."""
+
+    since: Since = None
+    until: Until = None
+    output: Annotated[
+        str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
+    ] = None
+    format_: Annotated[
+        str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet, delta or iceberg.")
+    ] = "parquet"
+    quarantine: Annotated[
+        str | None,
+        Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
+    ] = None
+    allow: Allow = None
+    cores: Annotated[
+        int | None, Option("--cores", min=1, show_default="all", help="Cores in local mode.")
+    ] = None
+    memory: Annotated[str, Option("--memory", help="Memory of Spark in local mode.")] = "2g"
+
+    def read(self, job: str, gates: Collection[str]) -> dict[str, Any]:
+        """The fields of JobSettings. Raises InputError naming the option at fault."""
+        return {
+            "output": self.output or str(Path("spark-output") / job),
+            "fmt": check_format(self.format_),
+            "quarantine": self.quarantine,
+            "since": moment("--from", self.since),
+            "until": moment("--to", self.until),
+            "allow": read_limits(self.allow or (), gates),
+        }
+
+    def session(self, job: str) -> SparkSession:
+        return spark_session(job, cores=self.cores, memory=self.memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppJobOptions(JobOptions):
+    """The options of a job that reads what belongs to an app, or its configuration."""
+
+    root: Root = ROOT_FOLDER
+
+    def read(self, job: str, gates: Collection[str]) -> dict[str, Any]:
+        return {**super().read(job, gates), "app_settings": app_settings(self.root)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings:
+    """The settings of every job, parsed. Raises InputError for those that cannot be."""
+
+    output: str = "spark-output"
+    """Folder of the results."""
+    fmt: str = "parquet"
+    quarantine: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    allow: Limits = field(default_factory=dict)
+    """What may be left out: of the job's GATES."""
+    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """What a configuration, an app and the scaling log's table refer to; None: the environment."""
+
+    def __post_init__(self) -> None:
+        check_format(self.fmt)
+        check_span(self.since, self.until)
+
+
+def finish(
+    spark: SparkSession,
+    results: Results,
+    settings: JobSettings,
+    make_page: Callable[[], Report],
+    *,
+    rows: Sequence[RowCount],
+    inputs: Mapping[str, object],
+    counts: Mapping[str, float | None],
+    gates: Mapping[str, str],
+    asked: Mapping[str, object] | None = None,
+    findings: Sequence[str] = (),
+) -> str:
+    """Ends a run whose tables are written, in this order: publishes them, makes the page, checks the gates. Returns where the
+    page is; the folder where there can be none.
+
+    Every input that was read is in `rows`. `counts` and `asked` are kept with the run; `findings` are reasons why its answer
+    is no, besides the gates. Raises JobError, before anything is published, where a row is in no count; GateClosedError, when
+    all is written, where more was left out than is allowed and there are no findings, which the job itself reports.
+    """
+    for each in rows:
+        check_sum(*each)
+    counted = {**counts, "quarantined": set_aside(spark, settings.quarantine)}
+    closed = closed_by(settings.allow, counted, gates)
+    results.tell(
+        inputs=inputs,
+        counts=counted,
+        settings={"from": settings.since, "to": settings.until, **(asked or {})},
+        closed=[*findings, *closed],
+    )
+    with watch(spark, "writing the report"):
+        results.publish()
+        page = write_report(spark, make_page, settings.output)
+    if not findings:
+        check(closed, page)
+    return page

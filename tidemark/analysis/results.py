@@ -1,0 +1,49 @@
+"""The results of a command on one machine: tables, then the page, then the gate."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from tidemark.analysis.gates import Limits, check, closed_by
+from tidemark.analysis.report import Report, write_page
+from tidemark.foundation.log.terminal import Console
+
+
+def write_rows(rows: Iterable[Any], path: Path, schema: pa.Schema | None = None) -> None:
+    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema the rows tell it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.{os.getpid()}.part")
+    parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)
+    half.replace(path)
+
+
+def finish(
+    found: Any,
+    output: Path,
+    tables: Mapping[str, tuple[Iterable[Any], pa.Schema | None]],
+    page: str,
+    *,
+    counts: Mapping[str, float | None],
+    gates: Mapping[str, str],
+    allow: Limits,
+    label: str = "page",
+) -> None:
+    """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `found`. The
+    module is loaded here, because matplotlib takes a second. Raises GateClosedError, when all is written, where more was found
+    than is allowed.
+    """
+    for name, (rows, schema) in tables.items():
+        write_rows(rows, output / f"{name}.parquet", schema)
+
+    def make_page() -> Report:
+        report: Report = importlib.import_module(page).report_of(found)
+        return report
+
+    check(closed_by(allow, counts, gates), write_page(make_page, output, Console(), label))
