@@ -233,7 +233,7 @@ class Run:
     def _seen(self, now: int) -> Seen:
         arrived, begun = self.arrived.item(now), self.begun.item(now)
         completed = self._completed(now)
-        active = arrived - completed
+        active = max(arrived - completed, 0.0)  # completed is interpolated: off by a rounding
         if self.sight.noise:
             active *= self._noise()
             arrived_seen, completed_seen = self.counted.noisy(arrived, completed, self._noise)
