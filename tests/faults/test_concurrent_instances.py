@@ -119,7 +119,7 @@ async def settled(world: World, outcomes: list[Any], expected: list[int]) -> Non
     assert world.platform.ledger == expected
     assert state.pending is None
     assert [effect.to_capacity for effect in state.effects] == expected
-    assert state.foreign is None
+    assert state.external_change is None
     for entry in await world.entries(LogKind.DECISION):
         kept = await world.log.get("plan", entry.at, "decision")
         assert same(entry.recommendation, replay(decode_inputs(kept.inputs)))
@@ -268,5 +268,5 @@ async def test_a_surge_that_is_evaluated_while_a_scale_in_is_delivered_ends_with
             await world.minute()
         state = await world.state()
         assert world.platform.capacity > 6
-        assert (state.pending, state.foreign, state.expected) == (None, None, world.platform.capacity)
+        assert (state.pending, state.external_change, state.expected) == (None, None, world.platform.capacity)
     assert {ledger[0] for ledger in seen if ledger} == {5, 7}

@@ -108,7 +108,7 @@ async def check_settled(crashed: World, where: str) -> None:
     assert not crashed.actions, where
     assert state.pending is None, where
     assert state.expected == crashed.platform.capacity, where
-    assert state.foreign is None, where
+    assert state.external_change is None, where
     assert [effect.to_capacity for effect in state.effects] == crashed.platform.ledger, where
 
 
