@@ -3,7 +3,7 @@
     python -m benchmarks.spark.capture [--rows 2000000] [--runs 3] [--no-spark]
 
 Bare fastavro is `for record in fastavro.reader(file)`: dictionaries that nobody looks at. The decoder makes Arrow batches
-in one thread. Spark reads the same files through `read_capture` into its `noop` sink, all columns or
+in one thread: all columns by fastavro, positions and times by itself. Spark reads the same files through `read_capture` into its `noop` sink, all columns or
 those that a reconciliation needs. "ready batches" is the bound of whatever reads: its tasks map batches that were decoded
 before into memory, and only hand them to Spark. Files of Event Hubs Capture have codec null; deflate, for other writers, is
 the decoder's alone here.
@@ -34,8 +34,8 @@ from rich.table import Table
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 from devstack.event_hubs.storage.capture import SCHEMA
 from spark_jobs.schemas import EVENTS
+from spark_jobs.sources.capture.avro_events import decode_file
 from spark_jobs.sources.capture.capture import read_capture
-from spark_jobs.sources.capture.decoder import decode_file
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, Origin
 from spark_jobs.sources.registration import spark_session
 

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.capture.decoder import decode_file
+from spark_jobs.sources.capture.avro_events import decode_file
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
 from spark_jobs.sources.columns.avro_container import CorruptFileError, announced_events, read_header
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed

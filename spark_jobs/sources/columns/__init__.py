@@ -1,1 +1,1 @@
-"""Columns of events in Arrow, and the bytes of Avro that they are cut from. Knows no folder and no hub."""
+"""Columns of events in Arrow, and the blocks of Avro files. Knows no folder and no hub."""

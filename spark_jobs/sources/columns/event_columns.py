@@ -50,15 +50,16 @@ class EventRow(NamedTuple):
 def batch_of(rows: Iterable[EventRow], origin: Origin, columns: Collection[str]) -> pa.RecordBatch:
     """Rows as a batch of `columns`."""
     events = list(rows)
-    values: dict[str, list[Any]] = {
-        **{name: [value] * len(events) for name, value in origin._asdict().items()},
-        **{name: [getattr(event, name) for event in events] for name in EventRow._fields},
-    }
-    for name in ("properties", "system_properties"):
-        values[name] = list(map(_texts, values[name]))
     chosen = [column for column in EVENT_COLUMNS if column in columns]
-    arrays = [pa.array(values[column], _SCHEMA.field(column).type) for column in chosen]
+    arrays = [pa.array(_values(events, origin, column), _SCHEMA.field(column).type) for column in chosen]
     return pa.RecordBatch.from_arrays(arrays, names=chosen)
+
+
+def _values(events: list[EventRow], origin: Origin, column: str) -> list[Any]:
+    if column in Origin._fields:
+        return [getattr(origin, column)] * len(events)
+    values = [getattr(event, column) for event in events]
+    return list(map(_texts, values)) if column in {"properties", "system_properties"} else values
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
@@ -70,7 +71,7 @@ def text_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
-        return text_of_bytes(value)
+        return _text_of_bytes(value)
     if isinstance(value, float) and not isfinite(value):
         return json.dumps(value)  # NaN, Infinity: as Python's JSON writes what JSON has no word for
     if isinstance(value, bool | int | float):
@@ -78,7 +79,7 @@ def text_of(value: Any) -> str | None:
     return str(value)
 
 
-def text_of_bytes(value: bytes) -> str:
+def _text_of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
