@@ -33,7 +33,7 @@ class StoreKind(StrEnum):
     SQL = "sql"
 
 
-class LettersKind(StrEnum):
+class DeadLettersKind(StrEnum):
     BLOB = "blob"
     COSMOS = "cosmos"
     SQL = "sql"
@@ -102,8 +102,8 @@ class ConsumerConfig(Struct, frozen=True):
     checkpoints: Annotated[StoreKind, "CONSUMER_CHECKPOINTS"] = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"
     blob_container: Annotated[str, "BLOB_CONTAINER"] = "eventhub-checkpoints"
-    letters: Annotated[LettersKind, "CONSUMER_DEAD_LETTERS"] = LettersKind.BLOB
-    letters_container: Annotated[str, "CONSUMER_DEAD_LETTER_CONTAINER"] = "dead-letters"
+    dead_letters: Annotated[DeadLettersKind, "CONSUMER_DEAD_LETTERS"] = DeadLettersKind.BLOB
+    dead_letters_container: Annotated[str, "CONSUMER_DEAD_LETTER_CONTAINER"] = "dead-letters"
     id_from: Annotated[str, "CONSUMER_ID"] = "field:id"
     """`field:<path>`, or `position`: ids made of hub, partition and sequence number."""
     meta: Annotated[bool, "CONSUMER_META"] = False
@@ -226,7 +226,7 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
 def _config(read: _Reader) -> ConsumerConfig:
     sink = read.of("CONSUMER_SINK", SinkKind.COSMOS)
     kept = "sql" if sink is SinkKind.SQL else "blob"
-    standard = ConsumerConfig("", sink=sink, checkpoints=StoreKind(kept), letters=LettersKind(kept))
+    standard = ConsumerConfig("", sink=sink, checkpoints=StoreKind(kept), dead_letters=DeadLettersKind(kept))
     found = read.filled(standard)
     a_time = "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
     return structs.replace(
@@ -287,7 +287,7 @@ def _missing(config: ConsumerConfig) -> list[str]:
             (config.cosmos_database, "COSMOS_DATABASE", "the database to write to"),
             (config.cosmos_container, "COSMOS_CONTAINER", "the container to write to"),
         ]
-    kinds = {str(config.sink), str(config.checkpoints), str(config.letters)}
+    kinds = {str(config.sink), str(config.checkpoints), str(config.dead_letters)}
     if "sql" in kinds:
         needed.append((config.sql.url, "CONSUMER_SQL_URL", "the database's address, as SQLAlchemy writes it"))
     problems = [f"{name} is not set: {meaning}" for value, name, meaning in needed if not value]

@@ -157,7 +157,7 @@ class Routes(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """Whose positions and letters: the fully qualified namespace, the event hub, and the consumer group. Service Bus
+    """Whose positions and dead letters: the fully qualified namespace, the event hub, and the consumer group. Service Bus
     does not tell upper from lower case.
     """
 

@@ -126,13 +126,13 @@ class LeaseStore(Protocol):
 
 
 class DeadLetterBox(Protocol):
-    """Where a consumer at work puts rejected events. A letter put twice is one letter."""
+    """Where a consumer at work puts rejected events. A dead letter put twice is one dead letter."""
 
     async def open(self) -> None:
         """Checks or creates the place. Raises SettingsError, UnavailableError."""
         ...
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+    async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
         """All stored, or UnavailableError with an unknown outcome: put them again."""
         ...
 
@@ -146,8 +146,8 @@ class DeadLetterStore(DeadLetterBox, Protocol):
         """In order of partition and sequence number."""
         ...
 
-    async def get(self, letter_id: str) -> DeadLetter | None: ...
+    async def get(self, dead_letter_id: str) -> DeadLetter | None: ...
 
-    async def delete(self, letter_ids: Sequence[str]) -> int:
+    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
         """How many there were."""
         ...

@@ -17,7 +17,7 @@ from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, 
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
-from consumer.stores.letter_document import to_document
+from consumer.stores.dead_letter_document import to_document
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import TidemarkError
@@ -25,7 +25,7 @@ from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.wording import time_text
 
 CHUNK = 50
-"""Letters in memory at once; a body can have 1 MB."""
+"""Dead letters in memory at once; a body can have 1 MB."""
 _BODY_SHOWN = 4000  # characters
 
 _T = TypeVar("_T")
@@ -33,34 +33,34 @@ _T = TypeVar("_T")
 Partition = Annotated[str | None, typer.Option(help="Only of this partition.")]
 ReasonOption = Annotated[str | None, typer.Option(help="Only of this reason.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `list` shows them.")]
-All = Annotated[bool, typer.Option("--all", help="All letters.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 
 
 class Selection(Struct, frozen=True):
-    """Which letters: these ids, or those that pass the filters."""
+    """Which dead letters: these ids, or those that pass the filters."""
 
     ids: tuple[str, ...] = ()
     partition: str | None = None
     reason: str | None = None
     before: float | None = None
-    """Epoch seconds; only letters that failed earlier."""
+    """Epoch seconds; only dead letters that failed earlier."""
 
     async def of(self, store: DeadLetterStore) -> AsyncIterator[DeadLetter]:
         """Raises TidemarkError for an id that is not there."""
-        for letter_id in self.ids:
-            letter = await store.get(letter_id)
-            if letter is None:
-                raise TidemarkError(f"there is no dead letter '{letter_id}'")
-            yield letter
+        for dead_letter_id in self.ids:
+            dead_letter = await store.get(dead_letter_id)
+            if dead_letter is None:
+                raise TidemarkError(f"there is no dead letter '{dead_letter_id}'")
+            yield dead_letter
         if not self.ids:
-            async for letter in store.list(partition=self.partition, reason=self.reason):
-                if self.before is None or letter.failed_at < self.before:
-                    yield letter
+            async for dead_letter in store.list(partition=self.partition, reason=self.reason):
+                if self.before is None or dead_letter.failed_at < self.before:
+                    yield dead_letter
 
     async def chunks(self, store: DeadLetterStore) -> AsyncIterator[list[DeadLetter]]:
         chunk: list[DeadLetter] = []
-        async for letter in self.of(store):
-            chunk.append(letter)
+        async for dead_letter in self.of(store):
+            chunk.append(dead_letter)
             if len(chunk) == CHUNK:
                 yield chunk
                 chunk = []
@@ -76,7 +76,7 @@ class DeadLetterCommands:
 
     def _with_store(self, root: Any, work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]]) -> _T:
         async def opened() -> _T:
-            store = self._open(root).letters()
+            store = self._open(root).dead_letters()
             try:
                 await store.open()
                 return await work(store)
@@ -98,43 +98,43 @@ class DeadLetterCommands:
         async def work(store: DeadLetterStore) -> tuple[list[DeadLetter], Counter[str]]:
             shown: list[DeadLetter] = []
             counts: Counter[str] = Counter()
-            async for letter in store.list(partition=partition, reason=reason):
-                counts[letter.rejection.reason] += 1
+            async for dead_letter in store.list(partition=partition, reason=reason):
+                counts[dead_letter.rejection.reason] += 1
                 if len(shown) < limit:
-                    shown.append(letter)
+                    shown.append(dead_letter)
             return shown, counts
 
-        letters, counts = self._with_store(root, work)
+        dead_letters, counts = self._with_store(root, work)
         if json_:
-            print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
+            print_json([{"id": dead_letter.id, **to_document(dead_letter)} for dead_letter in dead_letters])
             return
-        widest = max((len(letter.id) for letter in letters), default=0)
+        widest = max((len(dead_letter.id) for dead_letter in dead_letters), default=0)
         table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", "bytes")
-        for letter in letters:
-            why, failed_at = letter.rejection, time_text(letter.failed_at)
-            cells = (letter.id, why.reason, why.detail, str(letter.attempts), failed_at)
-            table.add_row(*map(plain, cells), f"{len(letter.event.body):,}")
+        for dead_letter in dead_letters:
+            why, failed_at = dead_letter.rejection, time_text(dead_letter.failed_at)
+            cells = (dead_letter.id, why.reason, why.detail, str(dead_letter.attempts), failed_at)
+            table.add_row(*map(plain, cells), f"{len(dead_letter.event.body):,}")
         console.print(table)
         told = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
         console.print(f"{counts.total():,} dead letters{': ' if told else ''}{plain(told)}", soft_wrap=True)
 
     def show(
         self,
-        letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
+        dead_letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
         root: Root = COMMAND_ROOT,
         json_: Json = False,  # noqa: FBT002 - a command-line flag
     ) -> None:
-        """One letter with everything that is known of it, and its body."""
+        """One dead letter with everything that is known of it, and its body."""
 
         async def work(store: DeadLetterStore) -> DeadLetter | None:
-            return await store.get(letter_id)
+            return await store.get(dead_letter_id)
 
-        letter = self._with_store(root, work)
-        if letter is None:
-            fail(f"there is no dead letter '{letter_id}'")
-        document = to_document(letter)
+        dead_letter = self._with_store(root, work)
+        if dead_letter is None:
+            fail(f"there is no dead letter '{dead_letter_id}'")
+        document = to_document(dead_letter)
         if json_:
-            print_json({"id": letter.id, **document})
+            print_json({"id": dead_letter.id, **document})
             return
         body = document.pop("body", None) or document.pop("body_base64", "")
         for name, value in document.items():
@@ -152,9 +152,9 @@ class DeadLetterCommands:
         yes: Yes = False,  # noqa: FBT002 - a command-line flag
         root: Root = COMMAND_ROOT,
     ) -> None:
-        """Maps and writes letters again, by today's settings; what is written is a letter no more.
+        """Maps and writes dead letters again, by today's settings; what is written is a dead letter no more.
 
-        An event replayed late overwrites what later events made of the same document. Exit status 1 when letters
+        An event replayed late overwrites what later events made of the same document. Exit status 1 when dead letters
         remain.
         """
         selection = _selection(ids, partition, reason, None, all_=all_)
@@ -170,8 +170,8 @@ class DeadLetterCommands:
                 await sink.aclose()
 
         if remain := self._with_store(root, work):
-            for letter, why in remain:
-                support.errors.print(f"[red]{plain(letter.id)}[/] {plain(why)}", soft_wrap=True)
+            for dead_letter, why in remain:
+                support.errors.print(f"[red]{plain(dead_letter.id)}[/] {plain(why)}", soft_wrap=True)
             fail(f"{len(remain)} dead letters remain")
 
     def purge(
@@ -184,7 +184,7 @@ class DeadLetterCommands:
         yes: Yes = False,  # noqa: FBT002 - a command-line flag
         root: Root = COMMAND_ROOT,
     ) -> None:
-        """Deletes letters for good. The events themselves are in the hub until its retention ends."""
+        """Deletes dead letters for good. The events themselves are in the hub until its retention ends."""
         selection = _selection(ids, partition, reason, older_than, all_=all_)
 
         async def count(store: DeadLetterStore) -> int:
@@ -194,8 +194,8 @@ class DeadLetterCommands:
 
         async def work(store: DeadLetterStore) -> int:
             gone = 0
-            async for letters in selection.chunks(store):
-                gone += await store.delete([letter.id for letter in letters])
+            async for dead_letters in selection.chunks(store):
+                gone += await store.delete([dead_letter.id for dead_letter in dead_letters])
             return gone
 
         console.print(f"[green]deleted[/] {self._with_store(root, work):,} dead letters")
@@ -236,7 +236,7 @@ def _selection(
 
 
 async def _replay(store: DeadLetterStore, sink: Sink, selection: Selection) -> list[tuple[DeadLetter, str]]:
-    """The letters that remain, and why. Written ones are deleted chunk by chunk."""
+    """The dead letters that remain, and why. Written ones are deleted chunk by chunk."""
     remain: list[tuple[DeadLetter, str]] = []
     replayer = Replay(sink, await sink.open())
     columns = (
@@ -248,17 +248,19 @@ async def _replay(store: DeadLetterStore, sink: Sink, selection: Selection) -> l
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("replaying", total=None, told="")
         written = 0
-        async for letters in selection.chunks(store):
-            results = await replayer.write(letters, deadline=support.soon(DEADLINE))
+        async for dead_letters in selection.chunks(store):
+            results = await replayer.write(dead_letters, deadline=support.soon(DEADLINE))
             done = []
-            for letter, result in zip(letters, results, strict=True):
+            for dead_letter, result in zip(dead_letters, results, strict=True):
                 if result.outcome is Outcome.WRITTEN:
-                    done.append(letter.id)
+                    done.append(dead_letter.id)
                 else:
-                    remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
+                    remain.append((dead_letter, result.reason or f"{result.outcome} {result.status}"))
             await store.delete(done)
             written += len(done)
-            progress.update(bar, advance=len(letters), told=f"{written:,} written, {len(remain):,} remain")
+            progress.update(
+                bar, advance=len(dead_letters), told=f"{written:,} written, {len(remain):,} remain"
+            )
         progress.update(bar, total=written + len(remain), completed=written + len(remain))
     console.print(f"[green]written[/] {written:,}")
     return remain

@@ -44,10 +44,10 @@ class BatchWritten(Input, frozen=True):
     results: Sequence[WriteResult]
 
 
-class LettersStored(Input, frozen=True):
+class DeadLettersStored(Input, frozen=True):
     """`stored` is False when the outcome is unknown: they are stored again."""
 
-    letters_id: int
+    lot_id: int
     stored: bool
 
 
@@ -91,8 +91,8 @@ class RejectedRecord(Struct, frozen=True):
     attempts: int
 
 
-class StoreLetters(Effect, frozen=True):
-    letters_id: int
+class StoreDeadLetters(Effect, frozen=True):
+    lot_id: int
     rejected: tuple[RejectedRecord, ...]
 
 

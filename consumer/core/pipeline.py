@@ -60,7 +60,7 @@ class Pipeline:
         self._reading_routes = False
         self._routes_at = -math.inf
         self._routes_backoff = Backoff(chance)
-        self._letters_backoff = Backoff(chance)
+        self._dead_letters_backoff = Backoff(chance)
         self._checkpoint_at = now + limits.checkpoint_every
         self._poison = 0
         self._cause = ""
@@ -80,7 +80,7 @@ class Pipeline:
                 self._received(item, now)
             case effects.BatchWritten():
                 self._written(item, now)
-            case effects.LettersStored():
+            case effects.DeadLettersStored():
                 self._stored(item, now)
             case effects.CheckpointSaved():
                 self._saved(item, now)
@@ -157,31 +157,32 @@ class Pipeline:
             totals.throttled += result.throttled
             self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
-            self._count_letter(poison=True)  # the sink kept it itself
+            self._count_dead_letter(poison=True)  # the sink kept it itself
         elif result.outcome is Outcome.WRITTEN:
             totals.written += 1
             totals.written_units += result.request_units
             self._poison = 0
 
-    def _count_letter(self, *, poison: bool) -> None:
+    def _count_dead_letter(self, *, poison: bool) -> None:
         self.totals.dead_letters += 1
         self._poison += poison
 
-    def _stored(self, item: effects.LettersStored, now: float) -> None:
-        lot = self._rejected.answered(item.letters_id)
+    def _stored(self, item: effects.DeadLettersStored, now: float) -> None:
+        lot = self._rejected.answered(item.lot_id)
         if item.stored:
-            self._letters_backoff.worked()
+            self._dead_letters_backoff.worked()
             others = self._backlog.count - len(lot) - len(self._rejected)
             for work, _ in lot:
                 # Of those never tried one cannot say that nothing is written between while others wait for the sink.
-                self._count_letter(poison=bool(work.attempts) or not others)
+                self._count_dead_letter(poison=bool(work.attempts) or not others)
                 self._backlog.settle(work)
         elif lot:
             for work, _ in lot:
                 if work.work_list.closed:
                     self._backlog.release(work)
             self._rejected.put_back(
-                [each for each in lot if not each[0].work_list.closed], now + self._letters_backoff.failed()
+                [each for each in lot if not each[0].work_list.closed],
+                now + self._dead_letters_backoff.failed(),
             )
             self._cause = "the dead-letter store does not take them"
 

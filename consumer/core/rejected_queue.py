@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from consumer.core.effects import RejectedRecord, StoreLetters
+from consumer.core.effects import RejectedRecord, StoreDeadLetters
 from consumer.core.lane import Work
 from consumer.model import Rejection
 
-LETTERS_AT_ONCE = 100
+DEAD_LETTERS_AT_ONCE = 100
 
 Rejected = tuple[Work, Rejection]
 
@@ -33,19 +33,19 @@ class RejectedQueue:
     def add(self, work: Work, why: Rejection) -> None:
         self._waiting.append((work, why))
 
-    def next_lot(self, now: float) -> StoreLetters | None:
+    def next_lot(self, now: float) -> StoreDeadLetters | None:
         """The next lot to be stored, unless one is on its way, or the store has asked for patience."""
         if self._storing is not None or not self._waiting or now < self._not_before:
             return None
-        lot = [self._waiting.popleft() for _ in range(min(LETTERS_AT_ONCE, len(self._waiting)))]
+        lot = [self._waiting.popleft() for _ in range(min(DEAD_LETTERS_AT_ONCE, len(self._waiting)))]
         self._storing = (next(self._numbers), lot)
-        return StoreLetters(
+        return StoreDeadLetters(
             self._storing[0], tuple(RejectedRecord(work.record, why, work.attempts) for work, why in lot)
         )
 
-    def answered(self, letters_id: int) -> list[Rejected]:
+    def answered(self, lot_id: int) -> list[Rejected]:
         """Takes out the lot of that number; empty when there is none: the answer is an old one."""
-        if self._storing is None or self._storing[0] != letters_id:
+        if self._storing is None or self._storing[0] != lot_id:
             return []
         lot, self._storing = self._storing[1], None
         return lot

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from consumer.config import (
     ConsumerConfig,
+    DeadLettersKind,
     Hosting,
-    LettersKind,
     SinkKind,
     StoreKind,
     read_config,
@@ -106,16 +106,16 @@ def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
     yield _receives(settings, config)
     if config.sink is SinkKind.COSMOS:
         yield _cosmos(settings, config, "write", config.cosmos_container)
-    if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.letters)}:
+    if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
         yield _sql(settings, config)
     if config.checkpoints is StoreKind.BLOB:
         # With the trigger the host keeps the positions, in containers of its own, and the consumer which hub they are of.
         is_host_s = read_hosting(settings) is Hosting.TRIGGER
         yield _container(settings, config, "known hub" if is_host_s else "checkpoints", config.blob_container)
-    if config.letters is LettersKind.BLOB:
-        yield _container(settings, config, "dead letters", config.letters_container)
-    if config.letters is LettersKind.COSMOS:
-        yield _cosmos(settings, config, "dead letters", config.letters_container)
+    if config.dead_letters is DeadLettersKind.BLOB:
+        yield _container(settings, config, "dead letters", config.dead_letters_container)
+    if config.dead_letters is DeadLettersKind.COSMOS:
+        yield _cosmos(settings, config, "dead letters", config.dead_letters_container)
     for table in (TableStatsStore.TABLE, TableRateStore.TABLE):
         yield _table(settings, table)
 

@@ -25,7 +25,7 @@ _STATES = {
 }
 _UPDATES = ("update",)
 _DELETES = {DEAD_LETTERS.name: ("delete",), LEASES.name: ("update", "delete")}
-"""Besides inserting: a letter that comes again replaces the other one, and a presence is taken away."""
+"""Besides inserting: a dead letter that comes again replaces the other one, and a presence is taken away."""
 
 _DENIED = "permission was denied"  # Azure SQL has no state of its own for that
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKind, StoreKind
+from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
@@ -87,16 +87,16 @@ class Parts:
 
         return SqlLeaseStore(self.database, self.stream)
 
-    def letters(self) -> DeadLetterStore:
+    def dead_letters(self) -> DeadLetterStore:
         config = self.config
-        if config.letters is LettersKind.BLOB:
-            return BlobDeadLetterStore(self._container(config.letters_container), self.stream)
-        if config.letters is LettersKind.COSMOS:
+        if config.dead_letters is DeadLettersKind.BLOB:
+            return BlobDeadLetterStore(self._container(config.dead_letters_container), self.stream)
+        if config.dead_letters is DeadLettersKind.COSMOS:
             return CosmosDeadLetterStore(
                 self.settings,
                 config.cosmos_connection,
                 config.cosmos_database,
-                config.letters_container,
+                config.dead_letters_container,
                 self.stream,
             )
         from consumer.stores.sql.dead_letters import SqlDeadLetterStore  # noqa: PLC0415

@@ -64,7 +64,7 @@ class Driver:
     settings: DriverSettings
     sink: Sink
     checkpoints: CheckpointStore
-    letters: DeadLetterBox
+    dead_letters: DeadLetterBox
     _: KW_ONLY
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None
@@ -89,7 +89,7 @@ class Driver:
         """Opens the sink and the dead letters. Raises SettingsError, and UnavailableError: try again."""
         if self._routes is None:
             self._routes = await self.sink.open()
-        await self.letters.open()
+        await self.dead_letters.open()
         self._pipeline = Pipeline(
             self.settings.limits,
             self.settings.batches,
@@ -238,7 +238,7 @@ class Driver:
                 self._own(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
             case effects.WakeAt():
                 self._wake_at(effect.at)
-            case effects.StoreLetters():
+            case effects.StoreDeadLetters():
                 self._own(self._store(effect))
             case effects.SaveCheckpoint():
                 self._own(self._save(effect.claim, effect.checkpoint))
@@ -322,20 +322,22 @@ class Driver:
         if self.on_fenced is not None:
             self.on_fenced(partition, epoch)
 
-    async def _store(self, order: effects.StoreLetters) -> None:
+    async def _store(self, order: effects.StoreDeadLetters) -> None:
         stored = True
         if not self.settings.dry_run:
             whose, now = (self.settings.hub, self.settings.consumer_group), time.time()
-            letters = [
+            dead_letters = [
                 DeadLetter(*whose, each.record.event, each.rejection, each.attempts, now)
                 for each in order.rejected
             ]
             try:
-                await self._answered("the dead letters", self.letters.put(letters, deadline=self._deadline()))
+                await self._answered(
+                    "the dead letters", self.dead_letters.put(dead_letters, deadline=self._deadline())
+                )
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
-                log.warning("storing %d dead letters failed: %r", len(letters), error)
+                log.warning("storing %d dead letters failed: %r", len(dead_letters), error)
                 stored = False
-        self._feed(effects.LettersStored(order.letters_id, stored))
+        self._feed(effects.DeadLettersStored(order.lot_id, stored))
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
         saved = True

@@ -121,7 +121,7 @@ class _Working:
         self._is_host_s = not sink.transactional  # the position
         self._stored = parts.recognized() if self._is_host_s else parts.checkpoints()
         positions = progress if self._is_host_s else self._stored
-        self.driver = Driver(shared(DriverSettings, parts.config), sink, positions, parts.letters())
+        self.driver = Driver(shared(DriverSettings, parts.config), sink, positions, parts.dead_letters())
         self._reporter = reporter(
             parts,
             owner,
@@ -232,7 +232,7 @@ class _Working:
         await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
         await self.driver.aclose()
         await self._hub.close(asyncio.get_running_loop().time() + LAST_WORDS)
-        for part in (self.driver.sink, self.driver.letters, self._stored):
+        for part in (self.driver.sink, self.driver.dead_letters, self._stored):
             await close_part(part)
 
 

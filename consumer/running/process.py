@@ -55,7 +55,7 @@ class ConsumerProcess:
             shared(DriverSettings, config, rate=self._rate),
             parts.sink(),
             MemoryCheckpointStore() if config.dry_run else self._stored,
-            parts.letters(),
+            parts.dead_letters(),
             on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
             on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
@@ -108,7 +108,7 @@ class ConsumerProcess:
 
     async def _aclose(self) -> None:
         driver = self.driver
-        parts: list[Any] = [driver.sink, driver.letters, driver.checkpoints, self.consumer.leases]
+        parts: list[Any] = [driver.sink, driver.dead_letters, driver.checkpoints, self.consumer.leases]
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:

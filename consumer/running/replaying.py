@@ -20,7 +20,7 @@ class ReplayingSink(Protocol):
     """A transactional sink: its `write` skips everything below the position."""
 
     async def replay(self, record: Record, *, deadline: float) -> WriteResult:
-        """Writes one record and removes its letter, in one transaction; nothing where there is no such letter.
+        """Writes one record and removes its dead letter, in one transaction; nothing where there is no such dead letter.
 
         Raises UnavailableError: the outcome is unknown, doing it again is safe.
         """
@@ -28,7 +28,7 @@ class ReplayingSink(Protocol):
 
 
 class Replay:
-    """Letters are mapped anew, by today's settings. Of one key they are written in their order."""
+    """Dead letters are mapped anew, by today's settings. Of one key they are written in their order."""
 
     def __init__(self, sink: Sink, routes: Routes) -> None:
         """`routes` as the sink's `open` gave them."""
@@ -36,12 +36,12 @@ class Replay:
         self._routes = routes
         self._batch_ids = count(1)
 
-    async def write(self, letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
+    async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
         """What became of each, in their order. What is still to be retried at the `deadline` is RETRY."""
         results: dict[int, WriteResult] = {}
         pending: dict[int, Record] = {}
-        for index, letter in enumerate(letters):
-            record = prepared(self._sink.prepare, letter.event)
+        for index, dead_letter in enumerate(dead_letters):
+            record = prepared(self._sink.prepare, dead_letter.event)
             if record.rejection is None:
                 pending[index] = record
             else:
@@ -64,7 +64,7 @@ class Replay:
                 break
             await asyncio.sleep(pause)
         given_up = WriteResult(Outcome.RETRY, reason="no time was left to try it")
-        return [results.get(index, given_up) for index in range(len(letters))]
+        return [results.get(index, given_up) for index in range(len(dead_letters))]
 
     async def _attempt(self, pending: dict[int, Record], deadline: float) -> dict[int, WriteResult]:
         """One round: of each key the first record that is pending."""

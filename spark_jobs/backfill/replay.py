@@ -93,7 +93,7 @@ class _Writing:
         self._partition = partition
         self._unit = replaying.unit
         self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
-        self._letters = CountedLetters(Parts(config, replaying.settings).letters())
+        self._letters = CountedLetters(Parts(config, replaying.settings).dead_letters())
         self._ledger: CheckpointStore = open_ledger(config, replaying.settings, replaying.ledgers[partition])
         self._driver = Driver(shared(DriverSettings, config), self._sink, self._ledger, self._letters)
         self._pace: Pace | None = None

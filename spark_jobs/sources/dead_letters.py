@@ -67,7 +67,7 @@ class DeadLetterReader(DataSourceReader):
                 yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
 
     async def _chunks(self, partition: str | None) -> AsyncGenerator[list[DeadLetter]]:
-        store = Parts(self._config, self._settings).letters()
+        store = Parts(self._config, self._settings).dead_letters()
         try:
             await store.open()
             chunk: list[DeadLetter] = []

@@ -14,7 +14,9 @@ from tests.support.consumer.store_places import GROUP, HUB, OnBlob, OnPostgres, 
 T0 = 1_795_000_000.5
 
 
-def letter(sequence_number, partition="0", *, reason="not_json", body=b"{", hub=HUB, group=GROUP, **event):
+def dead_letter(
+    sequence_number, partition="0", *, reason="not_json", body=b"{", hub=HUB, group=GROUP, **event
+):
     return DeadLetter(
         hub=hub,
         consumer_group=group,
@@ -25,7 +27,7 @@ def letter(sequence_number, partition="0", *, reason="not_json", body=b"{", hub=
     )
 
 
-FULL = letter(
+FULL = dead_letter(
     2**53 + 1,
     body=b"\x00\xff\xfe not text",
     partition_key="clé",
@@ -64,15 +66,15 @@ class DeadLetterStoreContract:
 
     async def test_at_first_there_is_no_letter(self, store):
         assert await self.listed(store) == []
-        assert await store.get(letter(1).id) is None
-        assert await store.delete([letter(1).id]) == 0
+        assert await store.get(dead_letter(1).id) is None
+        assert await store.delete([dead_letter(1).id]) == 0
 
     async def test_opening_again_keeps_what_is_there(self, place, store):
-        await store.put([letter(1)], deadline=soon())
+        await store.put([dead_letter(1)], deadline=soon())
         second = place.store(HUB, GROUP)
         await second.open()
 
-        assert await self.listed(second) == [letter(1)]
+        assert await self.listed(second) == [dead_letter(1)]
 
     async def test_a_letter_comes_back_whole(self, store):
         await store.put([FULL], deadline=soon())
@@ -82,20 +84,20 @@ class DeadLetterStoreContract:
 
     @pytest.mark.parametrize("body", [b"", b"\x00", bytes(range(256)) * 4096], ids=["empty", "nul", "1 MiB"])
     async def test_any_body_is_kept(self, store, body):
-        await store.put([letter(1, body=body)], deadline=soon())
+        await store.put([dead_letter(1, body=body)], deadline=soon())
 
-        assert (await store.get(letter(1).id)).event.body == body
+        assert (await store.get(dead_letter(1).id)).event.body == body
 
     async def test_a_letter_put_twice_is_one_letter(self, store):
-        await store.put([letter(1), letter(2)], deadline=soon())
-        await store.put([letter(2), letter(1), letter(3)], deadline=soon())
+        await store.put([dead_letter(1), dead_letter(2)], deadline=soon())
+        await store.put([dead_letter(2), dead_letter(1), dead_letter(3)], deadline=soon())
 
-        assert await self.listed(store) == [letter(1), letter(2), letter(3)]
+        assert await self.listed(store) == [dead_letter(1), dead_letter(2), dead_letter(3)]
 
     async def test_a_letter_twice_in_one_put_is_one_letter(self, store):
-        await store.put([letter(1), letter(1)], deadline=soon())
+        await store.put([dead_letter(1), dead_letter(1)], deadline=soon())
 
-        assert await self.listed(store) == [letter(1)]
+        assert await self.listed(store) == [dead_letter(1)]
 
     async def test_putting_none_is_nothing(self, store):
         await store.put([], deadline=soon())
@@ -103,18 +105,26 @@ class DeadLetterStoreContract:
         assert await self.listed(store) == []
 
     async def test_letters_put_at_the_same_time_are_all_kept(self, store):
-        await asyncio.gather(*(store.put([letter(n), letter(n + 1)], deadline=soon()) for n in range(5)))
+        await asyncio.gather(
+            *(store.put([dead_letter(n), dead_letter(n + 1)], deadline=soon()) for n in range(5))
+        )
 
-        assert await self.listed(store) == [letter(n) for n in range(6)]
+        assert await self.listed(store) == [dead_letter(n) for n in range(6)]
 
     async def test_a_second_letter_of_a_partition_is_kept_beside_the_first(self, store):
-        await store.put([letter(1)], deadline=soon())
-        await store.put([letter(2)], deadline=soon())
+        await store.put([dead_letter(1)], deadline=soon())
+        await store.put([dead_letter(2)], deadline=soon())
 
-        assert await self.listed(store) == [letter(1), letter(2)]
+        assert await self.listed(store) == [dead_letter(1), dead_letter(2)]
 
     async def test_letters_are_listed_by_partition_and_number(self, store):
-        put = [letter(10, "1"), letter(9, "1"), letter(100, "0"), letter(99, "0"), letter(2, "1")]
+        put = [
+            dead_letter(10, "1"),
+            dead_letter(9, "1"),
+            dead_letter(100, "0"),
+            dead_letter(99, "0"),
+            dead_letter(2, "1"),
+        ]
         await store.put(put, deadline=soon())
 
         assert [
@@ -128,7 +138,7 @@ class DeadLetterStoreContract:
         ]
 
     async def test_a_letter_of_a_hub_created_anew_is_kept_beside_that_of_the_hub_before(self, store):
-        put = [letter(5), letter(5, incarnation="1795000000123"), letter(5, "10")]
+        put = [dead_letter(5), dead_letter(5, incarnation="1795000000123"), dead_letter(5, "10")]
         await store.put(put, deadline=soon())
 
         assert await self.listed(store, partition="0") == put[:2]
@@ -137,7 +147,12 @@ class DeadLetterStoreContract:
         assert await self.listed(store) == [put[0], put[2]]
 
     async def test_a_list_is_narrowed_by_partition_and_reason(self, store):
-        put = [letter(1), letter(2, reason="too_large"), letter(3, "1"), letter(4, "1", reason="too_large")]
+        put = [
+            dead_letter(1),
+            dead_letter(2, reason="too_large"),
+            dead_letter(3, "1"),
+            dead_letter(4, "1", reason="too_large"),
+        ]
         await store.put(put, deadline=soon())
 
         assert await self.listed(store, partition="1") == put[2:]
@@ -146,23 +161,23 @@ class DeadLetterStoreContract:
         assert await self.listed(store, partition="7") == []
 
     async def test_deleting_counts_what_was_there(self, store):
-        await store.put([letter(n) for n in range(4)], deadline=soon())
+        await store.put([dead_letter(n) for n in range(4)], deadline=soon())
 
-        assert await store.delete([letter(1).id, letter(2).id, letter(77).id]) == 2
-        assert await self.listed(store) == [letter(0), letter(3)]
+        assert await store.delete([dead_letter(1).id, dead_letter(2).id, dead_letter(77).id]) == 2
+        assert await self.listed(store) == [dead_letter(0), dead_letter(3)]
         assert await store.delete([]) == 0
 
     @pytest.mark.parametrize(
-        "letter_id", ["", "x", "orders~readers~0~x", "orders~readers~0", "a~b~c~1", "☃~~~1"]
+        "dead_letter_id", ["", "x", "orders~readers~0~x", "orders~readers~0", "a~b~c~1", "☃~~~1"]
     )
-    async def test_an_id_that_never_was_finds_nothing(self, store, letter_id):
-        await store.put([letter(1)], deadline=soon())
+    async def test_an_id_that_never_was_finds_nothing(self, store, dead_letter_id):
+        await store.put([dead_letter(1)], deadline=soon())
 
-        assert await store.get(letter_id) is None
-        assert await store.delete([letter_id]) == 0
+        assert await store.get(dead_letter_id) is None
+        assert await store.delete([dead_letter_id]) == 0
 
     async def test_hundreds_of_letters_are_put_and_listed(self, store):
-        put = [letter(n, str(n % 3)) for n in range(303)]
+        put = [dead_letter(n, str(n % 3)) for n in range(303)]
         await store.put(put, deadline=soon())
 
         assert await self.listed(store) == sorted(
@@ -174,14 +189,14 @@ class DeadLetterStoreContract:
     async def test_hubs_and_consumer_groups_are_apart(self, place, store, names):
         other = place.store(*names)
         await other.open()
-        theirs = letter(1, hub=names[0], group=names[1])
-        await store.put([letter(1)], deadline=soon())
+        theirs = dead_letter(1, hub=names[0], group=names[1])
+        await store.put([dead_letter(1)], deadline=soon())
         await other.put([theirs], deadline=soon())
 
-        assert await self.listed(store) == [letter(1)]
+        assert await self.listed(store) == [dead_letter(1)]
         assert await self.listed(other) == [theirs]
-        assert await other.delete([letter(1).id]) == 0
-        assert await store.get(letter(1).id) == letter(1)
+        assert await other.delete([dead_letter(1).id]) == 0
+        assert await store.get(dead_letter(1).id) == dead_letter(1)
 
 
 class MemoryPlace:

@@ -70,13 +70,13 @@ class Ledger:
     def remember(self):
         self.remembered = self.versions()
 
-    def missing(self, letters=frozenset()):
+    def missing(self, dead_letters=frozenset()):
         """What is neither a document nor a dead letter, as (partition, sequence number)."""
         versions = self.versions()
         return {
             position
             for position, event in self.sent.items()
-            if position not in letters and (event is None or versions.get(event[0], 0) < event[1])
+            if position not in dead_letters and (event is None or versions.get(event[0], 0) < event[1])
         }
 
     def written(self):
@@ -106,14 +106,18 @@ class Stores:
 
     def __init__(self, settings):
         parts = Parts(read_config(settings), settings)
-        self.store, self.leases, self._letters = parts.checkpoints(), parts.leases(), parts.letters()
+        self.store, self.leases, self._dead_letters = (
+            parts.checkpoints(),
+            parts.leases(),
+            parts.dead_letters(),
+        )
         self._is_open = False
 
     async def __aenter__(self):
         return self
 
     async def __aexit__(self, *_):
-        for part in (self.store, self.leases, self._letters):
+        for part in (self.store, self.leases, self._dead_letters):
             await part.aclose()
 
     async def checkpoints(self):
@@ -123,14 +127,14 @@ class Stores:
     async def marks(self):
         return {name: each.sequence_number for name, each in (await self.checkpoints()).items()}
 
-    async def letters(self):
+    async def dead_letters(self):
         if not self._is_open:
-            await self._letters.open()
+            await self._dead_letters.open()
             self._is_open = True
-        return [letter async for letter in self._letters.list()]
+        return [dead_letter async for dead_letter in self._dead_letters.list()]
 
     async def letter_positions(self):
-        return {(each.event.partition, each.event.sequence_number) for each in await self.letters()}
+        return {(each.event.partition, each.event.sequence_number) for each in await self.dead_letters()}
 
     async def free_leases(self):
         """What the operator of a killed consumer may do instead of waiting for its leases to expire."""

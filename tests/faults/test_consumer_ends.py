@@ -147,7 +147,7 @@ async def test_a_hub_created_anew_between_two_starts_is_refused_until_told_and_r
         await until(lambda: world.cosmos.document_count("db", "flights") == 19 + 2 * count)
         await until(lambda: has_marks_of(world, 2 * count))
     async with Stores(world.settings) as stores:
-        assert len(await stores.letters()) == 2
+        assert len(await stores.dead_letters()) == 2
     async with running(world, **settings):
         world.ledger.send("0", ["last"])
         await until(lambda: world.cosmos.document_count("db", "flights") == 20 + 2 * count)
@@ -225,10 +225,10 @@ async def test_nothing_but_poison_ends_the_process_with_status_5_before_the_hub_
         assert await consumer.ended() == 5, consumer.said()
 
     async with Stores(world.settings) as stores:
-        letters = await stores.letter_positions()
+        dead_letters = await stores.letter_positions()
         marks = await stores.marks()
-    assert 50 <= len(letters) <= 300
-    assert all(("0", number) in letters for number in range(marks.get("0", -1) + 1))
+    assert 50 <= len(dead_letters) <= 300
+    assert all(("0", number) in dead_letters for number in range(marks.get("0", -1) + 1))
 
 
 async def test_a_dry_run_changes_nothing(world):
@@ -247,7 +247,7 @@ async def test_a_dry_run_changes_nothing(world):
 
         assert await stores.checkpoints() == before
         assert await stores.owners() == {}
-        assert await stores.letters() == []
+        assert await stores.dead_letters() == []
     assert world.cosmos.document_count("db", "flights") == 0
 
 

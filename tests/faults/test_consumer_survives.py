@@ -71,7 +71,7 @@ class Steady:
             ids = [f"d{self._count - number}" for number in range(partition, count, partitions)]
             self.ledger.send(str(partition), ids, origin=origin)
 
-    def letters(self):
+    def dead_letters(self):
         """Positions of the dead letters."""
         stored = (each["id"].split("~")[-2:] for each in self.cosmos.documents("db", LETTERS))
         return {(partition, int(number)) for partition, number in stored} | self._kept_letters
@@ -79,10 +79,10 @@ class Steady:
     def remember(self):
         """What is durable now, although a test is about to take it away."""
         self.ledger.remember()
-        self._kept_letters = self.letters()
+        self._kept_letters = self.dead_letters()
 
     def missing(self):
-        return self.ledger.missing(self.letters())
+        return self.ledger.missing(self.dead_letters())
 
     def story(self):
         found = self.process.driver.statistics()
@@ -203,7 +203,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
 async def test_what_the_service_refuses_or_leaves_open_is_tried_again_and_never_a_dead_letter(one, refusal):
-    letters = one.letters()
+    dead_letters = one.dead_letters()
     one.inject(
         refusal.where,
         refusal.kind,
@@ -218,11 +218,11 @@ async def test_what_the_service_refuses_or_leaves_open_is_tried_again_and_never_
 
     await one.settles()
     assert not one.cosmos.faults.list(), "each was met"
-    assert one.letters() == letters
+    assert one.dead_letters() == dead_letters
 
 
 async def test_a_storm_of_429_pauses_receiving_and_holds_everything_until_it_is_over(one):
-    letters, marks = one.letters(), await one.stores.marks()
+    dead_letters, marks = one.dead_letters(), await one.stores.marks()
     one.inject("docs.bulk", status=429, count=None, retry_after=0.1)
     throttled = one.totals.throttled
 
@@ -238,7 +238,7 @@ async def test_a_storm_of_429_pauses_receiving_and_holds_everything_until_it_is_
     assert await one.stores.marks() == marks
     one.cosmos.faults.clear()
     await one.settles()
-    assert one.letters() == letters
+    assert one.dead_letters() == dead_letters
 
 
 async def test_updates_of_one_document_arrive_in_order_though_the_first_is_throttled(one):
@@ -284,25 +284,25 @@ async def _covers(one, partition, number):
 
 
 async def test_a_split_during_load_loses_nothing(one):
-    letters, ranges = one.letters(), len(one.cosmos.container("db", "flights").map.ranges)
+    dead_letters, ranges = one.dead_letters(), len(one.cosmos.container("db", "flights").map.ranges)
     one.inject("docs.bulk", "split", count=1, condition="db/flights")
 
     one.send(800)
 
     await one.settles()
     assert len(one.cosmos.container("db", "flights").map.ranges) == ranges + 1
-    assert one.letters() == letters
+    assert one.dead_letters() == dead_letters
 
 
 async def test_a_container_made_anew_gets_what_comes_after_and_nothing_becomes_a_dead_letter(one):
-    letters = one.letters()
+    dead_letters = one.dead_letters()
     one.remember()
     one.cosmos.recreate_container("db", "flights")
 
     one.send()
 
     await one.settles()
-    assert one.letters() == letters
+    assert one.dead_letters() == dead_letters
     assert one.cosmos.document_count("db", "flights") == 40
 
 
@@ -352,7 +352,7 @@ async def test_poison_of_every_kind_is_a_dead_letter_with_its_reason_and_the_par
     await one.settles()
     found = {
         each.event.sequence_number: each
-        for each in await one.stores.letters()
+        for each in await one.stores.dead_letters()
         if each.event.partition == "0" and each.event.sequence_number >= first
     }
     assert [found[first + index].rejection.reason for index in range(len(poison) + 1)] == [
@@ -363,13 +363,13 @@ async def test_poison_of_every_kind_is_a_dead_letter_with_its_reason_and_the_par
 
 
 async def test_a_byte_order_mark_and_equal_keys_are_no_poison(one):
-    letters = one.letters()
+    dead_letters = one.dead_letters()
     body = b'\xef\xbb\xbf{"id":"bom","origin":"x","version":0,"version":1}'
 
     one.hub.append(HUB, "3", [body])
 
     await until(lambda: one.ledger.versions().get("bom") == 1)
-    assert one.letters() == letters
+    assert one.dead_letters() == dead_letters
 
 
 async def test_an_event_too_large_for_a_document_is_a_dead_letter_and_its_neighbours_are_written(one):
@@ -380,7 +380,7 @@ async def test_an_event_too_large_for_a_document_is_a_dead_letter_and_its_neighb
     one.ledger.send("1", ["after"])
 
     await one.settles()
-    assert ("1", too_large) in one.letters()
+    assert ("1", too_large) in one.dead_letters()
     assert {"before", "after"} <= one.ledger.versions().keys()
 
 
@@ -396,7 +396,7 @@ async def test_without_a_store_for_dead_letters_no_checkpoint_passes_the_poison(
     one.cosmos.faults.clear()
 
     await one.settles()
-    assert ("0", poison) in one.letters()
+    assert ("0", poison) in one.dead_letters()
 
 
 # --- the checkpoint store

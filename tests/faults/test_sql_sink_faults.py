@@ -116,12 +116,12 @@ async def test_a_dead_letter_has_the_body_the_cause_and_the_attempts(world):
         await world.write(flight(0, number=5000))
     await world.write(flight(0, number=5000))
 
-    [letter] = [found async for found in world.letters.list()]
+    [dead_letter] = [found async for found in world.dead_letters.list()]
 
-    assert letter.event == flight(0, number=5000)
-    assert "number" in letter.rejection.detail
-    assert "INSERT" not in letter.rejection.detail
-    assert letter.attempts == 2
+    assert dead_letter.event == flight(0, number=5000)
+    assert "number" in dead_letter.rejection.detail
+    assert "INSERT" not in dead_letter.rejection.detail
+    assert dead_letter.attempts == 2
 
 
 async def test_unreadable_events_become_dead_letters_in_the_same_transaction(world):
@@ -362,8 +362,8 @@ async def test_a_handlers_exception_makes_a_dead_letter_and_undoes_what_it_did(u
             WRITTEN,
         ]
         assert await world.written() == [0, 2]
-        [letter] = [found async for found in world.letters.list()]
-        assert letter.rejection.detail == "LookupError: no such airport"
+        [dead_letter] = [found async for found in world.dead_letters.list()]
+        assert dead_letter.rejection.detail == "LookupError: no such airport"
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])

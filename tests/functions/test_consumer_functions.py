@@ -98,13 +98,13 @@ async def test_the_trigger_settles_every_event_of_the_hosts_batches(world):
 
     assert [each["ok"] for each in answer["invocations"]] == [True] * 4, answer["invocations"]
     assert world.ids() == {"a", "b", "c", "d", "e"}
-    letters = await dead_letters(settings)
-    assert [(each.event.sequence_number, each.event.offset) for each in letters] == [
+    stored = await dead_letters(settings)
+    assert [(each.event.sequence_number, each.event.offset) for each in stored] == [
         (1, "100"),
         (7, "0:opaque:2"),
     ]
-    assert letters[0].event.enqueued_at == datetime(2026, 11, 21, 9, 0, 0, 123456, tzinfo=UTC).timestamp()
-    assert letters[0].event.properties == {"kind": "test"}
+    assert stored[0].event.enqueued_at == datetime(2026, 11, 21, 9, 0, 0, 123456, tzinfo=UTC).timestamp()
+    assert stored[0].event.properties == {"kind": "test"}
 
 
 async def test_what_the_trigger_cannot_settle_raises_and_says_why(world):
@@ -168,9 +168,9 @@ async def dead_letters(settings):
     from consumer.config import read_config  # noqa: PLC0415
     from consumer.running.assembly import Parts  # noqa: PLC0415 - the tests of bindings need none of it
 
-    store = Parts(read_config(settings), settings).letters()
+    store = Parts(read_config(settings), settings).dead_letters()
     await store.open()
     try:
-        return [letter async for letter in store.list()]
+        return [dead_letter async for dead_letter in store.list()]
     finally:
         await store.aclose()

@@ -15,7 +15,7 @@ from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_id
-from tests.support.consumer.backfill import Log, documents, letters, server, settings
+from tests.support.consumer.backfill import Log, dead_letters, documents, server, settings
 from tests.support.waiting import until
 from tidemark.analysis.errors import InputError
 from tidemark.foundation.errors import UnavailableError
@@ -141,7 +141,7 @@ async def test_poison_becomes_dead_letters_of_the_consumers_own_kind(replays):
         counts = await replays.run({"0": events}, coordinator)
 
     assert counts["0"].reasons == {"json": 1, "id": 1}
-    kept = await letters(replays.environment)
+    kept = await dead_letters(replays.environment)
     assert [(each.hub, each.consumer_group, each.event.sequence_number) for each in kept] == [
         ("flights", "$Default", 20),
         ("flights", "$Default", 21),

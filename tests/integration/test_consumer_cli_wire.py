@@ -63,7 +63,7 @@ async def test_letters_are_written_once_the_cause_is_repaired(world, tidemark):
     async with world.consuming():
         await world.until(lambda: len(world.ids()) == 2)
     listed = json.loads((await tidemark("dead-letters", "list", "--json")).output)
-    assert [letter["sequence_number"] for letter in listed] == [2, 3]
+    assert [dead_letter["sequence_number"] for dead_letter in listed] == [2, 3]
 
     result = await tidemark("dead-letters", "replay", "--all", "--yes", CONSUMER_ID="field:number")
 

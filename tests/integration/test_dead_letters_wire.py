@@ -110,7 +110,7 @@ async def test_a_container_with_another_partition_key_is_refused(make, server):
     await another.open()
     await another.put([LETTER], deadline=soon())
 
-    assert [letter.id async for letter in another.list()] == [LETTER.id]
+    assert [dead_letter.id async for dead_letter in another.list()] == [LETTER.id]
 
 
 async def test_a_database_that_is_missing_is_a_wrong_setting(make):
@@ -146,10 +146,12 @@ async def test_a_letter_that_is_refused_keeps_no_other_out(make, server):
     store = make()
     await store.open()
     server.inject(Fault("docs.upsert", "error", count=1, status=403))
-    letters = [replace(LETTER, event=replace(LETTER.event, sequence_number=number)) for number in range(200)]
+    dead_letters = [
+        replace(LETTER, event=replace(LETTER.event, sequence_number=number)) for number in range(200)
+    ]
 
     with pytest.raises(UnavailableError, match="403"):
-        await store.put(letters, deadline=soon())
+        await store.put(dead_letters, deadline=soon())
 
     assert len(server.documents("telemetry", "letters")) == 199
 

@@ -48,7 +48,7 @@ def letter(partition, number, reason="json", group="$Default"):
 
 def put(settings, letters):
     async def work():
-        store = Parts(read_config(settings), settings).letters()
+        store = Parts(read_config(settings), settings).dead_letters()
         try:
             await store.open()
             await store.put(letters, deadline=asyncio.get_running_loop().time() + 60)

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
+    DeadLettersStored,
     EventsReceived,
     Fail,
-    LettersStored,
     PartitionClaimed,
     PartitionDrained,
     PartitionDraining,
@@ -24,7 +24,7 @@ from consumer.core.effects import (
     ResumeReceiving,
     RoutesRead,
     SaveCheckpoint,
-    StoreLetters,
+    StoreDeadLetters,
     Tick,
     WakeAt,
     WriteBatch,
@@ -114,7 +114,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.stored = {}
         self.next = defaultdict(int)
         self.arrivals = 0
-        self.batches, self.letters, self.saves = {}, {}, []
+        self.batches, self.dead_letters, self.saves = {}, {}, []
         self.reading = False
         self.paused = False
         self.wake = self.now + self.limits.checkpoint_every
@@ -152,14 +152,14 @@ class PipelineMachine(RuleBasedStateMachine):
             case WriteBatch():
                 self.check_batch(effect.batch)
                 self.batches[effect.batch.batch_id] = effect.batch
-            case StoreLetters():
-                assert not self.letters, "letters are stored one after the other"
+            case StoreDeadLetters():
+                assert not self.dead_letters, "letters are stored one after the other"
                 for each in effect.rejected:
                     given_ = self.inputs_of[id(each.record)]
                     assert given_.claim.open, "a letter of a claim that is over"
                     assert given_.rejected
                     assert each.attempts == given_.attempts
-                self.letters[effect.letters_id] = effect
+                self.dead_letters[effect.lot_id] = effect
             case SaveCheckpoint():
                 self.check_checkpoint(effect)
                 self.saves.append(effect)
@@ -248,10 +248,10 @@ class PipelineMachine(RuleBasedStateMachine):
             assert self.paused
         if stats.backlog_count == 0 and not self.saves and not self.dirty():
             assert not self.paused
-        letters = sum(
+        dead_letters = sum(
             one.settled and one.rejected for claim in self.claims.values() for one in claim.given.values()
         )
-        assert stats.totals.dead_letters >= letters
+        assert stats.totals.dead_letters >= dead_letters
 
     def dirty(self):
         return any(claim.mark() > self.stored_mark(name) for name, claim in self.claims.items())
@@ -394,14 +394,14 @@ class PipelineMachine(RuleBasedStateMachine):
         if one.claim.open:
             one.settled = True
 
-    @precondition(lambda self: self.letters)
+    @precondition(lambda self: self.dead_letters)
     @rule(stored=st.booleans())
     def letters_stored(self, stored):
-        letters_id, effect = self.letters.popitem()
+        lot_id, effect = self.dead_letters.popitem()
         if stored:
             for each in effect.rejected:
                 self.settle(self.inputs_of[id(each.record)])
-        self.tell(LettersStored(letters_id, stored))
+        self.tell(DeadLettersStored(lot_id, stored))
 
     @precondition(lambda self: self.saves)
     @rule(data=st.data(), saved=st.booleans(), arrived=st.booleans())
@@ -470,7 +470,7 @@ class PipelineMachine(RuleBasedStateMachine):
             if self.batches:
                 batch = next(iter(self.batches.values()))
                 self.answer(batch, ["written"] * len(batch.records))
-            elif self.letters:
+            elif self.dead_letters:
                 self.do_letters()
             elif self.saves:
                 self.do_save()
@@ -492,10 +492,10 @@ class PipelineMachine(RuleBasedStateMachine):
         assert not self.pipeline._lanes._keys
 
     def do_letters(self):
-        letters_id, effect = self.letters.popitem()
+        lot_id, effect = self.dead_letters.popitem()
         for each in effect.rejected:
             self.settle(self.inputs_of[id(each.record)])
-        self.tell(LettersStored(letters_id, stored=True))
+        self.tell(DeadLettersStored(lot_id, stored=True))
 
     def do_save(self):
         effect = self.saves.pop(0)
@@ -532,7 +532,7 @@ def settled_by(pieces, coalesce):
     pipeline = Pipeline(
         BacklogLimits(), BatchLimits(3, coalesce=coalesce), ROUTES[1], transactional=False, rate=None, now=0.0
     )
-    documents, letters, checkpoints = {}, set(), {}
+    documents, dead_letters, checkpoints = {}, set(), {}
     inputs = deque([PartitionClaimed(Claim("0", "me", 1))])
     inputs += [EventsReceived("0", 1, piece) for piece in pieces]
     now, wake = 0.0, 0.0
@@ -543,15 +543,15 @@ def settled_by(pieces, coalesce):
                 case WriteBatch():
                     documents |= {each.key: each.event.sequence_number for each in effect.batch.records}
                     inputs.append(BatchWritten(effect.batch.batch_id, [WRITTEN] * len(effect.batch.records)))
-                case StoreLetters():
-                    letters |= {each.record.event.sequence_number for each in effect.rejected}
-                    inputs.append(LettersStored(effect.letters_id, stored=True))
+                case StoreDeadLetters():
+                    dead_letters |= {each.record.event.sequence_number for each in effect.rejected}
+                    inputs.append(DeadLettersStored(effect.lot_id, stored=True))
                 case SaveCheckpoint():
                     checkpoints["0"] = effect.checkpoint
                     inputs.append(CheckpointSaved("0", 1, effect.checkpoint, saved=True))
                 case WakeAt():
                     wake = effect.at
-    return documents, letters, checkpoints
+    return documents, dead_letters, checkpoints
 
 
 @given(
@@ -574,10 +574,10 @@ def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, 
     bounds = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
     pieces = [records[a:b] for a, b in itertools.pairwise(bounds)]
 
-    documents, letters, checkpoints = settled_by(pieces, coalesce)
+    documents, dead_letters, checkpoints = settled_by(pieces, coalesce)
 
-    assert (documents, letters, checkpoints) == settled_by([records], coalesce)
+    assert (documents, dead_letters, checkpoints) == settled_by([records], coalesce)
     good = [each for each in records if each.rejection is None]
     assert documents == {each.key: each.event.sequence_number for each in good}
-    assert len(letters) == len(records) - len(good)
+    assert len(dead_letters) == len(records) - len(good)
     assert not records or checkpoints["0"].sequence_number == len(records) - 1

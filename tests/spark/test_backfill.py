@@ -24,7 +24,7 @@ from spark_jobs.frame import JobSettings
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
-from tests.support.consumer.backfill import documents, flights, latest, letters, row, server, settings
+from tests.support.consumer.backfill import dead_letters, documents, flights, latest, row, server, settings
 from tests.support.servers.threaded import running_in_thread
 from tidemark.analysis.gates import Limit
 
@@ -82,7 +82,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert 600 < len(kept) < 800
     assert world.documents() == latest(kept)
     assert done.total.reasons == {"json": 1, "unreadable": 1}
-    assert [each.event.sequence_number for each in asyncio.run(letters(world.settings))] == [400, 401]
+    assert [each.event.sequence_number for each in asyncio.run(dead_letters(world.settings))] == [400, 401]
     with pytest.raises(GateClosedError, match="gate closed: dead-letters 2, allowed 1; report: ") as told:
         save(spark, done, JobSettings(output=str(tmp_path / "out"), allow={"dead-letters": Limit(count=1)}))
     assert "2 dead letters" in Path(str(told.value).rpartition("report: ")[2]).read_text()
@@ -115,7 +115,7 @@ def test_events_of_a_hub_created_anew_are_documents_and_letters_beside_those_of_
     assert set(done.partitions) == places
     assert done.total.written == 40
     assert set(world.documents()) == {f"flights~{place}~{n}" for place in places for n in range(20)}
-    assert {each.event.place for each in asyncio.run(letters(world.settings))} == places
+    assert {each.event.place for each in asyncio.run(dead_letters(world.settings))} == places
 
 
 async def claimed_anew(settings, origin):

@@ -94,7 +94,7 @@ class Place:
 
         async def work():
             parts = Parts(self.config, self.settings)
-            store, checkpoints = parts.letters(), parts.checkpoints()
+            store, checkpoints = parts.dead_letters(), parts.checkpoints()
             deadline = asyncio.get_running_loop().time() + 60
             try:
                 await store.open()

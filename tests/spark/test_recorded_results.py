@@ -156,7 +156,7 @@ def write_events(folder: Path, environment: dict[str, str]) -> None:
     write_capture(folder / "capture" / "copies", "flights", captured[:3])
 
     async def store_letters() -> None:
-        letters = Parts(read_config(environment), environment).letters()
+        letters = Parts(read_config(environment), environment).dead_letters()
         try:
             await letters.open()
             for partition, n in (("0", 5), ("1", 6)):

@@ -24,9 +24,9 @@ from itertools import count
 from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
+    DeadLettersStored,
     EventsReceived,
     Fail,
-    LettersStored,
     PartitionClaimed,
     PartitionDrained,
     PartitionDraining,
@@ -35,7 +35,7 @@ from consumer.core.effects import (
     ResumeReceiving,
     RoutesRead,
     SaveCheckpoint,
-    StoreLetters,
+    StoreDeadLetters,
     Tick,
     WakeAt,
     WriteBatch,
@@ -109,7 +109,7 @@ class World:
         self.logs: dict[str, list[Record]] = {}
         self.documents: dict[str, int] = {}  # key -> version: the sequence number
         self.durable: dict[str, set[int]] = {}
-        self.letters: set[tuple[str, int]] = set()
+        self.dead_letters: set[tuple[str, int]] = set()
         self.checkpoints: dict[str, Checkpoint] = {}
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, Instance | None] = {}
@@ -214,7 +214,7 @@ class World:
         match effect:
             case WriteBatch():
                 self.write(instance, effect)
-            case StoreLetters():
+            case StoreDeadLetters():
                 self.store(instance, effect)
             case SaveCheckpoint():
                 self.save(instance, effect)
@@ -359,7 +359,7 @@ class World:
         self.durable[event.partition] |= settled
         return WriteResult(Outcome.WRITTEN, 201)
 
-    def store(self, instance: Instance, effect: StoreLetters) -> None:
+    def store(self, instance: Instance, effect: StoreDeadLetters) -> None:
         stored = not self.troubled(0.2)
         arrived = stored or self.rng.random() < 0.5
 
@@ -367,9 +367,9 @@ class World:
             if arrived:
                 for each in effect.rejected:
                     event = each.record.event
-                    self.letters.add((event.partition, event.sequence_number))
+                    self.dead_letters.add((event.partition, event.sequence_number))
                     self.durable[event.partition].add(event.sequence_number)
-            self.feed(instance, LettersStored(effect.letters_id, stored))
+            self.feed(instance, DeadLettersStored(effect.lot_id, stored))
 
         self.at(self.delay(), done)
 
@@ -439,7 +439,7 @@ class World:
                 number = record.event.sequence_number
                 assert number in self.durable[partition], f"L: {partition}/{number} {self.story()}"
                 if record.rejection is not None:
-                    assert (partition, number) in self.letters, f"L: no letter of {partition}/{number}"
+                    assert (partition, number) in self.dead_letters, f"L: no letter of {partition}/{number}"
         if not self.plan.zombies:
             for key, version in self.documents.items():
                 partition = key.partition("/")[0]

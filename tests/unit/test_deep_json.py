@@ -10,8 +10,8 @@ import typer
 from consumer.cli import checkpoints
 from consumer.model import Stream
 from consumer.stores.blob import layout
-from consumer.stores.letter_document import from_document
-from consumer.stores.sql.dead_letters import letter_of
+from consumer.stores.dead_letter_document import from_document
+from consumer.stores.sql.dead_letters import dead_letter_of
 from consumer.web import trigger_events
 from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.collectors.event_hub import checkpoint_layouts
@@ -59,7 +59,7 @@ def message(_):
         (lambda _: layout._origin(FIELD), ValueError),
         (lambda _: from_document(DEEP.encode(), "x"), TidemarkError),
         (
-            lambda _: letter_of(
+            lambda _: dead_letter_of(
                 Stream("n", "h", "g"), SimpleNamespace(PartitionID="0", SequenceNumber=1, Properties=DEEP)
             ),
             TidemarkError,

@@ -39,7 +39,7 @@ class SqlTransactionalSink:
 
     At most one batch of a partition is written at a time; a batch that comes while an earlier one is unsettled is
     answered RETRY, because committing it would step over the earlier one. Records that became dead letters are
-    WRITTEN with the rejection's word as `reason`. `clock` gives epoch seconds, for the letters.
+    WRITTEN with the rejection's word as `reason`. `clock` gives epoch seconds, for the dead letters.
     """
 
     transactional = True
@@ -106,7 +106,7 @@ class SqlTransactionalSink:
             return _again(batch, message_of(error))
 
     async def replay(self, record: Record, *, deadline: float) -> model.WriteResult:
-        """Writes the event of a dead letter and removes the letter, exactly once, whatever the position.
+        """Writes the event of a dead letter and removes the dead letter, exactly once, whatever the position.
 
         Raises UnavailableError: the outcome is unknown, doing it again is safe.
         """
@@ -125,7 +125,7 @@ class SqlTransactionalSink:
                 raise
             rejection = rejection_of(error) or refusal_of(
                 error
-            )  # the letter stays: nothing is lost by a wrong guess
+            )  # the dead letter stays: nothing is lost by a wrong guess
             return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
         return model.WriteResult(model.Outcome.WRITTEN)
 

@@ -1,7 +1,7 @@
 """Dead letters in Blob Storage: one JSON file each, of any size.
 
 `{namespace}/{hub}/{group}/dead-letter/{partition}/{sequence number, 20 digits}.json`, so that names sort as the
-letters do; the reason is in the metadata too. Of a hub that was created anew the partition is `0@<created, ms>`.
+dead letters do; the reason is in the metadata too. Of a hub that was created anew the partition is `0@<created, ms>`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from azure.storage.blob import ContentSettings
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
-from consumer.stores.letter_document import clean, event_of, from_document, is_of, to_document
+from consumer.stores.dead_letter_document import clean, event_of, from_document, is_of, to_document
 from tidemark.foundation.azure.blobs import BlobStore, answered, ensure_container
 from tidemark.foundation.gathering import gather, next_page
 
@@ -35,8 +35,8 @@ class BlobDeadLetterStore(BlobStore):
             f"opening container '{self._container.container_name}'", None, ensure_container(self._container)
         )
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        latest = {letter.id: letter for letter in letters}
+    async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        latest = {dead_letter.id: dead_letter for dead_letter in dead_letters}
         await answered("storing dead letters", deadline, gather(self._put, latest.values(), at_once=_AT_ONCE))
 
     async def list(
@@ -54,31 +54,31 @@ class BlobDeadLetterStore(BlobStore):
                 if reason in {None, _reason(blob.metadata)}
                 and is_of(blob.name.removeprefix(root).partition("/")[0], partition)
             ]
-            for letter in await answered(
+            for dead_letter in await answered(
                 "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
             ):
-                if letter is not None:  # else deleted meanwhile
-                    yield letter
+                if dead_letter is not None:  # else deleted meanwhile
+                    yield dead_letter
 
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        name = self._name_of(letter_id)
+    async def get(self, dead_letter_id: str) -> DeadLetter | None:
+        name = self._name_of(dead_letter_id)
         if name is None:
             return None
-        return await answered(f"reading dead letter {letter_id}", None, self._read(name))
+        return await answered(f"reading dead letter {dead_letter_id}", None, self._read(name))
 
-    async def delete(self, letter_ids: Sequence[str]) -> int:
-        names = {name for letter_id in letter_ids if (name := self._name_of(letter_id))}
+    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+        names = {name for dead_letter_id in dead_letter_ids if (name := self._name_of(dead_letter_id))}
         return sum(
             await answered("deleting dead letters", None, gather(self._delete, names, at_once=_AT_ONCE))
         )
 
-    async def _put(self, letter: DeadLetter) -> None:
+    async def _put(self, dead_letter: DeadLetter) -> None:
         await self._container.get_blob_client(
-            self._name(letter.event.place, letter.event.sequence_number)
+            self._name(dead_letter.event.place, dead_letter.event.sequence_number)
         ).upload_blob(
-            msgspec.json.format(msgspec.json.encode(to_document(letter)), indent=2),
+            msgspec.json.format(msgspec.json.encode(to_document(dead_letter)), indent=2),
             overwrite=True,
-            metadata={"reason": header_text(clean(letter.rejection.reason) or "")},
+            metadata={"reason": header_text(clean(dead_letter.rejection.reason) or "")},
             content_settings=_JSON,
         )
 
@@ -96,8 +96,8 @@ class BlobDeadLetterStore(BlobStore):
             return False
         return True
 
-    def _name_of(self, letter_id: str) -> str | None:
-        found = event_of(letter_id, self._stream.hub, self._stream.consumer_group)
+    def _name_of(self, dead_letter_id: str) -> str | None:
+        found = event_of(dead_letter_id, self._stream.hub, self._stream.consumer_group)
         return self._name(*found) if found else None
 
     def _name(self, partition: str, sequence_number: int) -> str:

@@ -1,4 +1,4 @@
-"""Dead letters in a container of Cosmos DB, one document each: id of the letter, partition key `/partition`."""
+"""Dead letters in a container of Cosmos DB, one document each: id of the dead letter, partition key `/partition`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter, Stream
-from consumer.stores.letter_document import event_of, from_document, to_document
+from consumer.stores.dead_letter_document import event_of, from_document, to_document
 from tidemark.foundation.azure.connections import Settings, network_story
 from tidemark.foundation.azure.cosmos import CosmosPlace
 from tidemark.foundation.azure.retry_after import retry_after
@@ -49,21 +49,21 @@ class CosmosDeadLetterStore(CosmosPlace):
             await self.aclose()
             raise
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        latest = {letter.id: letter for letter in letters}
+    async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        latest = {dead_letter.id: dead_letter for dead_letter in dead_letters}
         await self._answered("storing dead letters in", deadline, self._put_all(latest.values()))
 
-    async def _put_all(self, letters: Collection[DeadLetter]) -> None:
+    async def _put_all(self, dead_letters: Collection[DeadLetter]) -> None:
         """One that is refused keeps no other out; the first error is raised when all were tried."""
 
-        async def tried(letter: DeadLetter) -> Exception | None:
+        async def tried(dead_letter: DeadLetter) -> Exception | None:
             try:
-                await self._open.upsert_item({"id": letter.id, **to_document(letter)})
+                await self._open.upsert_item({"id": dead_letter.id, **to_document(dead_letter)})
             except Exception as error:  # noqa: BLE001 - told below
                 return error
             return None
 
-        for error in await gather(tried, letters, at_once=_AT_ONCE):
+        for error in await gather(tried, dead_letters, at_once=_AT_ONCE):
             if error is not None:
                 raise error
 
@@ -85,28 +85,28 @@ class CosmosDeadLetterStore(CosmosPlace):
         ).by_page()
         while page := await self._answered("listing the dead letters of", None, next_page(pages)):
             for document in page:
-                yield self._letter(document)
+                yield self._dead_letter(document)
 
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        partition = self._partition(letter_id)
+    async def get(self, dead_letter_id: str) -> DeadLetter | None:
+        partition = self._partition(dead_letter_id)
         if partition is None:
             return None
-        work = self._found(self._open.read_item(letter_id, partition))
+        work = self._found(self._open.read_item(dead_letter_id, partition))
         document = await self._answered("reading a dead letter of", None, work)
-        return self._letter(document) if document is not None else None
+        return self._dead_letter(document) if document is not None else None
 
-    async def delete(self, letter_ids: Sequence[str]) -> int:
+    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
         found = 0
-        for letter_id in dict.fromkeys(letter_ids):
-            partition = self._partition(letter_id)
+        for dead_letter_id in dict.fromkeys(dead_letter_ids):
+            partition = self._partition(dead_letter_id)
             if partition is not None:
-                work = self._found(self._delete(letter_id, partition))
+                work = self._found(self._delete(dead_letter_id, partition))
                 found += await self._answered("deleting a dead letter of", None, work) is not None
         return found
 
     async def _connected(self) -> Mapping[str, Any]:
         """A client, and the definition of the container, which is there then."""
-        # here the SDK's own patience with 429 is welcome: a letter holds up its partition until it is stored
+        # here the SDK's own patience with 429 is welcome: a dead letter holds up its partition until it is stored
         client = await self._connect(retry_total=3, retry_throttle_total=9)
         await client.__aenter__()
         found = await self._found(self._open.read())
@@ -118,8 +118,8 @@ class CosmosDeadLetterStore(CosmosPlace):
         )
         return await created.read()
 
-    async def _delete(self, letter_id: str, partition: str) -> bool:
-        await self._open.delete_item(letter_id, partition)
+    async def _delete(self, dead_letter_id: str, partition: str) -> bool:
+        await self._open.delete_item(dead_letter_id, partition)
         return True
 
     async def _found(self, work: Awaitable[_Result]) -> _Result | None:
@@ -130,12 +130,12 @@ class CosmosDeadLetterStore(CosmosPlace):
                 return None
             raise
 
-    def _letter(self, document: Mapping[str, Any]) -> DeadLetter:
+    def _dead_letter(self, document: Mapping[str, Any]) -> DeadLetter:
         return from_document(document, f"document {document.get('id')!r} in {self!r}")
 
-    def _partition(self, letter_id: str) -> str | None:
-        found = event_of(letter_id, *self._scope)
-        return None if found is None or _FORBIDDEN & set(letter_id) else found[0]
+    def _partition(self, dead_letter_id: str) -> str | None:
+        found = event_of(dead_letter_id, *self._scope)
+        return None if found is None or _FORBIDDEN & set(dead_letter_id) else found[0]
 
     async def _answered(self, doing: str, deadline: float | None, work: Awaitable[_Result]) -> _Result:
         try:

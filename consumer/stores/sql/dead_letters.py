@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, select
 
 from consumer.model import DeadLetter, Event, Rejection, Stream, split_place
-from consumer.stores.letter_document import clean, event_of, plain_properties
+from consumer.stores.dead_letter_document import clean, event_of, plain_properties
 from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
 from tidemark.foundation.errors import TidemarkError
 
@@ -20,9 +20,9 @@ _KEYS = ("Topic", "ConsumerGroup", "PartitionID", "SequenceNumber")
 _delete = delete(DEAD_LETTERS).where(and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS)))
 _insert = insert(DEAD_LETTERS)
 _PAGE = 100
-"""Letters in memory while listing; a body can have 1 MB."""
+"""Dead letters in memory while listing; a body can have 1 MB."""
 _CONFLICTS = 3
-"""Two consumers that put the same letter at the same moment: the second finds it there, and replaces it."""
+"""Two consumers that put the same dead letter at the same moment: the second finds it there, and replaces it."""
 
 
 class SqlDeadLetterStore(SqlStore):
@@ -31,9 +31,9 @@ class SqlDeadLetterStore(SqlStore):
     async def open(self) -> None:
         await self._database.transact(lambda _: None)
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+    async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
         await self._database.transact(
-            lambda connection: put(connection, self._scope, letters),
+            lambda connection: put(connection, self._scope, dead_letters),
             deadline=deadline,
             again_on_conflict=_CONFLICTS,
         )
@@ -43,20 +43,20 @@ class SqlDeadLetterStore(SqlStore):
     ) -> AsyncIterator[DeadLetter]:
         after = ("", -1)
         while page := await self._page(after, partition, reason):
-            for letter in page:
-                yield letter
+            for dead_letter in page:
+                yield dead_letter
             after = page[-1].event.place, page[-1].event.sequence_number
 
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        key = key_of(self._scope, letter_id)
+    async def get(self, dead_letter_id: str) -> DeadLetter | None:
+        key = key_of(self._scope, dead_letter_id)
         if key is None:
             return None
         query = select(DEAD_LETTERS).where(*(_row[name] == value for name, value in key.items()))
         row = await self._database.transact(lambda connection: connection.execute(query).one_or_none())
-        return None if row is None else letter_of(self._scope, row)
+        return None if row is None else dead_letter_of(self._scope, row)
 
-    async def delete(self, letter_ids: Sequence[str]) -> int:
-        keys = [key for letter_id in letter_ids if (key := key_of(self._scope, letter_id))]
+    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+        keys = [key for dead_letter_id in dead_letter_ids if (key := key_of(self._scope, dead_letter_id))]
         return await self._database.transact(
             lambda connection: sum(remove_one(connection, key) for key in keys)
         )
@@ -83,15 +83,15 @@ class SqlDeadLetterStore(SqlStore):
             query = query.where(_row.Reason == reason)
 
         def read(connection: Connection) -> Sequence[DeadLetter]:
-            return [letter_of(self._scope, row) for row in connection.execute(query)]
+            return [dead_letter_of(self._scope, row) for row in connection.execute(query)]
 
         return await self._database.transact(read)
 
 
-def put(connection: Connection, scope: Stream, letters: Sequence[DeadLetter]) -> None:
-    """Replaces letters that are there. Raises IntegrityError when somebody else puts one at the same moment."""
-    if letters:
-        rows = list({letter.id: _values(scope, letter) for letter in letters}.values())
+def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter]) -> None:
+    """Replaces dead letters that are there. Raises IntegrityError when somebody else puts one at the same moment."""
+    if dead_letters:
+        rows = list({dead_letter.id: _values(scope, dead_letter) for dead_letter in dead_letters}.values())
         connection.execute(_delete, list(map(_key, rows)))
         connection.execute(_insert, rows)
 
@@ -105,13 +105,13 @@ def _key(columns: dict[str, Any]) -> dict[str, Any]:
     return {f"key_{name}": columns[name] for name in _KEYS}
 
 
-def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
-    """The key columns of a letter; None for an id that no letter of the scope can have."""
-    found = event_of(letter_id, scope.hub, scope.consumer_group)
+def key_of(scope: Stream, dead_letter_id: str) -> dict[str, Any] | None:
+    """The key columns of a dead letter; None for an id that no dead letter of the scope can have."""
+    found = event_of(dead_letter_id, scope.hub, scope.consumer_group)
     return None if found is None else {**scope.keys, "PartitionID": found[0], "SequenceNumber": found[1]}
 
 
-def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
+def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     """Raises TidemarkError naming the row, for one whose properties are no JSON."""
     partition, incarnation = split_place(row.PartitionID)
     try:
@@ -127,8 +127,8 @@ def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
 
 
-def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:
-    event = letter.event
+def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
+    event = dead_letter.event
     return {
         **scope.keys,
         "PartitionID": event.place,
@@ -139,10 +139,10 @@ def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:
         "Properties": msgspec.json.encode(plain_properties(event.properties)).decode(),
         "Body": event.body,
         "Unreadable": _text(event.unreadable),
-        "Reason": _text(letter.rejection.reason[:_REASON_LENGTH]),
-        "Error": _text(letter.rejection.detail),
-        "Attempts": letter.attempts,
-        "FailedAt": letter.failed_at,
+        "Reason": _text(dead_letter.rejection.reason[:_REASON_LENGTH]),
+        "Error": _text(dead_letter.rejection.detail),
+        "Attempts": dead_letter.attempts,
+        "FailedAt": dead_letter.failed_at,
     }
 
 

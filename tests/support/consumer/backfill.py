@@ -42,10 +42,10 @@ def documents(cosmos):
     }
 
 
-async def letters(environment):
-    store = Parts(read_config(environment), environment).letters()
+async def dead_letters(environment):
+    store = Parts(read_config(environment), environment).dead_letters()
     try:
-        return [letter async for letter in store.list()]
+        return [dead_letter async for dead_letter in store.list()]
     finally:
         await store.aclose()
 

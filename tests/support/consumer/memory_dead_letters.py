@@ -11,30 +11,35 @@ class MemoryDeadLetterStore:
     """A DeadLetterStore of one hub and consumer group."""
 
     def __init__(self) -> None:
-        self._letters: dict[str, DeadLetter] = {}
+        self._dead_letters: dict[str, DeadLetter] = {}
 
     async def open(self) -> None:
         """There is nothing to check."""
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        self._letters.update((letter.id, letter) for letter in letters)
+    async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        self._dead_letters.update((dead_letter.id, dead_letter) for dead_letter in dead_letters)
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
     ) -> AsyncIterator[DeadLetter]:
-        for letter in sorted(self._letters.values(), key=_position):
-            if partition in {None, letter.event.partition} and reason in {None, letter.rejection.reason}:
-                yield letter
+        for dead_letter in sorted(self._dead_letters.values(), key=_position):
+            if partition in {None, dead_letter.event.partition} and reason in {
+                None,
+                dead_letter.rejection.reason,
+            }:
+                yield dead_letter
 
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        return self._letters.get(letter_id)
+    async def get(self, dead_letter_id: str) -> DeadLetter | None:
+        return self._dead_letters.get(dead_letter_id)
 
-    async def delete(self, letter_ids: Sequence[str]) -> int:
-        return sum(self._letters.pop(letter_id, None) is not None for letter_id in letter_ids)
+    async def delete(self, dead_letter_ids: Sequence[str]) -> int:
+        return sum(
+            self._dead_letters.pop(dead_letter_id, None) is not None for dead_letter_id in dead_letter_ids
+        )
 
     async def aclose(self) -> None:
         """Keeps everything: another consumer may open the store again."""
 
 
-def _position(letter: DeadLetter) -> tuple[str, int]:
-    return letter.event.partition, letter.event.sequence_number
+def _position(dead_letter: DeadLetter) -> tuple[str, int]:
+    return dead_letter.event.partition, dead_letter.event.sequence_number

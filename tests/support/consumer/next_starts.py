@@ -161,7 +161,7 @@ class Story:
 
     def __init__(self, partitions=2):
         self.skew, self.is_away, self.plain = 0.0, False, None
-        self.sink, self.letters = Sink(), MemoryDeadLetterStore()
+        self.sink, self.dead_letters = Sink(), MemoryDeadLetterStore()
         self.hub = Hub(self.service_time(), partitions)
         self.hubs = [self.hub]
         self.namespaces = {"one": self._stores()}
@@ -240,15 +240,15 @@ class Process:
     def __init__(self, story, policy):
         self.story = story
         positions, leases, _ = story.namespaces[story.namespace]
-        self.parts = [Mortal(each) for each in (story.sink, positions, story.letters, leases)]
-        sink, checkpoints, letters, leases = self.parts
+        self.parts = [Mortal(each) for each in (story.sink, positions, story.dead_letters, leases)]
+        sink, checkpoints, dead_letters, leases = self.parts
         self.receiver = Receiver(story)
         limits = BacklogLimits(checkpoint_every=3.0)
         self.driver = Driver(
             DriverSettings("hub", "group", limits, BatchLimits(flush_after=0.1)),
             sink,
             checkpoints,
-            letters,
+            dead_letters,
             on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         self.consumer = Consumer(
@@ -317,8 +317,8 @@ class Trigger:
     def sink(self):
         return self.story.sink
 
-    def letters(self):
-        return self.story.letters
+    def dead_letters(self):
+        return self.story.dead_letters
 
     def receiver(self):
         return Receiver(self.story)

@@ -45,7 +45,7 @@ class World:
     def __init__(self, url, target=None, *, table=None, clock=lambda: T0):
         self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.store = SqlCheckpointStore(self.database, SCOPE)
-        self.letters = SqlDeadLetterStore(self.database, SCOPE)
+        self.dead_letters = SqlDeadLetterStore(self.database, SCOPE)
         self.sink = SqlTransactionalSink(self.database, SCOPE, target or events_target(), clock=clock)
         self._table = table
 
@@ -57,7 +57,7 @@ class World:
 
     async def __aexit__(self, *_):
         await self.sink.aclose()
-        await self.letters.aclose()
+        await self.dead_letters.aclose()
         await self.store.aclose()
 
     async def run(self, *statements):
@@ -86,7 +86,9 @@ class World:
 
     async def dead(self):
         """Sequence number and reason of every letter."""
-        return [(found.event.sequence_number, found.rejection.reason) async for found in self.letters.list()]
+        return [
+            (found.event.sequence_number, found.rejection.reason) async for found in self.dead_letters.list()
+        ]
 
     async def written(self, column="seq", table="flights"):
         return sorted(row[0] for row in await self.run(f"SELECT {column} FROM {table}"))

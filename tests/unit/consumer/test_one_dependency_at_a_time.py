@@ -140,7 +140,7 @@ class World:
         self.trouble = {}
         self.sink, self.leases, self.hub = Sink(), Leases(), Hub()
         self.checkpoints = MemoryCheckpointStore(clock=lambda: now() + 1e9)
-        self.letters = MemoryDeadLetterStore()
+        self.dead_letters = MemoryDeadLetterStore()
 
     def start(self, owner="a"):
         def troubled(name):
@@ -150,7 +150,7 @@ class World:
             DriverSettings("hub", "group", batches=BatchLimits(flush_after=0.1)),
             troubled("sink"),
             troubled("checkpoints"),
-            troubled("letters"),
+            troubled("dead_letters"),
             on_fenced=lambda partition, epoch: consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         consumer = Consumer(
@@ -272,14 +272,14 @@ def test_the_checkpoint_store(run, trouble, whole):
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_the_dead_letters(run, trouble):
     async def story(world, _):
-        world.in_trouble(trouble, "letters.put")
+        world.in_trouble(trouble, "dead_letters.put")
         await world.keeps_pace()  # the poisoned partition's good events, too
 
         marks = await world.marks()
         assert marks[POISONED] <= 23 * RATE, "it stands where it was"
         assert min(mark for each, mark in marks.items() if each != POISONED) > 150 * RATE
         await world.catches_up(POISONED)
-        world.in_trouble(trouble, "letters.put")
+        world.in_trouble(trouble, "dead_letters.put")
 
     played(run, story, may_leave_work=True)
 

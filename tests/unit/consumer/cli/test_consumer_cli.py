@@ -72,7 +72,7 @@ class FakeParts:
     def checkpoints(self):
         return self.positions
 
-    def letters(self):
+    def dead_letters(self):
         return self.dead
 
     def sink(self):
@@ -110,13 +110,13 @@ def put(parts, *checkpoints):
         asyncio.run(parts.positions.put(each, deadline=0))
 
 
-def letter(number, body=b'{"id": "a"}', reason="not_json"):
+def dead_letter(number, body=b'{"id": "a"}', reason="not_json"):
     event = Event("0", number, f"o{number}", T0, body)
     return DeadLetter("orders", "readers", event, Rejection(reason, "ends early"), 2, T0 + number)
 
 
-def bury(parts, *letters):
-    asyncio.run(parts.dead.put(letters, deadline=0))
+def bury(parts, *dead_letters):
+    asyncio.run(parts.dead.put(dead_letters, deadline=0))
 
 
 def buried(parts):
@@ -303,7 +303,7 @@ def test_settings_that_cannot_be_read_are_told_in_one_line(tmp_path, monkeypatch
 
 
 def test_list_shows_letters_and_counts_all(parts, tidemark):
-    bury(parts, letter(1), letter(2), letter(3, reason="too_large"))
+    bury(parts, dead_letter(1), dead_letter(2), dead_letter(3, reason="too_large"))
 
     text = tidemark("dead-letters", "list", "--limit", "1").output
 
@@ -315,7 +315,7 @@ def test_list_shows_letters_and_counts_all(parts, tidemark):
 
 
 def test_show_prints_the_body(parts, tidemark):
-    bury(parts, letter(1, b'{"broken": [/x'))
+    bury(parts, dead_letter(1, b'{"broken": [/x'))
 
     assert '{"broken": [/x' in tidemark("dead-letters", "show", "orders~readers~0~1").output
     missing = tidemark("dead-letters", "show", "orders~readers~0~9")
@@ -323,7 +323,7 @@ def test_show_prints_the_body(parts, tidemark):
 
 
 def test_what_an_event_brought_moves_no_cursor(parts, tidemark):
-    bury(parts, letter(1, b'{"a": "\x1b[2J"\n\xe2\x80\xae}', reason="\x1b]0;mine\x07"))
+    bury(parts, dead_letter(1, b'{"a": "\x1b[2J"\n\xe2\x80\xae}', reason="\x1b]0;mine\x07"))
 
     listed = tidemark("dead-letters", "list").output
     shown = tidemark("dead-letters", "show", "orders~readers~0~1").output
@@ -334,7 +334,12 @@ def test_what_an_event_brought_moves_no_cursor(parts, tidemark):
 
 
 def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidemark):
-    bury(parts, letter(1, b'{"id": "a", "v": 1}'), letter(2, b"{"), letter(3, b'{"id": "a", "v": 3}'))
+    bury(
+        parts,
+        dead_letter(1, b'{"id": "a", "v": 1}'),
+        dead_letter(2, b"{"),
+        dead_letter(3, b'{"id": "a", "v": 3}'),
+    )
 
     result = tidemark("dead-letters", "replay", "--all", "--yes")
 
@@ -347,7 +352,7 @@ def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidem
 
 
 def test_replay_takes_only_what_is_asked_for(parts, tidemark):
-    bury(parts, letter(1), letter(2, reason="too_large"))
+    bury(parts, dead_letter(1), dead_letter(2, reason="too_large"))
 
     assert tidemark("dead-letters", "replay", "--reason", "too_large", "--yes").exit_code == 0
     assert buried(parts) == [1]
@@ -368,14 +373,14 @@ def test_replay_through_a_transactional_sink_leaves_deleting_to_its_transaction(
             return WriteResult(Outcome.WRITTEN)
 
     parts.target = Transactional(MappingOptions("orders"))
-    bury(parts, letter(1), letter(2))
+    bury(parts, dead_letter(1), dead_letter(2))
 
     assert tidemark("dead-letters", "replay", "--all", "--yes").exit_code == 0
     assert parts.target.seen == (1, 2)
 
 
 def test_purge_asks_with_the_number_and_deletes_only_what_is_old(parts, tidemark):
-    bury(parts, letter(1), letter(2), letter(10**12))
+    bury(parts, dead_letter(1), dead_letter(2), dead_letter(10**12))
 
     kept = tidemark("dead-letters", "purge", "--older-than", "0s", answer="n\n")
     assert (kept.exit_code, "Delete 2 dead letters" in kept.output) == (1, True)
@@ -385,7 +390,7 @@ def test_purge_asks_with_the_number_and_deletes_only_what_is_old(parts, tidemark
 
 @pytest.mark.parametrize("command", ["replay", "purge"])
 def test_without_ids_filters_or_all_nothing_happens(parts, tidemark, command):
-    bury(parts, letter(1))
+    bury(parts, dead_letter(1))
 
     assert tidemark("dead-letters", command, "--yes").exit_code == 2
     assert buried(parts) == [1]

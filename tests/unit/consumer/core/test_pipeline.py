@@ -10,9 +10,9 @@ from msgspec import structs
 from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
+    DeadLettersStored,
     EventsReceived,
     Fail,
-    LettersStored,
     PartitionClaimed,
     PartitionDrained,
     PartitionDraining,
@@ -23,7 +23,7 @@ from consumer.core.effects import (
     ResumeReceiving,
     RoutesRead,
     SaveCheckpoint,
-    StoreLetters,
+    StoreDeadLetters,
     Tick,
     WakeAt,
     WriteBatch,
@@ -275,20 +275,20 @@ def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():
 
     effects = world.answer(last, REJECTED)
 
-    assert [each.record.event.sequence_number for each in only(effects, StoreLetters).rejected] == [2]
+    assert [each.record.event.sequence_number for each in only(effects, StoreDeadLetters).rejected] == [2]
     assert numbers(only(effects, WriteBatch)) == [1]
 
 
 def test_a_rejected_record_settles_only_when_its_dead_letter_is_stored():
     world = World(batches=BatchLimits(operations=1))
-    letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
-    assert letters.rejected[0].rejection == Rejection("status_400", "bad document")
-    assert letters.rejected[0].attempts == 1
+    dead_letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreDeadLetters)
+    assert dead_letters.rejected[0].rejection == Rejection("status_400", "bad document")
+    assert dead_letters.rejected[0].attempts == 1
 
-    world.tell(LettersStored(letters.letters_id, stored=False))
+    world.tell(DeadLettersStored(dead_letters.lot_id, stored=False))
     assert world.tick(1.9) == []
-    again = only(world.tick(2.0), StoreLetters)
-    world.tell(LettersStored(again.letters_id, stored=True))
+    again = only(world.tick(2.0), StoreDeadLetters)
+    world.tell(DeadLettersStored(again.lot_id, stored=True))
 
     assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 0
     assert world.pipeline.totals.dead_letters == 1
@@ -299,7 +299,7 @@ def test_an_unreadable_record_goes_to_the_dead_letters_without_being_written():
 
     effects = world.receive(record(0, rejection=Rejection("not_json", "no")))
 
-    assert only(effects, StoreLetters).rejected[0].attempts == 0
+    assert only(effects, StoreDeadLetters).rejected[0].attempts == 0
 
 
 def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time():
@@ -441,9 +441,9 @@ def test_a_backlog_larger_than_allowed_ends_the_process():
 def test_nothing_but_poison_ends_the_process():
     world = World(limits=BacklogLimits(poison=3))
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(3)]
-    letters = only(world.receive(*poison), StoreLetters)
+    dead_letters = only(world.receive(*poison), StoreDeadLetters)
 
-    error = only(world.tell(LettersStored(letters.letters_id, stored=True)), Fail).error
+    error = only(world.tell(DeadLettersStored(dead_letters.lot_id, stored=True)), Fail).error
 
     assert isinstance(error, PoisonError)
 
@@ -470,12 +470,12 @@ def test_draining_starts_nothing_more_and_saves_the_last_checkpoint():
 def test_draining_stores_no_further_dead_letters_of_events_that_come_again():
     world = World()
     poison = [record(number, rejection=Rejection("not_json", "no")) for number in range(150)]
-    first = only(world.receive(*poison), StoreLetters)
+    first = only(world.receive(*poison), StoreDeadLetters)
 
     world.tell(PartitionDraining("0", 1))
-    effects = world.tell(LettersStored(first.letters_id, stored=True))
+    effects = world.tell(DeadLettersStored(first.lot_id, stored=True))
 
-    assert not [each for each in effects if isinstance(each, StoreLetters)]
+    assert not [each for each in effects if isinstance(each, StoreDeadLetters)]
     saved = only(effects, SaveCheckpoint)
     assert saved.checkpoint.sequence_number == len(first.rejected) - 1
     assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True)) == [PartitionDrained("0", 1)]
@@ -667,9 +667,9 @@ def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait(
     batch = only(world.receive(100, record(101, partition="0")), WriteBatch)
     world.answer(batch, UNKNOWN)
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(200, 210)]
-    letters = only(world.receive(*poison), StoreLetters)
+    dead_letters = only(world.receive(*poison), StoreDeadLetters)
 
-    assert world.tell(LettersStored(letters.letters_id, stored=True)) == []
+    assert world.tell(DeadLettersStored(dead_letters.lot_id, stored=True)) == []
     assert world.pipeline.totals.dead_letters == 10
 
 
@@ -681,8 +681,8 @@ def test_every_attempt_of_a_retry_counts_also_in_a_batch_cut_at_its_bytes():
     world.answer(batch, CONTESTED)
     again = only(world.tick(2.0), WriteBatch)
 
-    letters = only(world.answer(again, REJECTED), StoreLetters)
-    assert [each.attempts for each in letters.rejected] == [2]
+    dead_letters = only(world.answer(again, REJECTED), StoreDeadLetters)
+    assert [each.attempts for each in dead_letters.rejected] == [2]
 
 
 def test_a_last_checkpoint_that_fails_is_saved_again_without_haste():
@@ -718,10 +718,10 @@ def test_what_a_lost_claim_had_rejected_is_neither_kept_nor_written_in_an_earlie
 
 def test_letters_of_a_lost_claim_are_not_stored_again():
     world = World(batches=BatchLimits(operations=1))
-    letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
+    dead_letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreDeadLetters)
     world.tell(PartitionLost("0", 1))
 
-    world.tell(LettersStored(letters.letters_id, stored=False))
+    world.tell(DeadLettersStored(dead_letters.lot_id, stored=False))
     assert world.tick(10.0) == []
     assert world.pipeline.statistics(10.0).backlog_count == 0
 

@@ -253,11 +253,11 @@ async def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_n
     driver = await claimed(Poisoned())
     await driver.receive("0", 1, events(0, 1, 2))
     await driver.settled("0", 1)
-    [letter] = [each async for each in driver.letters.list()]
+    [dead_letter] = [each async for each in driver.dead_letters.list()]
     await driver.aclose()
 
-    assert (letter.event.sequence_number, letter.rejection.reason) == (1, "unexpected")
-    assert type(failure).__name__ in letter.rejection.detail
+    assert (dead_letter.event.sequence_number, dead_letter.rejection.reason) == (1, "unexpected")
+    assert type(failure).__name__ in dead_letter.rejection.detail
     assert len(driver.sink.documents) == 2
 
 
@@ -271,7 +271,7 @@ async def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_
         await driver.receive("0", 1, events(0))
     await driver.aclose()
 
-    assert [each async for each in driver.letters.list()] == []
+    assert [each async for each in driver.dead_letters.list()] == []
     assert driver.pipeline.unsettled("0", 1) == 0  # it was never taken in, so it comes again
 
 
@@ -346,7 +346,7 @@ async def test_a_dry_run_settles_everything_and_touches_nothing():
 
     assert sink.documents == {}
     assert checkpoints.calls == 0
-    assert [letter async for letter in driver.letters.list()] == []
+    assert [dead_letter async for dead_letter in driver.dead_letters.list()] == []
     assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
     await driver.aclose()
 
@@ -366,8 +366,8 @@ async def test_a_failed_driver_tells_everyone_who_waits():
 
 async def test_letters_are_stored_again_until_their_store_takes_them():
     driver = await opened()
-    letters, calls = driver.letters, []
-    put = letters.put
+    dead_letters, calls = driver.dead_letters, []
+    put = dead_letters.put
 
     async def sometimes(kept, *, deadline):
         calls.append(now())
@@ -375,13 +375,13 @@ async def test_letters_are_stored_again_until_their_store_takes_them():
             raise UnavailableError("away")
         await put(kept, deadline=deadline)
 
-    letters.put = sometimes
+    dead_letters.put = sometimes
     driver.claimed(Claim("0", "me", 1))
     await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
     await driver.settled("0", 1)
 
     assert [at - calls[0] for at in calls] == [0.0, 2.0, 6.0]
-    kept = [letter async for letter in letters.list()]
+    kept = [dead_letter async for dead_letter in dead_letters.list()]
     assert isinstance(kept[0].rejection, Rejection)
     await driver.aclose()
 

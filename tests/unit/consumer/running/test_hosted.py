@@ -107,7 +107,7 @@ class World:
     def sink(self):
         return self.memory
 
-    def letters(self):
+    def dead_letters(self):
         return self.stored_letters
 
     def receiver(self):

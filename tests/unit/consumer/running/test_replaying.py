@@ -43,12 +43,12 @@ class Scripted:
 
 
 async def replayed(sink, *keys, seconds=5.0):
-    letters = [
+    dead_letters = [
         DeadLetter("h", "g", Event("0", n, "", 0.0, key.encode()), Rejection("r", ""), 1, 0.0)
         for n, key in enumerate(keys)
     ]
     replay = Replay(sink, Routes(("", "n"), ("left", "right")))
-    return await replay.write(letters, deadline=asyncio.get_running_loop().time() + seconds)
+    return await replay.write(dead_letters, deadline=asyncio.get_running_loop().time() + seconds)
 
 
 async def test_a_round_is_a_batch_per_lane_and_one_record_per_key():

@@ -92,7 +92,7 @@ class World:
     def __init__(self, *logs, limits=None):
         self.hub = Hub(*logs)
         self.sink = Sink()
-        self.letters = MemoryDeadLetterStore()
+        self.dead_letters = MemoryDeadLetterStore()
         self.clock = lambda: asyncio.get_running_loop().time() + 1e9
         self.checkpoints = MemoryCheckpointStore(clock=self.clock)
         self.leases = MemoryLeaseStore(clock=self.clock)
@@ -104,7 +104,7 @@ class World:
             DriverSettings("hub", "group", self.limits, BatchLimits(flush_after=0.1)),
             self.sink,
             self.checkpoints,
-            self.letters,
+            self.dead_letters,
             on_fenced=lambda partition, epoch: consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         consumer = Consumer(
@@ -278,7 +278,7 @@ class Failing:
 AWAITS = {
     "hub": ["partitions", "state", "receive"],
     "sink": ["open", "write"],
-    "letters": ["open", "put"],
+    "dead_letters": ["open", "put"],
     "checkpoints": ["load_all", "claim", "save"],
     "leases": ["list", "claim"],
 }
@@ -310,7 +310,7 @@ async def test_whatever_any_call_raises_everything_is_settled_all_the_same(where
         await ended((task, stop))
 
     assert len(getattr(world.sink, "_port", world.sink).documents) == 30
-    assert len([each async for each in getattr(world.letters, "_port", world.letters).list()]) == 1
+    assert len([each async for each in getattr(world.dead_letters, "_port", world.dead_letters).list()]) == 1
 
 
 async def test_a_refused_receiver_comes_again_without_haste():
@@ -385,7 +385,7 @@ async def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times
 async def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for_and_opened_once_each():
     world = World(bodies(3))
     opened = []
-    open_sink, open_letters = world.sink.open, world.letters.open
+    open_sink, open_letters = world.sink.open, world.dead_letters.open
 
     async def opening(name, succeed, failures):
         opened.append(name)
@@ -394,7 +394,7 @@ async def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for
         return await succeed()
 
     world.sink.open = lambda: opening("sink", open_sink, 3)
-    world.letters.open = lambda: opening("letters", open_letters, 2)
+    world.dead_letters.open = lambda: opening("letters", open_letters, 2)
     _, task, stop = world.start()
     await world.until(lambda: len(world.sink.documents) == 3)
     await ended((task, stop))
@@ -455,13 +455,13 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
     world = World([b"poison", *bodies(3)], limits=BacklogLimits(poison=5))
     _, task, _ = world.start()
     await world.until(lambda: len(world.sink.documents) == 3)
-    letters = [letter async for letter in world.letters.list()]
-    assert [(each.event.sequence_number, each.event.body) for each in letters] == [(0, b"poison")]
+    dead_letters = [dead_letter async for dead_letter in world.dead_letters.list()]
+    assert [(each.event.sequence_number, each.event.body) for each in dead_letters] == [(0, b"poison")]
     world.hub.logs["0"] += [b"poison"] * 10
 
     with pytest.raises(PoisonError):
         await task
-    kept = [letter.event.sequence_number async for letter in world.letters.list()]
+    kept = [dead_letter.event.sequence_number async for dead_letter in world.dead_letters.list()]
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == max(kept) < 13
 
     # The error's advice: the cause is mended, the consumer is started again, and the letters are replayed.
@@ -476,7 +476,7 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
     stop.set()
     await task
     results = await Replay(world.sink, await world.sink.open()).write(
-        [letter async for letter in world.letters.list()], deadline=30.0
+        [dead_letter async for dead_letter in world.dead_letters.list()], deadline=30.0
     )
     assert {result.outcome for result in results} == {Outcome.WRITTEN}
     assert len(world.sink.documents) == 14
@@ -542,7 +542,7 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         world = World([*bodies(40), b"poison"], bodies(20, 40))
         world.checkpoints = Slow(world.checkpoints)
         world.leases = Slow(world.leases)
-        world.letters = Slow(world.letters)
+        world.dead_letters = Slow(world.dead_letters)
         _, task, stop = world.start()
         await asyncio.sleep(first)
         task.cancel() if cancelled else stop.set()
@@ -731,7 +731,7 @@ async def test_what_retention_takes_while_it_runs_ends_the_consumer_where_that_i
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-@pytest.mark.parametrize("where", ["sink.open", "letters.open", "hub.partitions"])
+@pytest.mark.parametrize("where", ["sink.open", "dead_letters.open", "hub.partitions"])
 async def test_a_stop_while_the_start_hangs_ends_by_the_shutdown(where, stubborn, caplog):
     caplog.set_level(logging.INFO)
     world = World(bodies(3))

@@ -42,7 +42,7 @@ class Parts:
     def checkpoints(self):
         return SqlCheckpointStore(self.database, SCOPE)
 
-    def letters(self):
+    def dead_letters(self):
         return SqlDeadLetterStore(self.database, SCOPE)
 
     def receiver(self):

@@ -9,7 +9,7 @@ from tests.support.consumer.sql import FLIGHTS, T0, World, flight, soon
 TABLE = "CREATE TABLE flights (carrier TEXT NOT NULL, number INTEGER, seq INTEGER)"
 
 
-def letter(event):
+def dead_letter(event):
     return DeadLetter("flights", "$Default", event, Rejection("constraint", ""), 1, T0)
 
 
@@ -22,7 +22,7 @@ async def world(tmp_path):
 async def test_a_letter_becomes_a_row_once_however_often_it_is_replayed(world):
     assert isinstance(world.sink, ReplayingSink)
     event = flight(7)
-    await world.letters.put([letter(event)], deadline=soon())
+    await world.dead_letters.put([dead_letter(event)], deadline=soon())
     record = world.sink.prepare(event)
 
     outcomes = [(await world.sink.replay(record, deadline=soon())).outcome for _ in range(2)]
@@ -34,7 +34,7 @@ async def test_a_letter_becomes_a_row_once_however_often_it_is_replayed(world):
 
 async def test_what_the_database_still_refuses_keeps_its_letter(world):
     event = flight(7, carrier=None)
-    await world.letters.put([letter(event)], deadline=soon())
+    await world.dead_letters.put([dead_letter(event)], deadline=soon())
 
     result = await world.sink.replay(world.sink.prepare(event), deadline=soon())
 

@@ -232,7 +232,7 @@ async def test_a_target_that_does_not_fit_the_database_is_refused_when_the_sink_
 async def test_a_dead_letter_keeps_text_that_the_database_cannot(url):
     async with World(url) as world:
         rejection = Rejection("json", "nul \x00 and half a pair \ud800")
-        letter = DeadLetter(
+        dead_letter = DeadLetter(
             "flights",
             "$Default",
             event(0, b"\x00", partition_key="\x00", properties={1: {2: b"x"}}),
@@ -240,9 +240,9 @@ async def test_a_dead_letter_keeps_text_that_the_database_cannot(url):
             1,
             T0,
         )
-        await world.letters.put([letter], deadline=soon())
+        await world.dead_letters.put([dead_letter], deadline=soon())
 
-        [found] = [found async for found in world.letters.list()]
+        [found] = [found async for found in world.dead_letters.list()]
         assert (found.rejection.detail, found.event.partition_key) == (
             "nul \ufffd and half a pair ?",
             "\ufffd",

@@ -15,19 +15,19 @@ from tidemark.foundation.errors import TidemarkError
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # whatever somebody types
 _OF_EVENT = ("offset", "enqueued_at", "partition_key", "properties", "unreadable")
-_OF_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
+_OF_DEAD_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
 
 
-def to_document(letter: DeadLetter) -> dict[str, Any]:
+def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
     """The body is a text where it is one, else base64: whichever is shorter in JSON.
 
     `position` sorts as text by partition, then by sequence number, and is exact where a reader of JSON takes numbers
     for floats. `partition` is that of keys: `0@<created, ms>` of a hub that was created anew.
     """
-    event = letter.event
+    event = dead_letter.event
     return {
-        "hub": letter.hub,
-        "consumer_group": letter.consumer_group,
+        "hub": dead_letter.hub,
+        "consumer_group": dead_letter.consumer_group,
         "partition": event.place,
         "sequence_number": event.sequence_number,
         "position": position(event.place, event.sequence_number),
@@ -36,25 +36,25 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
         "partition_key": clean(event.partition_key),
         "properties": plain_properties(event.properties),
         "unreadable": clean(event.unreadable),
-        "reason": clean(letter.rejection.reason),
-        "detail": clean(letter.rejection.detail),
-        "attempts": letter.attempts,
-        "failed_at": letter.failed_at,
+        "reason": clean(dead_letter.rejection.reason),
+        "detail": clean(dead_letter.rejection.detail),
+        "attempts": dead_letter.attempts,
+        "failed_at": dead_letter.failed_at,
         **_body(event.body),
     }
 
 
 def from_document(document: Mapping[str, Any] | bytes, place: str) -> DeadLetter:
-    """From a document, or its JSON. Raises TidemarkError, naming the place, for what is no letter."""
+    """From a document, or its JSON. Raises TidemarkError, naming the place, for what is no dead letter."""
     try:
-        return _letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
+        return _dead_letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TidemarkError(
             f"{place} is no dead letter ({error!r}); move it, or delete it, which gives up its event"
         ) from error
 
 
-def _letter(document: Mapping[str, Any]) -> DeadLetter:
+def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:
     body = (
         document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
     )
@@ -67,7 +67,7 @@ def _letter(document: Mapping[str, Any]) -> DeadLetter:
         body=body,
     )
     why = Rejection(document["reason"], document["detail"])
-    return DeadLetter(event=event, rejection=why, **{name: document[name] for name in _OF_LETTER})
+    return DeadLetter(event=event, rejection=why, **{name: document[name] for name in _OF_DEAD_LETTER})
 
 
 def position(partition: str, sequence_number: int) -> str:
@@ -80,13 +80,13 @@ def is_of(place: str, partition: str | None) -> bool:
     return partition is None or partition.lower() in {place, split_place(place)[0]}
 
 
-def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:
-    """Partition, as keys have it, and sequence number of a letter of this hub and group; None for an id no such letter
+def event_of(dead_letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:
+    """Partition, as keys have it, and sequence number of a dead letter of this hub and group; None for an id no such dead letter
     can have.
     """
     head = f"{hub}~{consumer_group}~"
-    partition, separator, number = letter_id.removeprefix(head).rpartition("~")
-    if not letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):
+    partition, separator, number = dead_letter_id.removeprefix(head).rpartition("~")
+    if not dead_letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):
         return None
     return (partition, int(number)) if int(number) < _NUMBERS else None
 
@@ -97,7 +97,7 @@ def clean(text: str | None) -> str | None:
 
 
 def plain_properties(properties: Mapping[str, Any]) -> Any:
-    """As JSON has them; a letter that cannot be stored would hold up its partition forever."""
+    """As JSON has them; a dead letter that cannot be stored would hold up its partition forever."""
     try:
         return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
     except Exception:  # noqa: BLE001 - see above

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from consumer.model import DeadLetter, Event, Rejection
-from consumer.stores.letter_document import event_of, from_document, position, to_document
+from consumer.stores.dead_letter_document import event_of, from_document, position, to_document
 from tidemark.foundation.errors import TidemarkError
 
 
-def letter(body=b"{", **event):
+def dead_letter(body=b"{", **event):
     return DeadLetter("h", "g", Event("0", 7, "o", 1.5, body, **event), Rejection("not_json", "x"), 1, 2.5)
 
 
@@ -16,28 +16,28 @@ def letter(body=b"{", **event):
     "body", [b"", b"{", "zoë \u2028".encode(), b"\xff\x00", b"\0" * 1_000_000, b'"\\' * 500_000]
 )
 def test_a_letter_comes_back_and_a_megabyte_fits_a_document_whatever_its_bytes(body):
-    encoded = msgspec.json.encode(to_document(letter(body)))
+    encoded = msgspec.json.encode(to_document(dead_letter(body)))
 
-    assert from_document(encoded, "here") == letter(body)
+    assert from_document(encoded, "here") == dead_letter(body)
     assert len(encoded) < 1_500_000
 
 
 def test_text_is_readable_in_the_document():
-    assert to_document(letter(b'{"a": 1'))["body"] == '{"a": 1'
-    assert "body_base64" in to_document(letter(b"\xff"))
+    assert to_document(dead_letter(b'{"a": 1'))["body"] == '{"a": 1'
+    assert "body_base64" in to_document(dead_letter(b"\xff"))
 
 
 @pytest.mark.parametrize(
     "properties", [{1: b"x"}, {"a": {(1, 2): 3}}, {"a": "\ud800"}, {"a": object}, {"a": {"b": b"\xff"}}]
 )
 def test_properties_json_has_no_word_for_do_not_hold_up_the_letter(properties):
-    document = to_document(letter(properties=properties))
+    document = to_document(dead_letter(properties=properties))
 
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"body": 1}, {**to_document(letter()), "position": "x"}, {"body_base64": "!"}, b"{"]
+    "document", [{}, {"body": 1}, {**to_document(dead_letter()), "position": "x"}, {"body_base64": "!"}, b"{"]
 )
 def test_what_is_no_letter_is_refused(document):
     with pytest.raises(TidemarkError, match="document 'x' is no dead letter"):
@@ -51,7 +51,7 @@ def test_positions_sort_as_text_by_partition_then_number():
 
 
 @pytest.mark.parametrize(
-    ("letter_id", "found"),
+    ("dead_letter_id", "found"),
     [
         ("h~g~0~7", ("0", 7)),
         (f"h~g~0~{2**63 - 1}", ("0", 2**63 - 1)),
@@ -64,5 +64,5 @@ def test_positions_sort_as_text_by_partition_then_number():
         ("", None),
     ],
 )
-def test_an_id_names_its_event(letter_id, found):
-    assert event_of(letter_id, "h", "g") == found
+def test_an_id_names_its_event(dead_letter_id, found):
+    assert event_of(dead_letter_id, "h", "g") == found
