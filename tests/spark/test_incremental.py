@@ -236,16 +236,16 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tm
 
 
 def test_days_that_are_made_one_by_one_are_those_of_all_records_at_once(spark, tmp_path, monkeypatch) -> None:
-    """A capacity holds over midnight and ends there or not; an action fails before midnight and moves the target after it; what
-    changes the day before comes when the next day is published.
+    """An action fails before midnight, when its day is closed and published, and moves the target after it; a capacity of before
+    midnight still holds when only the next day is made anew.
     """
     midnight = START + timedelta(hours=2)
     failed = {"kind": "effect", "key": "effect-failed-7", "outcome": "failed", "from_capacity": 2}
     moved = {**failed, "key": "effect-applied-7", "outcome": "applied", "reached": 3}
     batches = [
-        [midnight - timedelta(minutes=minute) for minute in (30, 20, 4)],
-        [midnight + timedelta(minutes=minute) for minute in (1, 3)],
-        [midnight - timedelta(minutes=5), midnight + timedelta(minutes=5), midnight + timedelta(days=3)],
+        [midnight + timedelta(minutes=minute) for minute in (-30, -20, -4, 10)],  # closed until midnight
+        [midnight + timedelta(minutes=30)],
+        [midnight + timedelta(minutes=25), midnight + timedelta(days=3)],
         [midnight + timedelta(days=4)],
     ]
     effects = [

@@ -161,10 +161,13 @@ def test_bounds_leave_out_what_is_not_within(tmp_path, monkeypatch, waiting):
 def test_shuffled_files_are_worked_through_range_by_range_whether_they_have_statistics_or_not(
     tmp_path, monkeypatch, options
 ):
-    """Rows of all the day in each row group: no more than ROWS_AT_MOST of them wait, however many there are."""
+    """Rows of all the day in each row group, and one of another century: no more than ROWS_AT_MOST of them wait, however many there
+    are.
+    """
     rows = [
         ("plan", "backlog", START + timedelta(seconds=4 * index), float(index % 97)) for index in range(8000)
     ]
+    rows.append(("plan", "backlog", datetime(1926, 1, 1, tzinfo=UTC), 5.0))
     random.Random(1).shuffle(rows)
     (tmp_path / "in").mkdir()
     for number in range(4):
@@ -191,7 +194,7 @@ def test_shuffled_files_are_worked_through_range_by_range_whether_they_have_stat
 
     assert found == whole(rows)
     assert max(waiting) < 2 * 60, "minutes wait for the end of their hour, not of their day"
-    assert (counts.read, sum(held), max(held) <= 400) == (8000, 8000, True)
+    assert (counts.read, sum(held), max(held) <= 400) == (8001, 8001, True)
 
 
 @pytest.mark.parametrize("kind", ["pattern", "delta"])
