@@ -313,7 +313,7 @@ def test_send_goes_on_in_the_namespace_and_with_the_options_it_was_begun_with_or
     one.call(lambda: one.server.broker.delete(QUEUE))
     one.call(lambda: one.server.create_queue(QUEUE, QueueSettings(limits=STANDARD)))
     status, said = send(one, "--resume", left)
-    assert (status, "the queue next was made anew, created at" in said, arrived(one)) == (
+    assert (status, "the queue next was recreated: it was created at" in said, arrived(one)) == (
         2,
         True,
         Counter(),

@@ -13,7 +13,7 @@ import pytest
 from devstack.servers.faults import Fault
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from tests.support.servers.threaded import running_in_thread
-from tidemark.publisher.cli.resume_file import read_ledger
+from tidemark.publisher.cli.resume_file import read_resume_file
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_sent_is_never_doubled_and_what_is_not_known_is_named(ser
         found = arrived(server)
         assert not [line for line, times in found.items() if times > 1], "doubled"
         if left.exists() and left.stat().st_size:  # killed before it came to that, it leaves none
-            ledger = read_ledger(left.read_bytes(), "left")
+            ledger = read_resume_file(left.read_bytes(), "left")
             assert set(ledger.done) <= set(found), "said to be sent, and was not"
             assert set(found) - set(ledger.done) <= ledger.unknown, "not said to be sent, and was"
             assert len(ledger.unknown) <= kill * BATCH
@@ -100,7 +100,7 @@ def test_a_file_that_is_sent_is_never_doubled_and_what_is_not_known_is_named(ser
     assert max(found.values()) == 1, "doubled"
     if status == 3:
         assert f"--resume {left} --resend-unknown" in said
-        unknown = read_ledger(left.read_bytes(), "left").unknown
+        unknown = read_resume_file(left.read_bytes(), "left").unknown
         assert set(range(1, total + 1)) - set(found) <= unknown
         status, said = run(server, tmp_path, "-f", file, "--resume", left, "--resend-unknown")
         assert {line for line, times in arrived(server).items() if times > 1} <= unknown
@@ -128,6 +128,7 @@ def test_a_run_that_was_killed_is_not_begun_anew_by_mistake(server, tmp_path):
 
     assert status == 2
     assert (
-        f"{left} is of a run that did not send everything: go on with --resume {left}, or remove it" in said
+        f"{left} is of a run that did not send everything: go on with --resume {left}, or remove the file"
+        in said
     )
     assert max(arrived(server).values()) == 1

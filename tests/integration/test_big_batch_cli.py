@@ -105,7 +105,7 @@ def test_a_queue_that_is_not_there_is_named_with_the_settings_to_look_at(threade
     assert "cannot send to 'nothing' of localhost:" in said
     assert "could not be found (amqp:not-found); check the name, and the namespace of the connection;" in said
     assert "Error condition" not in said
-    assert "look at --queue nothing and at the app setting ServiceBusConnection" in said
+    assert "check --queue nothing and the app setting ServiceBusConnection" in said
 
 
 def test_what_is_left_is_sent_with_the_resume_file(threaded, queue, send, tmp_path):

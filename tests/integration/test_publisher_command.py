@@ -78,12 +78,12 @@ def test_a_file_is_published_by_key_in_order_and_only_once_although_answers_are_
     with file.open("a") as more:
         more.write('{"plane": "N1", "id": "new"}')
     found = publish(server, tmp_path, *options)
-    assert found == (0, "1 line published; 300 lines before, by earlier runs")
+    assert found == (0, "1 line published; 300 lines by earlier runs")
     assert len(bodies(server, "0") + bodies(server, "1")) == 301
     # Dealt out by something else, a line would go elsewhere.
     status, said = publish(server, tmp_path, *where)
     assert status == 3
-    assert "dealt out by partition key plane, now it is None" in said
+    assert "has partition key plane, now it is None" in said
 
 
 def test_standard_input_is_published_in_turn_and_at_a_rate(server, tmp_path):
@@ -133,7 +133,7 @@ def test_rows_of_a_csv_are_json_events_and_are_published_once(server, tmp_path):
     assert publish(server, tmp_path, *options) == (0, "2 lines published")
     with file.open("a") as more:
         more.write('N1,"again\n"\n')
-    assert publish(server, tmp_path, *options) == (0, "1 line published; 2 lines before, by earlier runs")
+    assert publish(server, tmp_path, *options) == (0, "1 line published; 2 lines by earlier runs")
 
     found = [json.loads(body) for id_ in IDS for body in bodies(server, id_)]
     assert [one["note"] for one in found if one["plane"] == "N1"] == ["two\nlines", "again\n"]
@@ -157,7 +157,7 @@ def test_another_input_with_the_state_of_an_earlier_one_is_refused_and_nothing_o
         file.write_text("".join(f"tuesday {number}\n" for number in range(lines)))
         status, said = publish(server, tmp_path, *options)
         assert status == 3
-        assert f"{file} is not the input that the saved state is of: 100 lines of that were published" in said
+        assert f"{file} is not the input of the saved state, of which 100 lines were published" in said
         assert "this one with another --state file" in said
     assert len(bodies(server, "0") + bodies(server, "1")) == 100
 
@@ -221,8 +221,8 @@ def test_a_state_of_an_earlier_version_is_continued_and_it_is_said_that_nothing_
     file.write_text("one\ntwo\nthree\nfour\n")
     status, said = publish(server, tmp_path, *options)
     assert status == 0
-    assert "not checked: the saved state is of an earlier version" in said
-    assert said.endswith("2 lines published; 2 lines before, by earlier runs")
+    assert "not checked: an earlier version wrote the saved state" in said
+    assert said.endswith("2 lines published; 2 lines by earlier runs")
     assert sorted(bodies(server, "0") + bodies(server, "1")) == ["four", "one", "three", "two"]
 
     file.write_text("eno\ntwo\nthree\nfour\nfive\n")
@@ -245,7 +245,7 @@ def test_a_hub_that_is_not_there_is_named_with_the_settings_to_look_at(server, t
     assert "for the partitions of nothub: " in said
     assert "could not be found" in said
     assert "(amqp:not-found); check the hub's name and the namespace of the connection" in said
-    assert "look at --hub nothub and at the app setting EventHubConnection" in said
+    assert "check --hub nothub and the app setting EventHubConnection" in said
 
 
 def test_a_line_without_the_key_ends_the_command_and_names_it(server, tmp_path):
@@ -260,7 +260,7 @@ def test_a_line_without_the_key_ends_the_command_and_names_it(server, tmp_path):
     assert bodies(server, "0") + bodies(server, "1") == ['{"plane": "N1"}'], "those before it are published"
     file.write_text("not json\n")
     status, said = publish(server, tmp_path, *options)
-    assert (status, "line 1 is no JSON" in said) == (2, True)
+    assert (status, "line 1 is not JSON" in said) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -380,17 +380,17 @@ def test_the_next_start_in_a_world_that_changed(server, tmp_path, partition):
     assert start(4) == (0, "4 lines published")
     for id_ in IDS:
         server.call(lambda id_=id_: server.server.publishers(HUB, id_).forget())
-    assert start(6) == (0, "2 lines published; 4 lines before, by earlier runs")
+    assert start(6) == (0, "2 lines published; 4 lines by earlier runs")
     assert arrived() == sorted(lines[:6])
 
     server.call(lambda: server.server.create_hub("other", 2))
     status, said = start(8, "--hub", "other")
-    assert (status, "is of what was published to localhost" in said) == (3, True), said
+    assert (status, "is the state of a run that published to localhost" in said) == (3, True), said
     status, said = start(8, *(() if partition else ("--partition", "1")))
     assert (status, len(arrived())) == ((0, 8) if partition else (3, 6)), said
     if partition:
         status, said = start(8, "--partition", "1")
-        assert (status, "dealt out by partition key partition 0" in said) == (3, True), said
+        assert (status, "has partition key partition 0" in said) == (3, True), said
 
     server.call(lambda: server.server.delete_hub(HUB))
     server.call(lambda: server.server.create_hub(HUB, 2))

@@ -44,9 +44,9 @@ def message(_):
     ("read", "error"),
     [
         (lambda path: local_settings(at(path, DEEP)), SettingsError),
-        (lambda _: resume_file.read_ledger(FIELD.encode(), "x"), PublishSettingsError),
+        (lambda _: resume_file.read_resume_file(FIELD.encode(), "x"), PublishSettingsError),
         (
-            lambda _: resume_file.read_ledger(resume_file.encode(RESUME) + FIELD.encode() + b"\n", "x"),
+            lambda _: resume_file.read_resume_file(resume_file.encode(RESUME) + FIELD.encode() + b"\n", "x"),
             PublishSettingsError,
         ),
         (lambda _: event_fields.read_object(DEEP.encode(), 1), PublishSettingsError),

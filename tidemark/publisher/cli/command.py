@@ -1,4 +1,4 @@
-"""What the publisher's commands share: options as a class, the input, how far a command has come, and how it ends."""
+"""What `publish` and `send` share: options from a class, the input, the progress, and exit statuses."""
 
 from __future__ import annotations
 
@@ -28,34 +28,37 @@ NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
 
 File = Annotated[
     Path,
-    typer.Option("--file", "-f", help="Each line is sent, each row of a .csv as JSON; - is standard input."),
+    typer.Option(
+        "--file",
+        "-f",
+        help="Input: one message per line, or per row of a .csv (as JSON). - reads standard input.",
+    ),
 ]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a batch.")]
 Delimiter = Annotated[
     str | None,
-    typer.Option(
-        help="Between the fields of a .csv: one character, or tab; else found out by its first row."
-    ),
+    typer.Option(help="Delimiter of a .csv: one character, or tab. Default: detected in the first row."),
 ]
-Encoding = Annotated[str | None, typer.Option(help="Of a .csv, such as cp1252; else UTF-8.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Root = Annotated[Path, "Folder of .env and local.settings.json; the environment wins over both."]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a .csv, such as cp1252. Default: UTF-8.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="ShowProgress no progress.")]
+Root = Annotated[Path, "Folder of .env and local.settings.json. Environment variables override both."]
 
 _Options = TypeVar("_Options")
 
 
-def taking(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
-    """Makes a function of an options class one that typer takes: a parameter for each field of the class.
+def from_options(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
+    """Turn a function of an options class into a typer command: each field of the class becomes an option.
 
-    A field that is annotated with a text is the option of its name with that help; one of truth has no --no-<name>.
+    A field that is annotated with a text becomes the option of its name, with the text as help. Flags get no --no-<name>.
     """
     hints = get_type_hints(options, include_extras=True)
     fields = inspect.signature(options).parameters.values()
 
     def option(name: str) -> Any:
-        kind, said = get_args(hints[name])
+        type_, help_or_option = get_args(hints[name])
         long = f"--{name.replace('_', '-')}"
-        return Annotated[kind, typer.Option(long, help=said) if isinstance(said, str) else said]
+        spec = typer.Option(long, help=help_or_option) if isinstance(help_or_option, str) else help_or_option
+        return Annotated[type_, spec]
 
     def decorate(run: Callable[[_Options], None]) -> Callable[..., None]:
         @functools.wraps(run)
@@ -71,33 +74,33 @@ def taking(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Ca
 
 
 @contextlib.contextmanager
-def ends_told(entity: str, connection: str, *, stopped: str = "stopped") -> Iterator[None]:
-    """Says why the command ends early, and ends it with the exit status of that.
+def report_early_end(entity: str, connection: str, *, stopped: str = "stopped") -> Iterator[None]:
+    """Print why the command ends early, and exit with the status of that error.
 
-    `entity` is the option that names where everything goes, `connection` the app setting of the connection.
+    `entity` is the option that names the destination, `connection` the app setting of the connection.
     """
     try:
         yield
     except (PublishError, TidemarkError, OSError) as error:
         console.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
-            console.print(f"look at {escape(entity)} and at the app setting {escape(connection)}")
+            console.print(f"check {escape(entity)} and the app setting {escape(connection)}")
         raise typer.Exit(getattr(error, "exit_status", SETTINGS)) from None
     except asyncio.CancelledError:
         console.print(stopped)
         raise typer.Exit(INTERRUPTED) from None
 
 
-def cancelled_by_signals() -> None:
-    """From now on SIGINT and SIGTERM cancel the running task."""
+def cancel_on_signals() -> None:
+    """Let SIGINT and SIGTERM cancel the running task from now on."""
     task = asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
         if task is not None:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-def opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    """The input; - is standard input."""
+def open_input(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Open the input file; `-` is standard input."""
     return contextlib.nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb")
 
 
@@ -105,47 +108,49 @@ def is_csv(file: Path) -> bool:
     return file.suffix.lower() == ".csv"
 
 
-EVERY = 10.0
-"""Seconds between two lines: often enough to see that it goes on, seldom enough for a log."""
+SECONDS_BETWEEN_LINES = 10.0
+"""Between two lines of progress without a terminal. Chosen: a user sees that it goes on, and a log stays short."""
 
-Show = Callable[[int, str], None]
-"""Takes the bytes of the input that are done, and what became of them in words."""
+ShowProgress = Callable[[int, str], None]
+"""Takes how many bytes of the input are bytes_done, and the status text."""
 
 
 @contextlib.contextmanager
-def progress(
+def show_progress(
     console: Console,
-    doing: str,
+    activity: str,
     *,
     total: int | None,
     quiet: bool,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Show]:
-    """What to call with the progress. `total` bytes, None if it is not known."""
+) -> Iterator[ShowProgress]:
+    """Yield the function that shows progress. `total` is the size of the input in bytes, None if it is unknown."""
     if quiet:
         yield lambda *_: None
     elif not console.is_terminal:
-        yield _lines(console, total, clock)
+        yield _print_lines(console, total, clock)
     else:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as bar:
-            task = bar.add_task(doing, total=total, told="")
-            yield lambda done, told: bar.update(task, completed=done, told=told)
+            task = bar.add_task(activity, total=total, status="")
+            yield lambda bytes_done, status: bar.update(task, completed=bytes_done, status=status)
 
 
-def _lines(console: Console, total: int | None, clock: Callable[[], float]) -> Show:
-    last = clock()
+def _print_lines(console: Console, total: int | None, clock: Callable[[], float]) -> ShowProgress:
+    last_printed_at = clock()
 
-    def show(done: int, told: str) -> None:
-        nonlocal last
-        if clock() - last >= EVERY:
-            last = clock()
-            console.print(told + (f" ({done / total:.0%} of the input)" if total else ""), soft_wrap=True)
+    def show(bytes_done: int, status: str) -> None:
+        nonlocal last_printed_at
+        if clock() - last_printed_at >= SECONDS_BETWEEN_LINES:
+            last_printed_at = clock()
+            console.print(
+                status + (f" ({bytes_done / total:.0%} of the input)" if total else ""), soft_wrap=True
+            )
 
     return show

@@ -10,12 +10,13 @@ from tidemark.publisher.cli.publish import publish
 from tidemark.publisher.cli.send import send
 
 NEEDED = ("azure.eventhub", "azure.servicebus", "azure.storage.blob", "sqlalchemy")
-"""What the extra `publisher` brings."""
+"""Packages that the extra `publisher` installs."""
 
 
 def mount(app: typer.Typer) -> None:
-    """Adds the publisher's commands. They load the SDKs when they run, not before. Raises ModuleNotFoundError, as an import would,
-    where one is not installed.
+    """Add the publisher's commands, which load the SDKs only when they run.
+
+    Raises ModuleNotFoundError, as an import would, for an SDK that is not installed.
     """
     for package in NEEDED:
         if find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""Rows of a CSV file as JSON objects: the first row has the names of the fields, all values are texts."""
+"""Rows of a CSV file as JSON objects. The first row names the fields; all values are texts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from msgspec import Struct
 from tidemark.publisher.cli.text.bounded_lines import LARGEST_MESSAGE, without_mark
 from tidemark.publisher.errors import PublishSettingsError
 
-_LARGEST_FIELD = LARGEST_MESSAGE  # characters; the module's limit is 128 K
+_LARGEST_FIELD = LARGEST_MESSAGE  # characters; the default of the csv module, 128 K, is too small
 _DELIMITERS = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 _BY_NAME = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
-_HINT = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)  # the first line, as spreadsheets read and write it
+_HINT = re.compile(r"sep=(.)\r?\n?", re.IGNORECASE)  # a first line that Excel writes and reads
 
 
 class Input(Protocol):
@@ -31,7 +31,7 @@ class Input(Protocol):
 
 
 class CsvRow(Struct, frozen=True):
-    """`body` is JSON, `line` the number of the row's last line from 1, `end` where the next one begins, in bytes."""
+    """`body` is JSON, `line` the number of the row's last line from 1, `end` the offset of the next row in bytes."""
 
     body: bytes
     line: int
@@ -39,8 +39,9 @@ class CsvRow(Struct, frozen=True):
 
 
 class CsvFormat(Struct, frozen=True):
-    """`delimiter` between fields, None: found out by the first row. Raises PublishSettingsError for what cannot be one, and
-    for encodings in which a line does not end with the byte of LF.
+    """A `delimiter` of None is detected in the first row.
+
+    Raises PublishSettingsError for an impossible delimiter, and for an encoding in which LF is not one byte.
     """
 
     delimiter: str | None = None
@@ -51,12 +52,12 @@ class CsvFormat(Struct, frozen=True):
             raise PublishSettingsError(f"--delimiter is {self.delimiter!r}, accepted: one character, or tab")
         try:
             is_fit = ',;"\n'.encode(self.encoding) == b',;"\n' and codecs.lookup(self.encoding)
-        except (LookupError, ValueError):  # not known, or none that takes such a text
+        except (LookupError, ValueError):  # unknown, or it cannot encode this text
             is_fit = None
         if not is_fit:
             raise PublishSettingsError(
                 f"--encoding is {self.encoding!r}, accepted: utf-8, cp1252, latin-1 and others that Python knows and that "
-                "write ASCII as it is; convert UTF-16, for example with: iconv -f UTF-16 -t UTF-8"
+                "contain ASCII; convert UTF-16, for example with: iconv -f UTF-16 -t UTF-8"
             )
 
     @classmethod
@@ -64,7 +65,9 @@ class CsvFormat(Struct, frozen=True):
         """Raises PublishSettingsError."""
         if not is_csv and (delimiter is not None or encoding is not None):
             option = "--encoding" if delimiter is None else "--delimiter"
-            raise PublishSettingsError(f"{option} is of a .csv; all other lines are published as they are")
+            raise PublishSettingsError(
+                f"{option} needs a .csv; the lines of other files are published unchanged"
+            )
         return cls(_BY_NAME.get(delimiter or "", delimiter), encoding or "utf-8")
 
 
@@ -75,16 +78,16 @@ def read_rows(
     offset: int = 0,
     line: int = 0,
     format_: CsvFormat | None = None,
-    most: int = LARGEST_MESSAGE,
+    max_bytes: int = LARGEST_MESSAGE,
 ) -> Iterator[CsvRow]:
-    """The rows after the one that ends at `offset`, in `line`; rows without anything are left out.
+    """The rows after the one that ends at `offset`, in `line`, without empty rows.
 
-    Fields in double quotes may have delimiters and line ends. Raises PublishSettingsError naming file and line, also for a
-    row of more than `most` bytes and a first row that can be divided in two ways.
+    Fields in double quotes may contain delimiters and line ends. Raises PublishSettingsError naming file and line, also for a
+    row of more than `max_bytes` bytes, and for a first row with two possible delimiters.
     """
     csv.field_size_limit(_LARGEST_FIELD)
-    rows = _Rows(file, name, format_ or CsvFormat(), most)
-    names = rows.names()
+    rows = _Rows(file, name, format_ or CsvFormat(), max_bytes)
+    names = rows.read_names()
     if offset > rows.offset:
         file.seek(offset)
         rows.offset, rows.line = offset, line
@@ -95,7 +98,7 @@ def read_rows(
 
 
 def read_as_json_lines(file: Input, name: str, format_: CsvFormat | None = None) -> Iterator[bytes]:
-    """JSON lines in the places of the rows' last lines, and empty ones in those of all others: the numbers stay."""
+    """Each row as a JSON line at the number of its last line, and empty lines between, so that line numbers stay."""
     line = 0
     for row in read_rows(file, name, format_=format_):
         yield from [b"\n"] * (row.line - line - 1)
@@ -105,12 +108,12 @@ def read_as_json_lines(file: Input, name: str, format_: CsvFormat | None = None)
 
 @dataclass
 class _Rows:
-    """The rows that are not empty, and where they end. The parser asks for no line that it does not need."""
+    """The rows that are not empty, and where they end. The csv module reads no line ahead."""
 
     _file: Input
     _name: str
     _format: CsvFormat
-    _most: int
+    _max_bytes: int
     offset: int = 0
     line: int = 0
     _delimiter: str = ","
@@ -123,40 +126,38 @@ class _Rows:
                 if row:
                     yield row
         except csv.Error as error:
-            raise self.error(f"it is no CSV: {error}") from None
+            raise self.error(f"this is not CSV: {error}") from None
 
-    def names(self) -> list[str]:
-        """Of the first row. The rows that follow are divided as it is."""
+    def read_names(self) -> list[str]:
+        """Read the names in the first row, and set the delimiter for the rows that follow."""
         self._file.seek(0)
         first = next(self._lines(), "")
         hint = _HINT.fullmatch(first)
         while not hint and first and not first.strip():
             first = next(self._lines(), "")
-        self._delimiter = self._format.delimiter or (hint.group(1) if hint else self._found_delimiter(first))
+        self._delimiter = self._format.delimiter or (hint.group(1) if hint else self._detect_delimiter(first))
         if not hint:
             self._file.seek(0)
             self.offset = self.line = self._begun_at = 0
         names = next(iter(self), [])
         if "" in names or len(set(names)) < len(names):
-            raise self.error(
-                f"the first row has the names of the fields, each once; it has {', '.join(names)}"
-            )
-        if names and all(len(one) > 1 and one[0] == one[-1] == "'" for one in names):
+            raise self.error(f"the first row must name the fields, each once; it has {', '.join(names)}")
+        if names and all(len(name) > 1 and name[0] == name[-1] == "'" for name in names):
             raise self.error("the names are in single quotes, accepted: double quotes, or none")
         return names
 
-    def _found_delimiter(self, first: str) -> str:
-        outside = _QUOTED.sub("", first)
-        found = [one for one in _DELIMITERS if one in outside]
-        if len(found) > 1:
-            named = " and ".join(_DELIMITERS[one] for one in found)
+    def _detect_delimiter(self, first: str) -> str:
+        outside_quotes = _QUOTED.sub("", first)
+        candidates = [delimiter for delimiter in _DELIMITERS if delimiter in outside_quotes]
+        if len(candidates) > 1:
+            named = " and ".join(_DELIMITERS[candidate] for candidate in candidates)
             raise self.error(
-                f"the first row has {named}, so that it is not clear what separates its fields; say it by --delimiter"
+                f"the first row contains {named}, so its delimiter is ambiguous; name it with --delimiter"
             )
-        return found[0] if found else ","
+        return candidates[0] if candidates else ","
 
-    def error(self, story: str) -> PublishSettingsError:
-        return PublishSettingsError(f"{self._name}, line {self.line}: {story}")
+    def error(self, problem: str) -> PublishSettingsError:
+        return PublishSettingsError(f"{self._name}, line {self.line}: {problem}")
 
     def _lines(self) -> Iterator[str]:
         for data in self._file:
@@ -164,24 +165,24 @@ class _Rows:
             self._refuse_other_encoding(data, line)
             self.offset += len(data)
             self.line += 1
-            if self.offset - self._begun_at > self._most:
+            if self.offset - self._begun_at > self._max_bytes:
                 raise self.error(
-                    f"a row has more than {self._most:,} bytes, which is more than the service takes; is a quote not closed?"
+                    f"a row has more than {self._max_bytes:,} bytes, which is more than the service takes; is a quote not closed?"
                 )
             try:
                 text = line.decode(self._format.encoding)
             except UnicodeDecodeError as error:
                 raise self.error(
-                    f"it is no {self._format.encoding.upper()}: {error.reason}; name its encoding by --encoding, such as cp1252"
+                    f"this is not {self._format.encoding.upper()}: {error.reason}; name its encoding with --encoding, such as cp1252"
                 ) from None
             if "\0" in text:
                 raise self.error(
-                    "it has NUL characters, as UTF-16 has without a mark; accepted: UTF-8, or --encoding"
+                    "it contains NUL characters, as UTF-16 without a byte order mark does; accepted: UTF-8, or --encoding"
                 )
             yield text
 
     def _refuse_other_encoding(self, data: bytes, line: bytes) -> None:
-        """Of a file that says it is UTF-8 and is read as something else."""
+        """Refuse another --encoding for a file with the byte order mark of UTF-8."""
         if len(line) < len(data) and codecs.lookup(self._format.encoding).name not in {"utf-8", "utf-8-sig"}:
             raise PublishSettingsError(
                 f"{self._name} is UTF-8 by its first bytes, --encoding is {self._format.encoding}; leave --encoding out"

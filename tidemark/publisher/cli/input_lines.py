@@ -1,4 +1,4 @@
-"""Events from lines of text: what a file or a pipe gives to `tidemark publish`."""
+"""The input of `tidemark publish`: its lines, and bookmarks that say how far it was published."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from tidemark.publisher.cli.text.event_fields import read_object, text_of
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.core.failures import ANEW
 
-_AT_ONCE = 1024 * 1024  # bytes that are read at once of what was published before
+_CHUNK = 1024 * 1024  # bytes; how much of the published part is read at a time for its digest
 _LINE_ENDS = b"\r\n"
 ANOTHER_STATE = f"start with another --state file: {ANEW}"
-_GROWN = "the last of them has grown since"
+_LAST_LINE_GREW = "the last of them has grown since"
 
 
 class InputLine(Struct, frozen=True):
-    """A line without its end; its number from 1, where the next one begins, in bytes, and how many lines that are not
-    blank the input has up to its end. `digest` is that of the whole input up to there.
+    """`body` is the line without its end, `number` counts from 1, `end` is the offset of the next line in bytes.
+
+    `count` is the number of lines up to here that are not blank, `digest` that of the whole input up to here.
     """
 
     body: bytes
@@ -40,11 +41,11 @@ class InputLine(Struct, frozen=True):
 
 
 class Bookmark(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far the input of one partition was published, and by what it is dealt out to partitions. `count` and
-    `digest` are those of an InputLine; versions before this one did not save a digest. Up to the line `floored` keys
-    belong to the partitions that those versions took, so that none of their lines changes its place. `given` are the options
-    that decide what becomes of a line; None in bookmarks of earlier versions. `partitions` is how many the lines are dealt
-    out to: those that the hub had when the input was begun.
+    """How far the input of one partition was published, and how its lines are assigned to partitions.
+
+    `count` and `digest` are those of an InputLine; earlier versions saved no digest. Up to the line `floored`, keys go to the
+    partitions that earlier versions chose, so that no line changes its partition. `given` are the options that decide what
+    becomes of a line; None in bookmarks of earlier versions. `partitions` is how many the hub had when the input was begun.
     """
 
     offset: int
@@ -64,169 +65,171 @@ def write_bookmark(bookmark: Bookmark) -> str:
 def read_bookmark(
     text: str | None, partitions: int, key: str | None, given: GivenOptions | None = None
 ) -> Bookmark:
-    """A saved bookmark, or the beginning of the input.
+    """Read a saved bookmark; None is the beginning of the input.
 
-    Raises InvalidProducerStateError if the input is dealt out otherwise now, or its lines become other events: lines would
-    be skipped, be doubled, or be of two kinds. Partitions that were added since change nothing.
+    Raises InvalidProducerStateError if the lines now go to other partitions or become other events: some would be skipped or
+    doubled. Partitions that were added since change nothing.
     """
     if text is None:
         return Bookmark(0, 0, 0, partitions, key, given=given)
     try:
-        found = msgspec.json.decode(text, type=Bookmark)
+        saved = msgspec.json.decode(text, type=Bookmark)
     except msgspec.MsgspecError as error:
         raise InvalidProducerStateError(
-            f"the saved state has a bookmark that this version of the command did not write: {text!r} ({error}); go on with "
+            f"this version of the command cannot read the bookmark of the saved state: {text!r} ({error}); go on with "
             f"the version that wrote it, or {ANOTHER_STATE}"
         ) from None
-    if found.key != key:
+    if saved.key != key:
         raise InvalidProducerStateError(
-            f"the saved state is of an input dealt out by partition key {found.key}, now it is {key}: a line would go to "
-            f"another partition; give what it was, or {ANOTHER_STATE}"
+            f"the saved state has partition key {saved.key}, now it is {key}: a line would go to another partition; give the "
+            f"key of before, or {ANOTHER_STATE}"
         )
-    if found.partitions > partitions:
+    if saved.partitions > partitions:
         raise InvalidProducerStateError(
-            f"the saved state is of a hub of {found.partitions} partitions, this one has {partitions}: it is another hub; "
+            f"the saved state is of a hub with {saved.partitions} partitions, this one has {partitions}: it is another hub; "
             f"{ANOTHER_STATE}"
         )
-    if found.given is not None and (differences := describe_differences(found.given, given or {})):
+    if saved.given is not None and (differences := describe_differences(saved.given, given or {})):
         raise InvalidProducerStateError(
-            f"the saved state is of a run that was told otherwise: {'; '.join(differences)}. Give what it was, or "
+            f"the saved state is of a run with other options: {'; '.join(differences)}. Give the options of before, or "
             f"{ANOTHER_STATE}"
         )
-    return found
+    return saved
 
 
-def dealt_out_to(places: Sequence[Bookmark], partitions: int) -> int:
-    """How many partitions the lines are dealt out to. Raises InvalidProducerStateError where the bookmarks differ."""
-    counts = {place.partitions for place in places if place.offset} or {partitions}
+def partitions_of_input(bookmarks: Sequence[Bookmark], partitions: int) -> int:
+    """How many partitions the lines go to. Raises InvalidProducerStateError where the bookmarks differ."""
+    counts = {bookmark.partitions for bookmark in bookmarks if bookmark.offset} or {partitions}
     if len(counts) > 1:
         raise InvalidProducerStateError(
-            f"the saved state has partitions of inputs dealt out to {sorted(counts)} partitions; {ANOTHER_STATE}"
+            f"the saved state has bookmarks of inputs for {' and '.join(map(str, sorted(counts)))} partitions; {ANOTHER_STATE}"
         )
     return counts.pop()
 
 
-def floored_up_to(places: Sequence[Bookmark]) -> int:
-    """The last line whose key belongs to the partition that versions without a digest took; 0 if there is none."""
-    known = [place.floored for place in places if place.floored]
-    old = [place.line for place in places if place.digest is None and place.key is not None]
+def last_floored_line(bookmarks: Sequence[Bookmark]) -> int:
+    """The last line whose key goes to the partition that versions without a digest chose; 0 without one."""
+    known = [bookmark.floored for bookmark in bookmarks if bookmark.floored]
+    old = [bookmark.line for bookmark in bookmarks if bookmark.digest is None and bookmark.key is not None]
     return max(known or old, default=0)
 
 
 class PublishedInput:
-    """An input as it is read, and the digest of all of it up to where it stands; None unless it `remembers`.
+    """Reads an input and computes the digest of what was read; None unless `keeps_digest`.
 
-    `name` is for errors. A line of more than `most` bytes is refused before more of it is read.
+    `name` is for errors. A line of more than `max_bytes` bytes is refused before more of it is read.
     """
 
-    def __init__(self, file: BinaryIO, name: str, *, remembers: bool, most: int = LARGEST_EVENT) -> None:
+    def __init__(
+        self, file: BinaryIO, name: str, *, keeps_digest: bool, max_bytes: int = LARGEST_EVENT
+    ) -> None:
         self.name = name
-        self.most = most
+        self.max_bytes = max_bytes
         self._line = 0
         self.offset = 0
         self._file = file
-        self._remembers = remembers
+        self._keeps_digest = keeps_digest
         self._hash = hashlib.blake2b(digest_size=16)
-        self._known = {0: self._hash.copy()}
+        self._digests = {0: self._hash.copy()}
         self._last = b"\n"
-        self._begun: Bookmark
+        self._start: Bookmark
         self._furthest: Bookmark
-        self._ahead: list[Bookmark] = []
+        self._unchecked: list[Bookmark] = []
 
     @property
     def digest(self) -> str | None:
-        return self._hash.hexdigest() if self._remembers else None
+        return self._hash.hexdigest() if self._keeps_digest else None
 
     @property
-    def is_amid_a_line(self) -> bool:
-        """Whether what was read ended without a line end."""
+    def is_within_line(self) -> bool:
+        """Whether the last byte that was read is no line end."""
         return self._last != b"\n"
 
     def begin(self, start: Bookmark, others: Iterable[Bookmark] = ()) -> None:
-        """Go to the first of the bookmarks, once it is sure that all of them are of this input.
+        """Go to `start`, the first of the bookmarks, after checking that all of them are of this input.
 
-        Of an input that cannot seek, those behind the first are checked when it is read that far. A bookmark without a
-        digest is taken to be of this input if a line ends there. Raises InvalidProducerStateError.
+        If the input cannot seek, later bookmarks are checked when reading reaches them. A bookmark without a digest is
+        accepted if a line ends there. Raises InvalidProducerStateError.
         """
-        self._begun = start
-        places = sorted([start, *others], key=lambda place: place.offset)
-        self._furthest = places[-1]
+        self._start = start
+        bookmarks = sorted([start, *others], key=lambda bookmark: bookmark.offset)
+        self._furthest = bookmarks[-1]
         self._line = start.line
         if self._file.seekable():
-            for place in places:
-                self._advance(place)
+            for bookmark in bookmarks:
+                self._advance(bookmark)
             self.seek(start.offset)
         else:
             self._advance(start)
-            self._ahead = [place for place in places if place.offset > start.offset]
+            self._unchecked = [bookmark for bookmark in bookmarks if bookmark.offset > start.offset]
 
     def seek(self, offset: int) -> None:
-        """To the beginning, or to where a bookmark was found right."""
+        """Go to the beginning, or to a bookmark that was checked."""
         self._file.seek(offset - 1 if offset else 0)
         self._last = self._file.read(1) if offset else b"\n"
-        self._hash, self.offset = self._known[offset].copy(), offset
-        self._line = self._begun.line - self.is_amid_a_line if offset else 0
+        self._hash, self.offset = self._digests[offset].copy(), offset
+        self._line = self._start.line - self.is_within_line if offset else 0
 
     def __iter__(self) -> Iterator[bytes]:
-        for line in read_bounded(self._file, self.name, self.most, line=self._line):
-            if self.is_amid_a_line and line.strip(_LINE_ENDS):
-                if self.offset == self._begun.offset:
-                    self._differs(self._begun, _GROWN)
+        for line in read_bounded(self._file, self.name, self.max_bytes, line=self._line):
+            if self.is_within_line and line.strip(_LINE_ENDS):
+                if self.offset == self._start.offset:
+                    self._refuse(self._start, _LAST_LINE_GREW)
                 raise PublishSettingsError(
                     f"{self.name}: its last line was read before it was written to its end; publish a file that is "
                     "complete, or one that grows through a pipe (tail -f)"
                 )
-            self._take(line) if not self._ahead else self._take_and_check(line)
+            self._add(line) if not self._unchecked else self._add_and_check(line)
             yield line
-        if self._ahead:
-            self._differs(self._ahead[0])
+        if self._unchecked:
+            self._refuse(self._unchecked[0])
 
-    def _take(self, data: bytes) -> None:
-        if self._remembers:
+    def _add(self, data: bytes) -> None:
+        if self._keeps_digest:
             self._hash.update(data)
         self.offset += len(data)
         self._last = data[-1:] or self._last
 
-    def _take_and_check(self, line: bytes) -> None:
+    def _add_and_check(self, line: bytes) -> None:
         """A line that had no end when it was published may have one now."""
         body = line.rstrip(_LINE_ENDS)
         for part in (body, *(bytes((end,)) for end in line[len(body) :])):
-            self._take(part)
-            while self._ahead and self._ahead[0].offset <= self.offset:
-                self._check(self._ahead.pop(0))
+            self._add(part)
+            while self._unchecked and self._unchecked[0].offset <= self.offset:
+                self._check(self._unchecked.pop(0))
 
-    def _advance(self, place: Bookmark) -> None:
-        while self.offset < place.offset:
-            data = self._file.read(min(_AT_ONCE, place.offset - self.offset))
+    def _advance(self, bookmark: Bookmark) -> None:
+        while self.offset < bookmark.offset:
+            data = self._file.read(min(_CHUNK, bookmark.offset - self.offset))
             if not data:
                 break
-            self._take(data)
-        self._check(place)
-        if self._file.seekable() and self.is_amid_a_line:
+            self._add(data)
+        self._check(bookmark)
+        if self._file.seekable() and self.is_within_line:
             following = self._file.read(1)
             self._file.seek(self.offset)
             if following not in _LINE_ENDS:
-                self._differs(place, _GROWN)
-        self._known[place.offset] = self._hash.copy()
+                self._refuse(bookmark, _LAST_LINE_GREW)
+        self._digests[bookmark.offset] = self._hash.copy()
 
-    def _check(self, place: Bookmark) -> None:
-        is_right = place.digest is None or place.digest == self.digest
-        if self.offset != place.offset or not is_right:
-            self._differs(place)
+    def _check(self, bookmark: Bookmark) -> None:
+        is_right = bookmark.digest is None or bookmark.digest == self.digest
+        if self.offset != bookmark.offset or not is_right:
+            self._refuse(bookmark)
 
-    def _differs(self, place: Bookmark, why: str = "") -> None:
-        story = why or f"the first {place.offset:,} bytes are others, or there are fewer"
+    def _refuse(self, bookmark: Bookmark, why: str = "") -> None:
+        difference = why or f"its first {bookmark.offset:,} bytes differ, or it is shorter"
         raise InvalidProducerStateError(
-            f"{self.name} is not the input that the saved state is of: {self._furthest.count:,} lines of that were "
-            f"published, up to line {self._furthest.line:,}; {story}. Publish that input again, or this one with another --state "
-            "file, which publishes all lines of it"
+            f"{self.name} is not the input of the saved state, of which {self._furthest.count:,} lines were published, up to line "
+            f"{self._furthest.line:,}; {difference}. Publish that input again, or this one with another --state file, which "
+            "publishes all lines of it"
         )
 
 
 def read_lines(source: PublishedInput, start: Bookmark) -> Iterator[InputLine]:
-    """The lines from the bookmark on that are not blank. The input has begun there."""
+    """The lines after the bookmark, without blank ones. `begin` has gone there."""
     number, count = start.line, start.count
-    number -= source.is_amid_a_line  # what comes first is the rest of a line that is counted
+    number -= source.is_within_line  # the first piece is the rest of a line that was counted
     for line in source:
         number += 1
         is_first = source.offset == len(line)
@@ -240,15 +243,17 @@ def read_lines(source: PublishedInput, start: Bookmark) -> Iterator[InputLine]:
 def read_csv(
     source: PublishedInput, start: Bookmark, format_: CsvFormat | None = None
 ) -> Iterator[InputLine]:
-    """The rows of a CSV file from the bookmark on, as JSON. The number of a row is that of its last line."""
-    line = start.line - source.is_amid_a_line  # as above
-    rows = read_rows(source, source.name, offset=start.offset, line=line, format_=format_, most=source.most)
+    """The rows of a CSV file after the bookmark, as JSON. The number of a row is that of its last line."""
+    line = start.line - source.is_within_line  # as above
+    rows = read_rows(
+        source, source.name, offset=start.offset, line=line, format_=format_, max_bytes=source.max_bytes
+    )
     for count, row in enumerate(rows, start.count + 1):
         yield InputLine(row.body, row.line, row.end, count, source.digest)
 
 
 def key_of(line: InputLine, field: str) -> str:
-    """The partition key of a JSON line: a text, or the JSON of a number or truth value.
+    """The partition key of a JSON line: a text, or the JSON of a number, true or false.
 
     Raises PublishSettingsError naming the line.
     """

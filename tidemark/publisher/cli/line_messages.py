@@ -1,6 +1,4 @@
-"""Messages from lines. Pure but for reading the lines it is given, which are counted from 1, as editors do, blank ones
-included.
-"""
+"""Messages from lines, which are counted from 1 with blank ones, as in an editor. Pure but for reading its iterable."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing
 
 @dataclass(eq=False)
 class LineMessages:
-    """The messages of an input, read as they are asked for; `batch` and `line_of` lead from messages back to lines.
+    """The messages of an input, read on demand; `batch` and `line_of` map messages back to lines.
 
-    What `before` says is done or refused is left out, and what is unknown too unless `resend_unknown`. Nothing is
-    given of an input that does not begin with the lines that were read before: PublishSettingsError, naming it.
+    Lines that are done or refused in `before` are skipped; unknown ones are, too, without `resend_unknown`. Iterating raises
+    PublishSettingsError if the input does not begin with the lines that were read before.
     """
 
     _lines: Iterable[bytes]
@@ -36,7 +34,7 @@ class LineMessages:
         before = self._before
         self._done = lines_done(before)
         self._skipped = {*before.refused, *(() if self.resend_unknown else before.unknown)}
-        # Where a line is left out, message and line differ by more than one.
+        # None while message n is line n + 1, so that a large input needs no list.
         self._numbers: list[int] | None = [] if before.read or before.refused else None
         self._digest = hashlib.sha256()
         self.read = 0
@@ -44,27 +42,27 @@ class LineMessages:
 
     def __iter__(self) -> Iterator[PlainMessage]:
         lines = iter(self._lines)
-        # Most of what was read before was sent: what is left of it is not much to keep until the input is checked.
-        left = list(self._to_send(islice(lines, self._before.read)))
+        # Kept in memory until the digest is checked. Most lines of this part were sent, so few are left.
+        unsent = list(self._to_send(islice(lines, self._before.read)))
         self._check()
-        for number, body in chain(left, self._to_send(lines)):
+        for number, body in chain(unsent, self._to_send(lines)):
             if self._numbers is not None:
                 self._numbers.append(number)
             yield self._message(number, body)
 
     def batch(self, items: Sequence[Outgoing]) -> Batch:
-        """These messages as they are written down before they are sent."""
+        """The entry of the resume file for these messages."""
         lines = Indices()
         for item in items:
             lines.add(self.line_of(item.index))
         return Batch(ranges_of(lines), self.read, self._digest.hexdigest())
 
     def line_of(self, index: int) -> int:
-        """Of the message with this index, from 0."""
+        """The line of the message with this index, which counts from 0."""
         return index + 1 if self._numbers is None else self._numbers[index]
 
     def _to_send(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        """The lines that are to be sent, by their number."""
+        """The lines to send, with their numbers."""
         for line in lines:
             self.read += 1
             self.bytes_read += len(line)
@@ -72,7 +70,7 @@ class LineMessages:
             text = without_mark(line, self.name) if self.read == 1 else without_inner_mark(line)
             body = text.rstrip(b"\r\n")
             if not body.strip():
-                if self._numbers is None:  # until the first blank line, message and line differ by one
+                if self._numbers is None:  # until this first blank line, message n was line n + 1
                     self._numbers = list(range(1, self.read))
             elif self.read not in self._done and self.read not in self._skipped:
                 yield self.read, body
@@ -81,22 +79,24 @@ class LineMessages:
         before = self._before
         if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
             raise PublishSettingsError(
-                f"{self.name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
-                "same input again; or leave --resume out and name another --resume-file, which sends all lines of this one"
+                f"{self.name} is not the input of the resume file: its first {before.read:,} lines differ. Send the same input "
+                "again, or leave --resume out and name another --resume-file, which sends all lines of this one"
             )
 
     def _message(self, number: int, body: bytes) -> PlainMessage:
         options = self._before.options
-        message_id = f"{self._before.id_prefix}-{number:010d}"  # the same whenever the line is sent
+        message_id = (
+            f"{self._before.id_prefix}-{number:010d}"  # the same in every attempt, for duplicate detection
+        )
         if options.format == "lines":
             return PlainMessage(body, message_id)
         try:
             document = msgspec.json.decode(body)
         except (ValueError, RecursionError) as error:
-            raise PublishSettingsError(f"line {number} is no JSON ({error}): {body[:60]!r}") from None
+            raise PublishSettingsError(f"line {number} is not JSON ({error}): {body[:60]!r}") from None
         session = _field(document, number, options.session_field, "--session-field")
-        given = _field(document, number, options.id_field, "--id-field")
-        return PlainMessage(body, given or message_id, session, "application/json")
+        message_id_field = _field(document, number, options.id_field, "--id-field")
+        return PlainMessage(body, message_id_field or message_id, session, "application/json")
 
 
 def _field(document: object, number: int, field: str | None, option: str) -> str | None:

@@ -32,62 +32,71 @@ if TYPE_CHECKING:
     from tidemark.publisher.cli.publishing_run import Progress as Counts
     from tidemark.publisher.event_hubs.producer import IdempotentProducer
 
-ATTEMPTS = 10
-"""From 0.8 s on and doubling up to 30 s they cover two and a half minutes of outage, which most restarts of a gateway
-or a database stay below; with a saved state a later start goes on anyway.
+MAX_ATTEMPTS = 10
+"""With delays that double from 0.8 s up to 30 s, the attempts cover an outage of two and a half minutes. Chosen: most restarts
+of a gateway or a database are shorter. With a saved state, a later start goes on anyway.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command was asked to do."""
+    """The options of the command."""
 
     hub: Annotated[str, "The event hub."]
     file: command.File
     connection: Annotated[str, "App setting of the Event Hubs connection."] = "EventHubConnection"
     partition_key: Annotated[
-        str | None, "Field of the JSON lines or CSV rows that decides on the partition; else in turn."
+        str | None,
+        "Field of the JSON lines or CSV rows whose value chooses the partition. Default: round robin.",
     ] = None
     property: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=VALUE: application property of all events; may be repeated."),
+        typer.Option(help="NAME=VALUE: application property of every event. May be repeated."),
     ] = None
     property_field: Annotated[
         list[str] | None,
         typer.Option(
-            help="[NAME=]FIELD of the JSON lines or CSV rows: application property; may be repeated."
+            help="[NAME=]FIELD: application property with the value of a field or column. May be repeated."
         ),
     ] = None
-    id_field: Annotated[str | None, "Field of the JSON lines or CSV rows that is the message id."] = None
-    content_type: Annotated[str | None, "Content type of all events, such as application/json."] = None
+    id_field: Annotated[str | None, "Field of the JSON lines or CSV rows with the message id."] = None
+    content_type: Annotated[str | None, "Content type of every event, such as application/json."] = None
     delimiter: command.Delimiter = None
     encoding: command.Encoding = None
     partition: Annotated[str | None, "Send all lines to this partition."] = None
-    idempotent: Annotated[bool, "No line is stored twice, whatever gets lost on the way."] = False
-    state: Annotated[Path | None, "File of the saved state: after a crash, start again with the same."] = None
+    idempotent: Annotated[bool, "Store no line twice, even if an acknowledgement is lost."] = False
+    state: Annotated[
+        Path | None, "File of the saved state. After a crash, start again with the same file."
+    ] = None
     resend_unknown: Annotated[
         bool,
-        "Send again what may be stored, where the service has forgotten this producer and cannot tell.",
+        "Send events with an unknown outcome again where the service has forgotten this producer. May store them twice.",
     ] = False
     name: Annotated[str, "Name of this producer in the saved state."] = "tidemark-publish"
-    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many lines per second.")] = None
-    max_wait: Annotated[float, typer.Option(min=0.0, help="Seconds that a line waits for others.")] = 0.2
-    max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else all that fit.")] = None
+    rate: Annotated[float | None, typer.Option(min=0.001, help="Maximum lines per second.")] = None
+    max_wait: Annotated[
+        float, typer.Option(min=0.0, help="Longest time in seconds that a line waits for its batch.")
+    ] = 0.2
+    max_events: Annotated[
+        int | None, typer.Option(min=1, help="Maximum lines per batch. Default: as many as fit.")
+    ] = None
     timeout: command.Timeout = 60.0
     quiet: command.Quiet = False
     root: command.Root = COMMAND_ROOT
 
 
-@command.taking(Options)
+@command.from_options(Options)
 def publish(options: Options) -> None:
-    """Publishes the lines of a file to an event hub, in batches, in order per partition.
+    """Publish the lines of a file to an event hub, in batches, in order per partition.
 
-    With --idempotent --state FILE it can be killed at any time: started again, it goes on where it was, without a line
-    lost or doubled. Exit status: 0 all is published, 2 settings or input, 3 another producer has taken over or the
-    state does not fit, 1 anything else.
+    With --idempotent --state FILE it can be killed at any time: started again, it goes on where it stopped and neither
+    loses nor doubles a line. Exit status: 0 all lines were published, 2 a setting or the input is wrong, 3 another
+    producer has taken over or the state does not match, 130 stopped by a signal, 1 any other error.
     """
-    again = "; start it again with the same --state to go on" if options.state is not None else ""
-    with command.ends_told(f"--hub {options.hub}", options.connection, stopped=f"stopped{again}"):
+    how_to_go_on = "; start it again with the same --state to go on" if options.state is not None else ""
+    with command.report_early_end(
+        f"--hub {options.hub}", options.connection, stopped=f"stopped{how_to_go_on}"
+    ):
         counts = asyncio.run(_publish(options, settings_of(options.root)))
     console.print(_summary(counts))
 
@@ -101,8 +110,8 @@ def _summary(counts: Counts) -> str:
 
 
 def _published(counts: Counts) -> str:
-    unknown = f", and of {counts.unknown:,} more it is unknown" if counts.unknown else ""
-    before = f"; {_lines(counts.before)} before, by earlier runs" if counts.before else ""
+    unknown = f", {counts.unknown:,} more with an unknown outcome" if counts.unknown else ""
+    before = f"; {_lines(counts.before)} by earlier runs" if counts.before else ""
     return f"{_lines(counts.published)} published{unknown}{before}"
 
 
@@ -111,12 +120,12 @@ def _lines(count: int) -> str:
 
 
 async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
-    command.cancelled_by_signals()
+    command.cancel_on_signals()
     from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun  # noqa: PLC0415 - the SDK takes half a second; --help needs none
 
     if options.partition_key is not None and options.partition is not None:
         raise PublishSettingsError(
-            "--partition-key and --partition are given; accepted: one of them, or none"
+            "--partition-key and --partition are both given; accepted: one of them, or none"
         )
     if options.state is not None and not options.idempotent:
         raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
@@ -134,18 +143,18 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         name="standard input" if str(options.file) == "-" else str(options.file),
         csv=format_ if is_csv else None,
         fields=fields,
-        given=_given(options),
+        given=_compared_options(options),
     )
-    with command.opened(options.file) as source, _bar(source, quiet=options.quiet) as on_progress:
+    with command.open_input(options.file) as source, _show_counts(source, quiet=options.quiet) as on_progress:
         producer = _producer(options, settings)
         if options.state is not None:
-            await _check_place(options.state, producer, options.name)
+            await _refuse_state_of_other_hub(options.state, producer, options.name)
         run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
         return await run.carry_out()
 
 
-def _given(options: Options) -> GivenOptions:
-    """What decides where a line goes and what becomes of it."""
+def _compared_options(options: Options) -> GivenOptions:
+    """The options that decide where a line goes and what becomes of it; the saved state keeps them."""
     return only_given(
         {
             "--partition-key": options.partition_key,
@@ -160,24 +169,22 @@ def _given(options: Options) -> GivenOptions:
     )
 
 
-async def _check_place(state: Path, producer: IdempotentProducer, name: str) -> None:
-    """A file that has states of this name for another hub or namespace, and none for this one, is of a run that went there.
+async def _refuse_state_of_other_hub(state: Path, producer: IdempotentProducer, name: str) -> None:
+    """Raises InvalidProducerStateError if the file has states of this producer name for other hubs only.
 
-    Raises InvalidProducerStateError: all lines would go here, and the rest never there.
+    The run before went there. All lines would be published to this hub, and the rest never to the other.
     """
-    spelled = (
-        producer.fully_qualified_namespace
-    )  # as earlier versions saved it: in another spelling it is not found
-    here, formerly = (
-        name_of(StateKey(namespace, producer.eventhub_name, name, ""))
-        for namespace in (namespace_host(spelled), spelled)
+    namespace = producer.fully_qualified_namespace
+    prefix, prefix_of_earlier_versions = (  # which saved the namespace in the spelling of the connection
+        name_of(StateKey(spelling, producer.eventhub_name, name, ""))
+        for spelling in (namespace_host(namespace), namespace)
     )
-    there = [one for one in await FileStateStore(state).names() if is_of_same_producer(one, here)]
-    if there and not any(one.startswith((here, formerly)) for one in there):
-        hubs = " and ".join(sorted({"/".join(one.split("/")[:2]) for one in there}))
+    saved = [key for key in await FileStateStore(state).names() if is_of_same_producer(key, prefix)]
+    if saved and not any(key.startswith((prefix, prefix_of_earlier_versions)) for key in saved):
+        hubs = " and ".join(sorted({"/".join(key.split("/")[:2]) for key in saved}))
         raise InvalidProducerStateError(
-            f"{state} is of what was published to {hubs}, not to {'/'.join(here.split('/')[:2])}: give --hub and --connection as "
-            f"they were, or {ANOTHER_STATE}"
+            f"{state} is the state of a run that published to {hubs}, not to {'/'.join(prefix.split('/')[:2])}; give --hub and "
+            f"--connection as they were, or {ANOTHER_STATE}"
         )
 
 
@@ -191,42 +198,41 @@ def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProduc
         state_store=None if options.state is None else FileStateStore(options.state),
         producer_name=options.name,
         resend_unknown=options.resend_unknown,
-        retry=RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
+        retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
         sdk_insides=wants_insides(settings),
         ssl_context=tls_context(settings),
     )
 
 
 @contextlib.contextmanager
-def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]:
-    """What to call with the counts. What ends early says how far it came."""
-    total, last = None, None
+def _show_counts(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]:
+    """Yield the function that shows the counts. If the command ends early, print how many lines were published."""
+    total, last_counts = None, None
     if source.seekable():
         total = source.seek(0, os.SEEK_END)
         source.seek(0)
-    with command.progress(console, "publishing", total=total, quiet=quiet) as show:
+    with command.show_progress(console, "publishing", total=total, quiet=quiet) as show:
 
-        def told(counts: Counts) -> None:
-            nonlocal last
-            if last is None and counts.unchecked:
+        def show_counts(counts: Counts) -> None:
+            nonlocal last_counts
+            if last_counts is None and counts.unchecked:
                 console.print(
-                    "[yellow]not checked:[/] the saved state is of an earlier version, which did not write down of which "
-                    f"input {_lines(counts.unchecked)} were published; this is taken to be the same one, and checked from "
-                    "now on",
+                    "[yellow]not checked:[/] an earlier version wrote the saved state, without a digest of the input; "
+                    f"{_lines(counts.unchecked)} of this input are taken as published. Later starts check the digest",
                     soft_wrap=True,
                 )
-            if last is None and counts.partitions < counts.partitions_now:
+            if last_counts is None and counts.partitions < counts.partitions_now:
                 console.print(
-                    f"the hub has {counts.partitions_now} partitions now; this input goes on to the {counts.partitions} that it "
-                    "was begun with",
+                    f"the hub has {counts.partitions_now} partitions now; this input still goes to the {counts.partitions} that "
+                    "it was started with",
                     soft_wrap=True,
                 )
-            last = counts
+            last_counts = counts
             show(counts.offset, f"{counts.published:,} published")
 
         try:
-            yield told
+            yield show_counts
         except BaseException:
-            told_last = "nothing was published" if last is None else _published(last)
-            console.print(told_last, soft_wrap=True)
+            published = "nothing was published" if last_counts is None else _published(last_counts)
+            console.print(published, soft_wrap=True)
             raise

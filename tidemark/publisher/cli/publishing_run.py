@@ -1,4 +1,4 @@
-"""Publishing a file or a pipe, line by line, from where the saved state says."""
+"""Publishes the lines of a file or a pipe, from the bookmark of the saved state on."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
 from tidemark.publisher.model import SavedState
 
-_AT_ONCE = 500  # lines that are read in one turn of a thread
-_BYTES_AT_ONCE = 4 * 1024 * 1024  # and bytes, so that long lines do not add up
+_LINES_AT_ONCE = 500  # read in one turn of a thread; chosen: a turn takes taken milliseconds
+_BYTES_AT_ONCE = 4 * 1024 * 1024  # bounds the memory of a turn with long lines
 
 
 class LineOptions(Struct, frozen=True):
-    """`key`: the field of the partition key; `partition`: all lines go there; None: in turn. `rate` in lines per
-    second. `saves`: the producer has a state store. `name` of the input; `csv`: its rows are the lines, in this format.
-    `fields` go with each event. `given` are the options that the saved state is compared with.
+    """`key` is the field of the partition key, `partition` the only partition; without both, lines go round robin.
+
+    `rate` is in lines per second. `saves`: the producer has a state store. `name` is that of the input; with `csv` its rows are
+    the lines. `fields` go with each event. `given` are the options that must equal those of the saved state.
     """
 
     key: str | None = None
@@ -46,9 +47,10 @@ class LineOptions(Struct, frozen=True):
 
 
 class Progress(Struct):
-    """What has become of the lines so far, and how many were published `before`; `offset` in bytes. `unknown`: sent
-    without an answer. `unchecked`: published before, by a state that does not say of which input. `partitions` that lines
-    are dealt out to, of `partitions_now`.
+    """Counts of lines: `before` were published by earlier runs, `unknown` were sent without an answer.
+
+    `unchecked` were published before according to a state without a digest of its input. `offset` is in bytes. Lines go to
+    `partitions` of the `partitions_now` that the hub has.
     """
 
     before: int = 0
@@ -62,7 +64,7 @@ class Progress(Struct):
 
 @dataclass(eq=False)
 class PublishingRun:
-    """Lines on their way. The producer is closed with them. Use it in its event loop."""
+    """One run over an input. It closes the producer. Use it in the event loop of the producer."""
 
     file: InitVar[BinaryIO]
     _producer: IdempotentProducer
@@ -73,7 +75,7 @@ class PublishingRun:
 
     def __post_init__(self, file: BinaryIO, limits: BufferLimits | None) -> None:
         options = self._options
-        self._source = input_lines.PublishedInput(file, options.name, remembers=options.saves)
+        self._source = input_lines.PublishedInput(file, options.name, keeps_digest=options.saves)
         self._progress = Progress()
         self._failure: PublishError | None = None
         self._starts: dict[str, Bookmark] = {}
@@ -83,23 +85,23 @@ class PublishingRun:
         self._limiter = RateLimiter(options.rate, asyncio.get_running_loop().time())
         self._buffered = BufferedProducer(
             self._producer,
-            on_published=self._published,
-            on_unpublished=self._unpublished,
+            on_published=self._count_published,
+            on_unpublished=self._keep_failure,
             limits=limits,
             stop_on_failure=True,
         )
 
     async def carry_out(self) -> Progress:
-        """Publish all lines but those that the saved state says are published.
+        """Publish all lines that the saved state does not have.
 
-        Raises the PublishError of the first line that cannot be published; those before it are, and the saved state
-        says so. InvalidProducerStateError if the state is of another input.
+        Raises the PublishError of the first line that cannot be published; those before it are published and saved.
+        Raises InvalidProducerStateError if the state is of another input.
         """
         try:
-            start = await self._begin()
+            start = await self._go_to_start()
             lines = self._read(start)
-            while some := await asyncio.to_thread(_take_some, lines):
-                await self._enqueue(some)
+            while next_lines := await asyncio.to_thread(_read_some, lines):
+                await self._enqueue(next_lines)
         except PublishError as error:
             self._failure = self._failure or error
         except BaseException:
@@ -115,42 +117,43 @@ class PublishingRun:
             return input_lines.read_lines(self._source, start)
         return input_lines.read_csv(self._source, start, self._options.csv)
 
-    async def _begin(self) -> Bookmark:
-        """Where the first line is that some partition does not have."""
-        places = await self._find_starts()
-        self._floored = input_lines.floored_up_to(places)
+    async def _go_to_start(self) -> Bookmark:
+        """Go to the first line that taken partition lacks."""
+        bookmarks = await self._find_starts()
+        self._floored = input_lines.last_floored_line(bookmarks)
         start = min(self._starts.values(), key=lambda start: start.offset)
-        await asyncio.to_thread(self._source.begin, start, places)
+        await asyncio.to_thread(self._source.begin, start, bookmarks)
         self._progress.before = start.count
         self._progress.unchecked = max(
-            (place.count for place in places if place.digest is None and place.offset), default=0
+            (bookmark.count for bookmark in bookmarks if bookmark.digest is None and bookmark.offset),
+            default=0,
         )
         self.on_progress(self._progress)
         return start
 
     async def _find_starts(self) -> list[Bookmark]:
-        """For each partition; all the places in the input that the saved state knows."""
+        """Set the start of each partition; return all bookmarks of the saved state."""
         self._ids = await self._producer.get_partition_ids()
         chosen = self._options.partition
         if chosen is not None and chosen not in self._ids:
             raise PublishSettingsError(
                 f"--partition is {chosen}, accepted: {', '.join(self._ids)}, the partitions of {self._producer.eventhub_name}"
             )
-        # Of all partitions: a run that published to another one was told otherwise.
+        # All partitions: a run with another --partition has left its bookmark in another one.
         states = {id_: await self._state(id_) for id_ in self._ids}
-        bookmarks = {id_: self._bookmark_of(state.bookmark) for id_, state in states.items()}
+        confirmed = {id_: self._bookmark_of(state.bookmark) for id_, state in states.items()}
         pending = {
             id_: (self._bookmark_of(state.pending.bookmark), state.pending.bookmark)
             for id_, state in states.items()
             if state.pending is not None
         }
-        self._pending = {id_: (place.line, text) for id_, (place, text) in pending.items()}
-        places = [*bookmarks.values(), *(place for place, _ in pending.values())]
+        self._pending = {id_: (bookmark.line, text) for id_, (bookmark, text) in pending.items()}
+        bookmarks = [*confirmed.values(), *(bookmark for bookmark, _ in pending.values())]
         self._progress.partitions_now = len(self._ids)
-        self._ids = self._ids[: input_lines.dealt_out_to(places, len(self._ids))]
+        self._ids = self._ids[: input_lines.partitions_of_input(bookmarks, len(self._ids))]
         self._progress.partitions = len(self._ids)
-        self._starts = {id_: bookmarks[id_] for id_ in (self._ids if chosen is None else [chosen])}
-        return places
+        self._starts = {id_: confirmed[id_] for id_ in (self._ids if chosen is None else [chosen])}
+        return bookmarks
 
     async def _state(self, id_: str) -> SavedState:
         if not self._options.saves:
@@ -164,7 +167,7 @@ class PublishingRun:
 
     @property
     def _key(self) -> str | None:
-        """By what lines are dealt out, for the bookmark."""
+        """What chooses the partition, as the bookmark keeps it."""
         options = self._options
         return options.key if options.partition is None else f"partition {options.partition}"
 
@@ -174,7 +177,7 @@ class PublishingRun:
                 raise self._failure
             self._progress.offset = line.end
             id_ = self._partition(line)
-            if line.number <= self._starts[id_].line:  # its end may have got a line end since
+            if line.number <= self._starts[id_].line:  # it may have got its line end since
                 self._progress.before += 1
                 continue
             await self._pace()
@@ -198,8 +201,10 @@ class PublishingRun:
         return event
 
     def _bookmark(self, id_: str, line: InputLine) -> str:
-        """At the end of a pending set the words that it was saved with, as those of an earlier version differ: the
-        producer takes it for the same set by them.
+        """The bookmark after this line, to be saved.
+
+        At the end of a pending set it is the saved text itself, which an earlier version may have written differently: the
+        producer recognises the set by it.
         """
         last, saved = self._pending.get(id_, (0, None))
         if saved is not None and line.number == last:
@@ -227,32 +232,32 @@ class PublishingRun:
 
     async def _pace(self) -> None:
         now = asyncio.get_running_loop().time
-        while not self._limiter.take(1, now()):  # noqa: ASYNC110 - the limiter says when
+        while not self._limiter.take(1, now()):  # noqa: ASYNC110 - the limiter computes the wait
             await asyncio.sleep(self._limiter.next_at(now()) - now())
 
-    def _published(self, told: Published) -> None:
-        self._progress.published += len(told.events)
+    def _count_published(self, published: Published) -> None:
+        self._progress.published += len(published.events)
         self.on_progress(self._progress)
 
-    def _unpublished(self, told: Unpublished) -> None:
-        self._failure = self._failure or told.failures[0].error
-        self._progress.unknown += sum(one.error.outcome is Outcome.UNKNOWN for one in told.failures)
+    def _keep_failure(self, unpublished: Unpublished) -> None:
+        self._failure = self._failure or unpublished.failures[0].error
+        self._progress.unknown += sum(
+            failed.error.outcome is Outcome.UNKNOWN for failed in unpublished.failures
+        )
 
 
 def _as_amqp(value: object) -> Any:
-    """Whole numbers as 64 bits, all of a field alike: the SDK takes them for 32 bits, and refuses larger ones, unless their
-    type is said in its way.
-    """
+    """Whole numbers get the AMQP type of 64 bits. Without a type the SDK encodes 32 bits and refuses larger numbers."""
     return {"TYPE": "LONG", "VALUE": value} if type(value) is int else value
 
 
-def _take_some(lines: Iterator[InputLine]) -> list[InputLine]:
-    """The next ones, as many as are read at once. Blocks."""
-    some: list[InputLine] = []
+def _read_some(lines: Iterator[InputLine]) -> list[InputLine]:
+    """Read the next lines, within the limits above. Blocks."""
+    taken: list[InputLine] = []
     size = 0
-    for line in islice(lines, _AT_ONCE):
-        some.append(line)
+    for line in islice(lines, _LINES_AT_ONCE):
+        taken.append(line)
         size += len(line.body)
         if size >= _BYTES_AT_ONCE:
             break
-    return some
+    return taken

@@ -1,8 +1,8 @@
-"""What is known of every line of an input that is being sent, and how it is written down (pure).
+"""The content of a resume file: the outcome of every line of an input (pure).
 
-A resume file has a JSON document per line and only grows. The first, a `Resume`, is what was known when the run began.
-Before a batch is transferred, a `Batch` says which lines are about to be; an `Answered` after it what became of them.
-So whenever the run is killed, each line is sent, not sent or, if it was in the batch without an answer, unknown.
+The file has a JSON document per line and only grows. The first, a `Resume`, is the state when the run began. A `Batch` lists
+the lines that are about to be sent, and the `Answered` after it has their outcome. So whenever the run is killed, each line is
+sent, not sent or, in a batch without an answer, unknown.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Lines = list[tuple[int, int]]
 """Ranges of lines, counted from 1, the last one included."""
 
 _VERSION = 3
-_WITHOUT_GIVEN = 2  # the version of files that do not say which namespace and options they are of
-_WHOLE = 1  # the version of files that are one document over several lines, written at an orderly end
+_WITHOUT_GIVEN = 2  # this version did not store the namespace and the options
+_ONE_DOCUMENT = 1  # this version stored one document over several lines, at the end of a run
 
 
 class LineOptions(Struct, frozen=True):
@@ -38,9 +38,10 @@ class LineOptions(Struct, frozen=True):
 
 
 class Resume(Struct, frozen=True):
-    """What became of an input so far. `read` is how many of its lines were read, `digest` the SHA-256 of those, in
-    hexadecimal. `created_at` tells the queue or topic from a later one of the same name; None where nobody may ask. `given`: the namespace, and all other options that decide what is sent where; None in files of earlier
-    versions.
+    """What became of an input so far. `read` is how many of its lines were read, `digest` their SHA-256 in hexadecimal.
+
+    `created_at` distinguishes the queue or topic from a later one of the same name; None without the right to read it.
+    `given` are the namespace and the options that decide what is sent where; None in files of earlier versions.
     """
 
     entity: str
@@ -57,7 +58,7 @@ class Resume(Struct, frozen=True):
 
 
 class _Head(Struct, frozen=True):
-    """What every version has: another one may have the rest in other forms."""
+    """The one field that all versions share."""
 
     version: int = _VERSION
 
@@ -71,7 +72,7 @@ class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
 
 
 class Answered(Struct, frozen=True, tag_field="event", tag="answered"):
-    """What became of the batch before."""
+    """What became of the batch before this entry."""
 
     fate: Literal["sent", "not sent", "unknown"]
 
@@ -85,52 +86,52 @@ class NeverSent(Struct, frozen=True, tag_field="event", tag="refused"):
 Entry = Batch | Answered | NeverSent
 
 
-class Ledger:
-    """What is known of every line: `done` are sent, `unknown` may be, `refused` never can be."""
+class LineOutcomes:
+    """The outcome of every line: `done` were sent, `unknown` may have been, `refused` can never be."""
 
-    def __init__(self, begun: Resume) -> None:
-        self.begun = begun
-        self.done = lines_done(begun)
-        self.refused = set(begun.refused)
-        self.read, self.digest = begun.read, begun.digest
-        self._doubtful = set(begun.unknown)
-        self._on_the_way: set[int] = set()
+    def __init__(self, start: Resume) -> None:
+        self.start = start
+        self.done = lines_done(start)
+        self.refused = set(start.refused)
+        self.read, self.digest = start.read, start.digest
+        self._unanswered = set(start.unknown)
+        self._in_flight: set[int] = set()
 
     @property
     def unknown(self) -> set[int]:
-        """Those that were transferred without an answer, and those that are on their way now."""
-        return self._doubtful | self._on_the_way
+        """Lines that were sent without an answer, and those in flight."""
+        return self._unanswered | self._in_flight
 
     @property
     def nothing_sent(self) -> bool:
-        """For certain: to begin anew doubles nothing."""
+        """Whether it is certain that no line was sent, so that beginning anew doubles none."""
         return not (self.done or self.unknown)
 
     def enter(self, entry: Entry) -> None:
-        """Raises ValueError for a line that is sent a second time."""
+        """Apply an entry. Raises ValueError for a line that was sent before."""
         match entry:
             case Batch(lines, read, digest):
-                self._doubtful |= self._on_the_way
-                self._on_the_way = {line for first, last in lines for line in range(first, last + 1)}
+                self._unanswered |= self._in_flight
+                self._in_flight = {line for first, last in lines for line in range(first, last + 1)}
                 self.read, self.digest = read, digest
             case Answered(fate):
-                self._answered(fate)
+                self._settle_batch(fate)
             case NeverSent(lines):
-                # What was sent before without an answer, and is refused now, may have been accepted then.
-                self.refused.update(set(lines) - self._doubtful)
+                # A line that is refused now may have been accepted in an attempt without an answer.
+                self.refused.update(set(lines) - self._unanswered)
 
-    def _answered(self, fate: str) -> None:
-        lines, self._on_the_way = self._on_the_way, set()
+    def _settle_batch(self, fate: str) -> None:
+        lines, self._in_flight = self._in_flight, set()
         if fate == "sent":
             for line in sorted(lines):
                 self.done.add(line)
-            self._doubtful -= lines
+            self._unanswered -= lines
         elif fate == "unknown":
-            self._doubtful |= lines
+            self._unanswered |= lines
 
     def summary(self) -> Resume:
         return msgspec.structs.replace(
-            self.begun,
+            self.start,
             done=ranges_of(self.done),
             unknown=sorted(self.unknown),
             refused=sorted(self.refused),
@@ -140,21 +141,19 @@ class Ledger:
         )
 
 
-def differences_of(before: Resume, now: Resume) -> list[str]:
-    """What a run was told otherwise than the one before it, in words. An earlier version did not store all of it: what it
-    did not store decides nothing.
-    """
-    is_same = before.entity.lower() == now.entity.lower()  # the service does not tell upper from lower case
-    found = [] if is_same else [f"the entity was {before.entity}, now it is {now.entity}"]
+def describe_changes(before: Resume, now: Resume) -> list[str]:
+    """One text for each option that differs from the run before. Options that an earlier version did not store are ignored."""
+    is_same = before.entity.lower() == now.entity.lower()  # entity names are case-insensitive
+    changes = [] if is_same else [f"the entity was {before.entity}, now it is {now.entity}"]
     if None not in {before.created_at, now.created_at} and before.created_at != now.created_at:
-        found.append(
-            f"the {now.entity} was made anew, created at {before.created_at} then and at {now.created_at} now, so that what was "
-            "sent before is not in it"
+        changes.append(
+            f"the {now.entity} was recreated: it was created at {before.created_at} then and at {now.created_at} now, and lacks "
+            "the messages sent before"
         )
-    found += describe_differences(_by_option(before.options), _by_option(now.options))
+    changes += describe_differences(_by_option(before.options), _by_option(now.options))
     if before.given is not None:
-        found += describe_differences(before.given, now.given or {})
-    return found
+        changes += describe_differences(before.given, now.given or {})
+    return changes
 
 
 def _by_option(options: LineOptions) -> GivenOptions:
@@ -163,18 +162,19 @@ def _by_option(options: LineOptions) -> GivenOptions:
 
 
 def ranges_of(lines: Indices) -> Lines:
-    """As they are written down."""
-    return [(each.start, each.stop - 1) for each in lines.ranges()]
+    """The lines in the form of the file."""
+    return [(range_.start, range_.stop - 1) for range_ in lines.ranges()]
 
 
 def encode(document: Resume | Entry) -> bytes:
-    """A line of the file."""
+    """The document as a line of the file."""
     return msgspec.json.encode(document) + b"\n"
 
 
-def read_ledger(text: bytes, name: str) -> Ledger:
-    """What a resume file says. An unfinished last line was being written when its run was killed, and counts as not
-    written. Raises PublishSettingsError for anything that is no resume file, with the line that is wrong.
+def read_resume_file(text: bytes, name: str) -> LineOutcomes:
+    """Read a resume file. An unfinished last line, which a kill leaves, is ignored.
+
+    Raises PublishSettingsError naming the wrong line if it is no resume file.
     """
     first, *entries = text.split(b"\n")
     if not text:
@@ -183,17 +183,17 @@ def read_ledger(text: bytes, name: str) -> Ledger:
         )
     if first.strip() == b"{":
         first, entries = text, [b""]
-    ledger = _begun(first, name)
+    outcomes = _read_first_document(first, name)
     for number, line in enumerate(entries[:-1], 2):
         try:
-            ledger.enter(msgspec.json.decode(line, type=Entry))
+            outcomes.enter(msgspec.json.decode(line, type=Entry))
         except (ValueError, RecursionError) as error:
-            raise PublishSettingsError(f"{name}, line {number}: {error}: the file is damaged") from None
-    return ledger
+            raise PublishSettingsError(f"{name}, line {number}: the file is damaged: {error}") from None
+    return outcomes
 
 
-def _begun(text: bytes, name: str) -> Ledger:
-    accepted = (_WHOLE, _WITHOUT_GIVEN, _VERSION)
+def _read_first_document(text: bytes, name: str) -> LineOutcomes:
+    accepted = (_ONE_DOCUMENT, _WITHOUT_GIVEN, _VERSION)
     try:
         version = msgspec.json.decode(text, type=_Head).version
         resume = msgspec.json.decode(text, type=Resume) if version in accepted else None
@@ -205,11 +205,11 @@ def _begun(text: bytes, name: str) -> Ledger:
             "tidemark that wrote it"
         )
     try:
-        return Ledger(resume)
+        return LineOutcomes(resume)
     except ValueError as error:
-        raise PublishSettingsError(f"{name}, the ranges that are done: {error}") from None
+        raise PublishSettingsError(f"{name} has wrong ranges in 'done': {error}") from None
 
 
 def lines_done(resume: Resume) -> Indices:
-    """Raises ValueError for ranges that overlap or are in no order."""
+    """The lines that were sent. Raises ValueError for ranges that overlap or are not ascending."""
     return Indices.of(range(first, last + 1) for first, last in resume.done)

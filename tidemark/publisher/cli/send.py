@@ -46,70 +46,76 @@ if TYPE_CHECKING:
     from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
     from tidemark.publisher.service_bus.sender import BigBatchSender
 
-LOOK_AHEAD = 2 * 1024 * 1024  # bytes; enough to see a line too large early, little enough for a smooth bar
+LOOK_AHEAD = (
+    2 * 1024 * 1024
+)  # bytes; chosen: a line that is too large is found early, and the progress bar moves evenly
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command was asked to do."""
+    """The options of the command."""
 
     file: command.File
-    queue: Annotated[str | None, "The queue."] = None
-    topic: Annotated[str | None, "Or the topic."] = None
+    queue: Annotated[str | None, "Name of the queue."] = None
+    topic: Annotated[str | None, "Name of the topic, instead of a queue."] = None
     connection: Annotated[str, "App setting of the Service Bus connection."] = "ServiceBusConnection"
-    format: Annotated[Format, "jsonl: a JSON document in every line; a .csv is always that."] = "lines"
-    session_field: Annotated[str | None, "Field of the JSON lines that is the session id."] = None
-    id_field: Annotated[str | None, "Field of the JSON lines that is the message id."] = None
+    format: Annotated[Format, "jsonl: every line is a JSON document, as every row of a .csv is."] = "lines"
+    session_field: Annotated[str | None, "Field of the JSON lines with the session id."] = None
+    id_field: Annotated[str | None, "Field of the JSON lines with the message id."] = None
     delimiter: command.Delimiter = None
     encoding: command.Encoding = None
-    session_id: Annotated[str | None, "Session id of all messages that have none."] = None
-    schedule_at: Annotated[str | None, "When the messages are to appear: ISO 8601, UTC if no zone."] = None
-    claim_check: Annotated[str | None, "Container for bodies that the entity is too small for."] = None
-    storage: Annotated[str, "App setting of that container's storage account."] = "AzureWebJobsStorage"
-    resume: Annotated[Path | None, "Send what this file of an earlier run says is left."] = None
-    resume_file: Annotated[Path | None, "Where to write down what was sent; kept if not all was."] = None
+    session_id: Annotated[str | None, "Session id of messages that have none."] = None
+    schedule_at: Annotated[str | None, "Time at which the messages appear: ISO 8601, UTC without a zone."] = (
+        None
+    )
+    claim_check: Annotated[str | None, "Blob container for bodies that are too large for the entity."] = None
+    storage: Annotated[str, "App setting of the storage account with that container."] = "AzureWebJobsStorage"
+    resume: Annotated[Path | None, "Resume file of an earlier run: send the lines that are left."] = None
+    resume_file: Annotated[
+        Path | None, "Where to write the resume file. It is removed once all lines are sent."
+    ] = None
     resend_unknown: Annotated[
-        bool, "Send again what may have arrived: for entities that detect duplicates."
+        bool, "Send lines with an unknown outcome again. Use it with duplicate detection."
     ] = False
-    any_order: Annotated[bool, "Fewer batches for large messages, which change places."] = False
-    attempts: Annotated[int, typer.Option(min=1, help="Attempts for each batch.")] = 5
+    any_order: Annotated[bool, "Allow reordering, which needs fewer batches for large messages."] = False
+    attempts: Annotated[int, typer.Option(min=1, help="Maximum attempts per batch.")] = 5
     timeout: command.Timeout = 60.0
     quiet: command.Quiet = False
     json: Annotated[bool, "Print the summary as JSON."] = False
     root: command.Root = COMMAND_ROOT
 
 
-@command.taking(Options)
+@command.from_options(Options)
 def send(options: Options) -> None:
-    """Sends the lines of a file to a Service Bus queue or topic, in as few batches as fit, in order per session.
+    """Send the lines of a file to a Service Bus queue or topic, in as few batches as possible, in order per session.
 
-    A resume file says at any time which lines were sent, so the command may be stopped and killed: the same one with
-    --resume sends the rest. Exit status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known
-    whether they arrived, 130 stopped by a signal.
+    A resume file records which lines were sent, so the command may be stopped or killed at any time: the same command with
+    --resume sends the rest. Exit status: 0 all lines were sent, 1 not all, 2 a setting or the input is wrong, 3 some lines
+    have an unknown outcome, 130 stopped by a signal.
     """
     queue, topic = options.queue, options.topic
     entity = f"--queue {queue}" if queue is not None else f"--topic {topic}"
-    with command.ends_told(entity, options.connection):
+    with command.report_early_end(entity, options.connection):
         summary = asyncio.run(_send(options))
     _print(summary, as_json=options.json)
     raise typer.Exit(summary.exit_status)
 
 
 async def _send(options: Options) -> Summary:
-    command.cancelled_by_signals()
-    schedule_at = _time(options.schedule_at)
+    command.cancel_on_signals()
+    schedule_at = _parse_time(options.schedule_at)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
     settings = settings_of(options.root)
     endpoint = service_bus_endpoint(settings, options.connection)
     container = None if options.claim_check is None else _container(options, settings)
-    begun = replace(
-        _begun(options, endpoint, container, schedule_at),
+    new_resume = replace(
+        _new_resume(options, endpoint, container, schedule_at),
         created_at=await _created_at(options, endpoint, settings),
     )
-    with command.opened(options.file) as source, _journal(options, begun) as journal:
+    with command.open_input(options.file) as source, _journal(options, new_resume) as journal:
         lines = LineMessages(
             _lines_of(source, options, format_),
-            journal.ledger.summary(),
+            journal.outcomes.summary(),
             name=str(options.file),
             resend_unknown=options.resend_unknown,
         )
@@ -117,25 +123,25 @@ async def _send(options: Options) -> Summary:
         run = SendingRun(journal, lines)
         try:
             async with _sender(options, settings, endpoint, container, run) as sender:
-                with _bar(options, source, lines) as on_progress:
-                    given = {"session_id": options.session_id, "schedule_at": schedule_at}
-                    return await run.carry_out(sender, on_progress=on_progress, **given)
+                with _show_counts(options, source, lines) as on_progress:
+                    call_options = {"session_id": options.session_id, "schedule_at": schedule_at}
+                    return await run.carry_out(sender, on_progress=on_progress, **call_options)
         finally:
-            if options.resume is None and journal.ledger.nothing_sent and not journal.ledger.refused:
+            if options.resume is None and journal.outcomes.nothing_sent and not journal.outcomes.refused:
                 journal.remove()
 
 
 def _lines_of(source: BinaryIO, options: Options, format_: CsvFormat) -> Iterator[bytes]:
-    """Blobs may take what the entity does not."""
+    """The lines of the input, of any length with a claim check: blobs take larger bodies than the entity."""
     name = "standard input" if str(options.file) == "-" else str(options.file)
     lines = BoundedLines(source, name, None if options.claim_check is not None else LARGEST_MESSAGE)
     return read_as_json_lines(lines, name, format_) if is_csv(options.file) else iter(lines)
 
 
-def _begun(
+def _new_resume(
     options: Options, endpoint: Endpoint, container: ContainerClient | None, schedule_at: datetime | None
 ) -> Resume:
-    """What is known of the input before its first line is read. Raises PublishSettingsError."""
+    """The state of an input before its first line is read. Raises PublishSettingsError."""
     format_: Format = "jsonl" if is_csv(options.file) else options.format
     lines = LineOptions(format_, options.session_field, options.id_field)
     entity = f"queue {options.queue}" if options.queue is not None else f"topic {options.topic}"
@@ -165,8 +171,9 @@ def _container(options: Options, settings: Mapping[str, str]) -> ContainerClient
 
 
 def _account_of(container: ContainerClient | None) -> str:
-    """Without the key or signature: a new one of the same account changes nothing. An account of a local server is in the
-    path.
+    """The container's address without its signature, so that a new key of the same account changes nothing.
+
+    A local server has the account in the path.
     """
     return "" if container is None else container.primary_hostname.lower().partition("?")[0]
 
@@ -174,20 +181,20 @@ def _account_of(container: ContainerClient | None) -> str:
 def _warn(journal: SendJournal, schedule_at: datetime | None) -> None:
     if journal.unchecked:
         console.print(
-            f"[yellow]not checked:[/] {escape(str(journal.path))} is of an earlier version, which did not write down the "
-            "namespace, --session-id, --schedule-at and --claim-check; they are taken to be the same, and checked from now on",
+            f"[yellow]not checked:[/] {escape(str(journal.path))} is of an earlier version, which did not record the "
+            "namespace, --session-id, --schedule-at and --claim-check; they are taken to be the same. Later starts check them",
             soft_wrap=True,
         )
     if schedule_at is not None and schedule_at <= datetime.now(UTC):
         console.print("[yellow]--schedule-at has passed:[/] the messages appear at once", soft_wrap=True)
 
 
-def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJournal]:
+def _journal(options: Options, new_resume: Resume) -> AbstractContextManager[SendJournal]:
     file = "stdin" if str(options.file) == "-" else options.file
     path = options.resume_file or options.resume or Path(f"{file}.resume.json")
     if options.resume is None:
-        return SendJournal.begun(path, begun)
-    return SendJournal.continued(options.resume, begun, path)
+        return SendJournal.begin(path, new_resume)
+    return SendJournal.resume(options.resume, new_resume, path)
 
 
 @contextlib.asynccontextmanager
@@ -206,7 +213,7 @@ async def _sender(
         if container is not None:
             claim_check = await stack.enter_async_context(ClaimCheck(container))
             await claim_check.ensure_container()
-        given: dict[str, Any] = {
+        sender_options: dict[str, Any] = {
             "queue_name": options.queue,
             "topic_name": options.topic,
             "claim_check": claim_check,
@@ -222,32 +229,35 @@ async def _sender(
             "client_options": {"ssl_context": tls_context(settings)},
         }
         if endpoint.credential is None:
-            sender = BigBatchSender.from_connection_string(endpoint.connection_string or "", **given)
+            sender = BigBatchSender.from_connection_string(endpoint.connection_string or "", **sender_options)
         else:
-            sender = BigBatchSender.from_namespace(endpoint.address, endpoint.credential, **given)
+            sender = BigBatchSender.from_namespace(endpoint.address, endpoint.credential, **sender_options)
         yield await stack.enter_async_context(sender)
 
 
 @contextlib.contextmanager
-def _bar(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[OnProgress]:
-    """What to call with the sender's progress."""
+def _show_counts(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[OnProgress]:
+    """Yield the function that shows the sender's progress."""
     total = None if str(options.file) == "-" else options.file.stat().st_size
-    with command.progress(console, "sending", total=total, quiet=options.quiet) as show:
+    with command.show_progress(console, "sending", total=total, quiet=options.quiet) as show:
 
-        def told(counts: Progress) -> None:
+        def show_counts(counts: Progress) -> None:
             read = source.tell() if source.seekable() else lines.bytes_read
             show(read, f"{counts.sent:,} sent in {counts.batches:,} batches")
 
-        yield told
+        yield show_counts
 
 
-def _time(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):  # the latter: of the years 1 and 9999, some are none in UTC
+    except (
+        ValueError,
+        OverflowError,
+    ):  # OverflowError: some times of the years 1 and 9999 do not exist in UTC
         raise PublishSettingsError(
             f"--schedule-at is {text!r}, accepted: ISO 8601 such as 2030-01-31T12:00:00Z"
         ) from None

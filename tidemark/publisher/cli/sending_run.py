@@ -1,4 +1,4 @@
-"""Sending a file or a pipe, line by line: what is written down on the way, and what is left at the end."""
+"""Sends the lines of a file or a pipe, and records in the resume file what became of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Summary(Struct, frozen=True):
-    """What a run did; bytes are those of the messages sent, seconds those of the sending."""
+    """What a run did. `bytes` are those of the messages sent, `seconds` the time of sending."""
 
     messages: int
     batches: int
@@ -42,25 +42,26 @@ class Summary(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SendingRun:
-    """Lines on their way. As the sender's journal it writes down what is about to be sent, by its lines, and what came
-    of it.
-    """
+    """One run over an input. As the sender's journal it records the lines of each batch, and the answer."""
 
     journal: SendJournal
     lines: LineMessages
 
     def sending(self, items: Sequence[Outgoing]) -> None:
-        self.journal.enter(self.lines.batch(items), lasting=True)
+        self.journal.enter(self.lines.batch(items), durable=True)
 
     def answered(self, answer: Answer) -> None:
         sent, unknown = isinstance(answer, Accepted), isinstance(answer, Unknown)
         self.journal.enter(Answered("sent" if sent else "unknown" if unknown else "not sent"))
 
     async def carry_out(self, sender: BigBatchSender, **options: Any) -> Summary:
-        """Send all lines, or as many as can be; says what is left. `options` are those of `send`. Cancelling it says, too."""
+        """Send all lines, or as many as possible, and print what is left, also after a cancellation.
+
+        `options` are those of `send`.
+        """
         started = time.monotonic()
         try:
-            with contextlib.suppress(PartiallySentError):  # the summary tells
+            with contextlib.suppress(PartiallySentError):  # the summary reports it
                 await sender.send(iter(self.lines), **options)
         finally:
             report = sender.last_report
@@ -71,38 +72,38 @@ class SendingRun:
             batches=report.batches,
             bytes=report.payload,
             seconds=time.monotonic() - started,
-            unknown=len(self.journal.ledger.unknown),
-            refused=len(self.journal.ledger.refused),
+            unknown=len(self.journal.outcomes.unknown),
+            refused=len(self.journal.outcomes.refused),
             complete=complete,
             scheduled=list(report.sequence_numbers.values()),
         )
 
     def _close(self, report: SendReport) -> bool:
-        """Remove the resume file if everything is sent, else say what is left and how to go on."""
-        ledger = self.journal.ledger
+        """Remove the resume file if everything was sent, else print what is left and how to go on."""
+        outcomes = self.journal.outcomes
         if report.refused:
-            self.journal.enter(NeverSent([self.lines.line_of(each.index) for each in report.refused]))
-        if report.complete and not ledger.unknown and not ledger.refused:
+            self.journal.enter(NeverSent([self.lines.line_of(refused.index) for refused in report.refused]))
+        if report.complete and not outcomes.unknown and not outcomes.refused:
             self.journal.remove()
             return True
         console.print(
             f"[yellow]not all was sent:[/] {escape(report.reason or report.summary())}", soft_wrap=True
         )
-        for name, found in (("unknown", ledger.unknown), ("refused", ledger.refused)):
-            if found:
-                console.print(f"  {len(found):,} {name}, the first of them line {min(found):,}")
-        console.print(f"  {escape(self._way_on(report))}", soft_wrap=True)
+        for name, numbers in (("unknown", outcomes.unknown), ("refused", outcomes.refused)):
+            if numbers:
+                console.print(f"  {len(numbers):,} {name}, the first of them line {min(numbers):,}")
+        console.print(f"  {escape(self._how_to_go_on(report))}", soft_wrap=True)
         return False
 
-    def _way_on(self, report: SendReport) -> str:
+    def _how_to_go_on(self, report: SendReport) -> str:
         journal = self.journal
-        if journal.ledger.nothing_sent and not journal.ledger.refused:
+        if journal.outcomes.nothing_sent and not journal.outcomes.refused:
             return "nothing was sent"
         if report.unsent or not report.exhausted:
             return f"send the rest with --resume {journal.path}"
-        if journal.ledger.unknown:
+        if journal.outcomes.unknown:
             return (
                 f"the others were sent; --resume {journal.path} --resend-unknown sends the unknown ones again, which "
-                "doubles those that had arrived unless the queue or topic detects duplicates"
+                "doubles those that have arrived, unless the queue or topic detects duplicates"
             )
-        return f"the others were sent; {journal.path} names those that never can be"
+        return f"the others were sent; {journal.path} lists those that can never be sent"

@@ -38,7 +38,7 @@ BEGINNING = Bookmark(0, 0, 0, 2, None)
 
 
 def opened(text, start=BEGINNING, others=(), kind=BytesIO):
-    source = PublishedInput(kind(text), "events.jsonl", remembers=True)
+    source = PublishedInput(kind(text), "events.jsonl", keeps_digest=True)
     source.begin(start, others)
     return source
 
@@ -73,9 +73,7 @@ def test_an_input_with_another_beginning_is_refused(text, other, kind, data):
     if other[:end] == text[:end]:
         return
 
-    with pytest.raises(
-        InvalidProducerStateError, match=r"events\.jsonl is not the input that the saved state is of"
-    ):
+    with pytest.raises(InvalidProducerStateError, match=r"events\.jsonl is not the input of the saved state"):
         list(read_lines(opened(other, start, known, kind), start))
 
 
@@ -86,8 +84,8 @@ def test_nothing_is_given_of_another_input_and_the_way_out_is_told(kind):
         opened(b"eno\ntwo\nthree\n", bookmark(last), kind=kind)
 
     assert str(refused.value) == (
-        "events.jsonl is not the input that the saved state is of: 2 lines of that were published, up to line 2; the "
-        "first 8 bytes are others, or there are fewer. Publish that input again, or this one with another --state file, which publishes all "
+        "events.jsonl is not the input of the saved state, of which 2 lines were published, up to line 2; its "
+        "first 8 bytes differ, or it is shorter. Publish that input again, or this one with another --state file, which publishes all "
         "lines of it"
     )
 
@@ -123,12 +121,12 @@ def test_rows_of_a_csv_are_continued_too():
 
     start = bookmark(rows[0])
     assert list(read_csv(opened(text, start), start)) == rows[1:]
-    with pytest.raises(InvalidProducerStateError, match="first 12 bytes are others"):
+    with pytest.raises(InvalidProducerStateError, match="first 12 bytes differ"):
         opened(text.replace(b"1", b"7"), start)
 
 
 def test_without_a_state_nothing_is_hashed():
-    source = PublishedInput(BytesIO(b"a\n"), "x", remembers=False)
+    source = PublishedInput(BytesIO(b"a\n"), "x", keeps_digest=False)
     source.begin(BEGINNING)
 
     assert [line.digest for line in read_lines(source, BEGINNING)] == [None]
@@ -146,10 +144,10 @@ class Growing(BytesIO):
         return line
 
 
-@pytest.mark.parametrize("remembers", [True, False])
-def test_a_line_that_is_read_while_it_is_written_is_told_as_what_it_is(remembers):
+@pytest.mark.parametrize("keeps_digest", [True, False])
+def test_a_line_that_is_read_while_it_is_written_is_told_as_what_it_is(keeps_digest):
     """Whatever state there is: the input is the right one, and not complete."""
-    source = PublishedInput(Growing(b"whole\npar"), "events.jsonl", remembers=remembers)
+    source = PublishedInput(Growing(b"whole\npar"), "events.jsonl", keeps_digest=keeps_digest)
     source.begin(BEGINNING)
     lines = read_lines(source, BEGINNING)
 
@@ -174,7 +172,7 @@ class Endless(BytesIO):
 
 def test_a_line_without_an_end_is_refused_by_its_number_before_more_than_an_event_is_read():
     """P3: 400 MB were read whole before they were too large."""
-    source = PublishedInput(Endless(), "events.jsonl", remembers=True)
+    source = PublishedInput(Endless(), "events.jsonl", keeps_digest=True)
     source.begin(Bookmark(0, 0, 0, 2, None))
 
     with pytest.raises(
@@ -231,9 +229,14 @@ def test_a_bookmark_is_of_the_options_and_the_partitions_that_it_was_written_wit
 
     assert read_bookmark(text, 4, "k", told).partitions == 2  # partitions that were added change nothing
     for partitions, key, now, words in (
-        (1, "k", told, "of a hub of 2 partitions, this one has 1"),
-        (2, None, told, "dealt out by partition key k, now it is None"),
-        (2, "k", {**told, "--property": "a=2"}, "--property was a=1, now it is a=2. Give what it was, or"),
+        (1, "k", told, "of a hub with 2 partitions, this one has 1"),
+        (2, None, told, "has partition key k, now it is None"),
+        (
+            2,
+            "k",
+            {**told, "--property": "a=2"},
+            "--property was a=1, now it is a=2. Give the options of before, or",
+        ),
         (2, "k", {"--partition-key": "k"}, "--property was a=1, now it is not given"),
     ):
         with pytest.raises(InvalidProducerStateError) as refused:
@@ -265,7 +268,7 @@ def test_fields_of_a_line_are_application_properties_and_its_message_id(body, pr
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"no json", "line 3 is no JSON"),
+        (b"no json", "line 3 is not JSON"),
         (b'{"id":1,"plane":["N1"]}', "line 3 has [\"N1\"] in 'plane', an application property; accepted"),
         (b'{"id":1,"plane":%d}' % 2**63, "up to 64 bits"),
         (b'{"plane":"N1"}', 'line 3 has no text or number in \'id\', the message id: {"plane":"N1"}'),

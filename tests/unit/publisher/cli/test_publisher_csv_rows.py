@@ -45,23 +45,23 @@ def test_without_rows_there_is_nothing(text):
     [
         ("a,b\n1,2\n3\n", "f.csv, line 3: it has 1 fields, the first row 2"),
         ('a,b\n"1\n2",x,y\n', "f.csv, line 3: it has 3 fields, the first row 2"),
-        ("a,a\n1,2\n", "f.csv, line 1: the first row has the names of the fields, each once; it has a, a"),
-        ("a,\n1,2\n", "f.csv, line 1: the first row has the names"),
-        ('a,b\n1,"2\n', "f.csv, line 2: it is no CSV: unexpected end of data"),
-        ('a,b\n1,2\n"1"x,2\n', "f.csv, line 3: it is no CSV"),
-        ('a,b\n1,"2\\"x"\n', "f.csv, line 2: it is no CSV"),
-        ("a,b;c\n1,2\n", "line 1: the first row has ',' and ';', so that it is not clear what separates"),
+        ("a,a\n1,2\n", "f.csv, line 1: the first row must name the fields, each once; it has a, a"),
+        ("a,\n1,2\n", "f.csv, line 1: the first row must name the fields"),
+        ('a,b\n1,"2\n', "f.csv, line 2: this is not CSV: unexpected end of data"),
+        ('a,b\n1,2\n"1"x,2\n', "f.csv, line 3: this is not CSV"),
+        ('a,b\n1,"2\\"x"\n', "f.csv, line 2: this is not CSV"),
+        ("a,b;c\n1,2\n", "line 1: the first row contains ',' and ';', so its delimiter is ambiguous"),
         ("'a','b'\n'1','2'\n", "line 1: the names are in single quotes, accepted: double quotes, or none"),
         (
             'a,b\n1,"' + "x\n" * 600,
             "a row has more than 1,000 bytes, which is more than the service takes; is a quote",
         ),
-        ("a,b\n1,x\0y\n", "f.csv, line 2: it has NUL characters"),
+        ("a,b\n1,x\0y\n", "f.csv, line 2: it contains NUL characters"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_line(text, story):
     with pytest.raises(PublishSettingsError) as refused:
-        rows(text, most=1000)
+        rows(text, max_bytes=1000)
 
     assert story in str(refused.value)
 
@@ -109,7 +109,7 @@ def test_a_file_of_another_encoding_is_read_by_its_name(encoding):
         (b"", {"encoding": "undefined"}, "--encoding is 'undefined', accepted"),
         (b"", {"encoding": "base64"}, "--encoding is 'base64', accepted"),
         (b"", {"delimiter": ";;"}, "--delimiter is ';;', accepted: one character, or tab"),
-        (b"", {"delimiter": ";", "is_csv": False}, "--delimiter is of a .csv"),
+        (b"", {"delimiter": ";", "is_csv": False}, "--delimiter needs a .csv"),
     ],
 )
 def test_a_format_that_cannot_be_is_refused_with_what_is_accepted(data, given, story):
@@ -123,7 +123,7 @@ def test_a_format_that_cannot_be_is_refused_with_what_is_accepted(data, given, s
 
 
 def test_another_encoding_is_refused_by_its_line():
-    with pytest.raises(PublishSettingsError, match=r"f\.csv, line 2: it is no UTF-8"):
+    with pytest.raises(PublishSettingsError, match=r"f\.csv, line 2: this is not UTF-8"):
         list(read_rows(io.BytesIO("a\nö\n".encode("latin-1")), "f.csv"))
 
 

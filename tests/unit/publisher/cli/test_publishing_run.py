@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.publisher import FakeLinks, FakeService, read
 from tidemark.publisher.cli import publishing_run
-from tidemark.publisher.cli.publish import _check_place
+from tidemark.publisher.cli.publish import _refuse_state_of_other_hub
 from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun
 from tidemark.publisher.errors import InvalidProducerStateError, PublishError
 from tidemark.publisher.event_hubs.batching import BufferLimits
@@ -102,7 +102,7 @@ async def test_a_partition_that_lags_behind_gets_its_lines_by_the_old_rule_howev
         ("ns.example:5671", None),  # as an earlier version saved it, and the connection still spells it
         (
             "ns.example.",
-            r"published to ns\.example\./orders, not to ns\.example/orders: give --hub and --connection as",
+            r"published to ns\.example\./orders, not to ns\.example/orders; give --hub and --connection as",
         ),
         ("other.example", r"published to other\.example/orders, not to ns\.example/orders"),
     ],
@@ -115,4 +115,4 @@ async def test_a_state_that_would_not_be_found_is_refused(tmp_path, saved, words
 
     refused = nullcontext() if words is None else pytest.raises(InvalidProducerStateError, match=words)
     with refused:
-        await _check_place(tmp_path / "state.json", producer, "p")
+        await _refuse_state_of_other_hub(tmp_path / "state.json", producer, "p")

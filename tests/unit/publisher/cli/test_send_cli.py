@@ -18,13 +18,13 @@ from tidemark.publisher.cli.line_messages import LineMessages
 from tidemark.publisher.cli.resume_file import (
     Answered,
     Batch,
-    Ledger,
     LineOptions,
+    LineOutcomes,
     NeverSent,
     Resume,
     encode,
     ranges_of,
-    read_ledger,
+    read_resume_file,
 )
 from tidemark.publisher.cli.send_journal import SendJournal
 from tidemark.publisher.cli.sending_run import SendingRun
@@ -74,7 +74,7 @@ def test_a_json_line_gives_session_and_message_id():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b"not json", "line 2 is no JSON"),
+        (b"not json", "line 2 is not JSON"),
         (b"[1]", r"line 2 has None as customer \(--session-field\), accepted: a text or a whole number"),
         (b'{"customer": "", "id": 1}', "line 2 has '' as customer"),
         (b'{"customer": "c", "id": 1.5}', r"line 2 has 1.5 as id \(--id-field\)"),
@@ -112,12 +112,12 @@ def test_two_runs_account_for_every_line(given_lines, first, second, resend, dat
         assert [message.message_id for message in messages] == [f"run-{line:010d}" for line in again], run
         file = encode(found) + played(plan, lines, messages, again, fates)
         torn = data.draw(st.integers(0, 40)) if file.endswith(b"\n") else 0
-        ledger = read_ledger(file + b'{"event":"answered","fate":"sent"}'[:torn], "x.json")
+        ledger = read_resume_file(file + b'{"event":"answered","fate":"sent"}'[:torn], "x.json")
 
         for letter, said in (("s", set(ledger.done)), ("k", ledger.unknown), ("r", ledger.refused)):
             assert said == {line for line, fate in fates.items() if fate == letter}
         found = ledger.summary()
-    assert read_ledger(encode(found), "x.json").summary() == found
+    assert read_resume_file(encode(found), "x.json").summary() == found
 
 
 def played(plan, lines, messages, numbers, fates):
@@ -145,7 +145,7 @@ def played(plan, lines, messages, numbers, fates):
 
 def test_lines_are_told_apart_after_a_run_that_sent_nothing_but_refused_a_line():
     """Else the last line would be sent again by the next run, in silence."""
-    ledger = Ledger(begun())
+    ledger = LineOutcomes(begun())
     ledger.enter(NeverSent([2]))
     lines = lines_of(b"a\ntoo large\nc\nd\n", before=ledger.summary())
 
@@ -158,7 +158,7 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
     lines = lines_of(b"a\nb\nc\n")
     iterator = iter(lines)
     next(iterator), next(iterator)
-    ledger = Ledger(begun())
+    ledger = LineOutcomes(begun())
     ledger.enter(lines.batch([outgoing(0)]))
     ledger.enter(Answered("sent"))
     left = ledger.summary()
@@ -181,17 +181,17 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
             "version 4, accepted: 1, 2, 3; go on",
         ),
         (b'{"version": 9, "done": "all but 7"}\n', "version 9, accepted: 1, 2, 3; go on"),
-        (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "ranges that are done"),
-        (encode(begun()) + b"\0\0\n" + encode(Answered("sent")), "line 2: .*: the file is damaged"),
+        (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "wrong ranges in 'done'"),
+        (encode(begun()) + b"\0\0\n" + encode(Answered("sent")), "line 2: the file is damaged"),
         (
             encode(begun()) + 2 * (encode(Batch([(1, 2)], 2, "")) + encode(Answered("sent"))),
-            "line 5: index 1 is there already: the file is damaged",
+            "line 5: the file is damaged: index 1 is there already",
         ),
     ],
 )
 def test_what_is_no_resume_file_is_refused(text, words):
     with pytest.raises(PublishSettingsError, match=words):
-        read_ledger(text, "x.json")
+        read_resume_file(text, "x.json")
 
 
 def test_a_resume_file_of_an_earlier_version_is_read():
@@ -200,7 +200,7 @@ def test_a_resume_file_of_an_earlier_version_is_read():
   "entity": "queue q", "options": {"format": "lines", "session_field": null, "id_field": null},
   "id_prefix": "p", "done": [[1, 3]], "unknown": [4], "refused": [5], "read": 9, "digest": "ab", "version": 1
 }"""
-    ledger = read_ledger(text, "x.json")
+    ledger = read_resume_file(text, "x.json")
 
     assert (list(ledger.done), ledger.unknown, ledger.refused, ledger.read) == ([1, 2, 3], {4}, {5}, 9)
     assert (ledger.summary().version, ledger.summary().given) == (3, None)
@@ -220,50 +220,52 @@ class TestJournal:
         return tmp_path / "left.json"
 
     def test_what_was_about_to_be_sent_when_it_was_killed_is_unknown(self, path):
-        with SendJournal.begun(path, begun()) as journal:
-            journal.enter(Batch([(1, 3)], 3, "x"), lasting=True)
+        with SendJournal.begin(path, begun()) as journal:
+            journal.enter(Batch([(1, 3)], 3, "x"), durable=True)
             journal.enter(Answered("sent"))
-            journal.enter(Batch([(4, 5)], 9, "y"), lasting=True)
-            ledger = read_ledger(path.read_bytes(), "left")  # as another process finds it now
+            journal.enter(Batch([(4, 5)], 9, "y"), durable=True)
+            ledger = read_resume_file(path.read_bytes(), "left")  # as another process finds it now
 
         assert (list(ledger.done), ledger.unknown, ledger.read, ledger.digest) == ([1, 2, 3], {4, 5}, 9, "y")
 
     def test_it_goes_on_after_a_line_that_a_kill_left_unfinished_and_may_move(self, path, tmp_path):
-        with SendJournal.begun(path, begun()) as journal:
+        with SendJournal.begin(path, begun()) as journal:
             journal.enter(Batch([(1, 3)], 3, "x"))
         with path.open("ab") as file:
             file.write(b'{"event":"answ')
         moved = tmp_path / "moved.json"
 
-        with SendJournal.continued(path, begun(), moved) as journal:
-            assert journal.ledger.unknown == {1, 2, 3}
+        with SendJournal.resume(path, begun(), moved) as journal:
+            assert journal.outcomes.unknown == {1, 2, 3}
             journal.enter(Batch([(4, 4)], 4, "y"))
             journal.enter(Answered("sent"))
 
         assert not path.exists()
-        assert list(read_ledger(moved.read_bytes(), "moved").done) == [4]
+        assert list(read_resume_file(moved.read_bytes(), "moved").done) == [4]
         with (
             pytest.raises(PublishSettingsError, match="No such file"),
-            SendJournal.continued(path, begun(), path),
+            SendJournal.resume(path, begun(), path),
         ):
             pass
 
     def test_one_process_has_it_at_a_time(self, path):
-        with SendJournal.begun(path, begun()) as journal:
+        with SendJournal.begin(path, begun()) as journal:
             journal.enter(Batch([(1, 1)], 1, "x"))
-            for another in (SendJournal.begun(path, begun()), SendJournal.continued(path, begun(), path)):
+            for another in (SendJournal.begin(path, begun()), SendJournal.resume(path, begun(), path)):
                 with pytest.raises(PublishSettingsError, match="in use by another tidemark send"), another:
                     pass
 
     def test_a_run_that_sent_something_is_not_begun_anew_and_one_that_did_not_is(self, path):
         path.touch()  # killed before it could write
-        with SendJournal.begun(path, begun()):
+        with SendJournal.begin(path, begun()):
             pass
-        with SendJournal.begun(path, begun()) as journal:
+        with SendJournal.begin(path, begun()) as journal:
             journal.enter(Batch([(1, 1)], 1, "x"))
         with (
-            pytest.raises(PublishSettingsError, match=r"go on with --resume .*left\.json, or remove it"),
-            SendJournal.begun(path, begun()),
+            pytest.raises(
+                PublishSettingsError, match=r"go on with --resume .*left\.json, or remove the file"
+            ),
+            SendJournal.begin(path, begun()),
         ):
             pass
 
@@ -272,7 +274,7 @@ class TestJournal:
         [
             (
                 begun(created_at="tuesday"),
-                "the queue q was made anew, created at monday then and at tuesday now",
+                "the queue q was recreated: it was created at monday then and at tuesday now",
             ),
             (begun(entity="topic q"), "the entity was queue q, now it is topic q"),
             (
@@ -293,10 +295,10 @@ class TestJournal:
     )
     def test_that_of_a_run_that_was_told_otherwise_is_refused_and_left_alone(self, path, wanted, words):
         """P1: with another connection the rest went there, and each namespace lacked half."""
-        with SendJournal.begun(path, begun()):
+        with SendJournal.begin(path, begun()):
             pass
         before = path.read_bytes()
-        with pytest.raises(PublishSettingsError) as refused, SendJournal.continued(path, wanted, path):
+        with pytest.raises(PublishSettingsError) as refused, SendJournal.resume(path, wanted, path):
             pass
         assert words.replace("the namespace", "namespace") in str(refused.value)
         assert "or leave --resume out and name another --resume-file, which sends all lines" in str(
@@ -315,40 +317,40 @@ class TestJournal:
             )
             + b"\n"
         )
-        with SendJournal.continued(path, begun(entity=entity), path) as journal:
+        with SendJournal.resume(path, begun(entity=entity), path) as journal:
             assert journal.unchecked
-        with SendJournal.continued(path, begun(), path) as journal:
+        with SendJournal.resume(path, begun(), path) as journal:
             assert not journal.unchecked
-        with SendJournal.continued(path, begun(created_at=None), path):  # who may not ask decides nothing
+        with SendJournal.resume(path, begun(created_at=None), path):  # who may not ask decides nothing
             pass
         with (
-            pytest.raises(PublishSettingsError, match="made anew"),
-            SendJournal.continued(path, begun(created_at="tuesday"), path),
+            pytest.raises(PublishSettingsError, match="recreated"),
+            SendJournal.resume(path, begun(created_at="tuesday"), path),
         ):
             pass
         other = begun(given={**TOLD, "namespace": "b.example"})
         with (
             pytest.raises(PublishSettingsError, match="namespace was"),
-            SendJournal.continued(path, other, path),
+            SendJournal.resume(path, other, path),
         ):
             pass
 
     def test_a_file_that_is_there_is_never_replaced(self, path, tmp_path):
-        with SendJournal.begun(path, begun()):
+        with SendJournal.begin(path, begun()):
             pass
         other = tmp_path / "precious.txt"
         other.write_text("precious")
-        with pytest.raises(PublishSettingsError, match="exists"), SendJournal.continued(path, begun(), other):
+        with pytest.raises(PublishSettingsError, match="exists"), SendJournal.resume(path, begun(), other):
             pass
         with (
             pytest.raises(PublishSettingsError, match="is no resume file"),
-            SendJournal.begun(other, begun()),
+            SendJournal.begin(other, begun()),
         ):
             pass
         for no_file in ("/dev/null", str(tmp_path)):
             with (
-                pytest.raises(PublishSettingsError, match="--resume-file names another place"),
-                SendJournal.begun(type(path)(no_file), begun()),
+                pytest.raises(PublishSettingsError, match="name another path with --resume-file"),
+                SendJournal.begin(type(path)(no_file), begun()),
             ):
                 pass
         assert other.read_text() == "precious"
@@ -357,7 +359,7 @@ class TestJournal:
         """P5: as the sender calls it. What came of a batch gets there with the next one."""
         lines = lines_of(b"a\nb\n")
         list(lines)
-        with SendJournal.begun(path, begun()) as journal:
+        with SendJournal.begin(path, begun()) as journal:
             synced, fsync = [], os.fsync
 
             def note(file):
@@ -368,7 +370,7 @@ class TestJournal:
             run = SendingRun(journal, lines)
             run.sending([outgoing(0)])
             assert synced == [path.read_bytes()]
-            assert read_ledger(synced[0], "left").unknown == {1}
+            assert read_resume_file(synced[0], "left").unknown == {1}
             run.answered(Accepted())
             assert len(synced) == 1
 
@@ -377,10 +379,10 @@ class TestJournal:
     ):
         """P5: otherwise a crash leaves an empty file, and the next run sends again what was sent."""
         happened, folder = record_disk_calls(monkeypatch), ("fsync", tmp_path.name)
-        with SendJournal.begun(path, begun()) as journal:
-            journal.enter(Batch([(1, 1)], 1, "x"), lasting=True)
+        with SendJournal.begin(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"), durable=True)
         first, happened[:] = happened.copy(), []
-        with SendJournal.continued(path, begun(), tmp_path / "moved.json"):
+        with SendJournal.resume(path, begun(), tmp_path / "moved.json"):
             pass
 
         assert first == [("fsync", path.name), folder, ("fsync", path.name)]
@@ -389,8 +391,8 @@ class TestJournal:
 
     def test_on_a_full_disk_nothing_more_is_sent_and_the_file_stays_readable(self, path):
         """A limit on the size of files stands for the disk: the kernel writes a part, and refuses the rest."""
-        with SendJournal.begun(path, begun()) as journal:
-            journal.enter(Batch([(1, 1)], 1, "x"), lasting=True)
+        with SendJournal.begin(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"), durable=True)
             journal.enter(Answered("sent"))
             limits = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
@@ -399,14 +401,14 @@ class TestJournal:
                     with pytest.raises(
                         PublishError, match=r"left\.json cannot be written \(File too large\)"
                     ) as refused:
-                        journal.enter(Batch([(2, 2)], 2, "y"), lasting=True)
+                        journal.enter(Batch([(2, 2)], 2, "y"), durable=True)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
         assert refused.value.__cause__.errno == errno.EFBIG
-        ledger = read_ledger(path.read_bytes(), "left")
+        ledger = read_resume_file(path.read_bytes(), "left")
         assert (list(ledger.done), ledger.unknown) == ([1], set())
-        assert journal.ledger.unknown == set()
+        assert journal.outcomes.unknown == set()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Lines as they are read, with bounded memory, and what of a line besides its body goes with an event."""
+"""Lines of an input, read with bounded memory, and the fields of a line that go with its event."""

@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe, none of which is read further than it may be long, and the encoding they must have."""
+"""Reads lines of a file or a pipe with bounded memory, and checks the encoding of the first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import BinaryIO
 from tidemark.publisher.errors import PublishSettingsError
 
 LARGEST_EVENT = 20 * 1024 * 1024
-"""Bytes: what a dedicated cluster of Event Hubs takes as one event, if it is configured for that; others take 1 MB."""
+"""Bytes: the largest event of a dedicated cluster of Event Hubs, where it is configured; other tiers take 1 MB."""
 
 LARGEST_MESSAGE = 100 * 1024 * 1024
-"""Bytes: what an entity of Service Bus Premium takes as one message."""
+"""Bytes: the largest message of Service Bus Premium."""
 
 _LINE_END = 2  # bytes
-_MARK = b"\xef\xbb\xbf"
+_UTF8_MARK = b"\xef\xbb\xbf"
 _OTHER_MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32LE",
     b"\x00\x00\xfe\xff": "UTF-32BE",
@@ -28,44 +28,44 @@ _COMPRESSED = {
     b"\xfd7zXZ\0": ("xz", "unxz --keep"),
     b"PK\x03\x04": ("zip", "unzip"),
 }
-"""What such files begin with, and what makes the file of lines from one. Their lines are no lines of anybody's."""
+"""First bytes of a compressed file -> its format, and the command that unpacks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedLines:
-    """A file whose lines are read as by `read_bounded`, from wherever it is sought to."""
+    """A file that can seek, and whose lines come from `read_bounded`."""
 
     _file: BinaryIO
     _name: str
-    _most: int | None
+    _max_bytes: int | None
 
     def __iter__(self) -> Iterator[bytes]:
-        return read_bounded(self._file, self._name, self._most)
+        return read_bounded(self._file, self._name, self._max_bytes)
 
     def seek(self, offset: int, /) -> int:
         return self._file.seek(offset)
 
 
-def read_bounded(file: BinaryIO, name: str, most: int | None, *, line: int = 0) -> Iterator[bytes]:
+def read_bounded(file: BinaryIO, name: str, max_bytes: int | None, *, line: int = 0) -> Iterator[bytes]:
     """The lines that follow, with their ends; `line` is the number of the one before them.
 
-    Raises PublishSettingsError for a line of more than `most` bytes, once so many were read.
+    Raises PublishSettingsError for a line of more than `max_bytes` bytes, once so many were read.
     """
-    limit = -1 if most is None else most + _LINE_END
+    limit = -1 if max_bytes is None else max_bytes + _LINE_END
     while data := file.readline(limit):
         line += 1
-        if most is not None and len(data) > most and len(data.rstrip(b"\r\n")) > most:
+        if max_bytes is not None and len(data) > max_bytes and len(data.rstrip(b"\r\n")) > max_bytes:
             raise PublishSettingsError(
-                f"{name}, line {line}: it is too large: more than {most:,} bytes without a line end, which is more than the "
+                f"{name}, line {line}: it is too large: more than {max_bytes:,} bytes without a line end, which is more than the "
                 "service takes. Lines end with LF or CRLF; is the file one document, or another format?"
             )
         yield data
 
 
 def without_mark(beginning: bytes, name: str) -> bytes:
-    """The first line without the byte order marks of UTF-8 that Windows and spreadsheets write; two, where files were joined.
+    """Remove the byte order marks of UTF-8 from the first line. Windows and spreadsheets write one; joined files have two.
 
-    Raises PublishSettingsError for text that is no UTF-8 by its mark, and for what is compressed.
+    Raises PublishSettingsError if the first bytes are of another encoding or of a compressed file.
     """
     for mark, (form, command) in _COMPRESSED.items():
         if beginning.startswith(mark):
@@ -78,14 +78,14 @@ def without_mark(beginning: bytes, name: str) -> bytes:
                 f"{name} is {encoding} by its first bytes, accepted: UTF-8; convert it, for example with: "
                 f"iconv -f {encoding} -t UTF-8"
             )
-    while beginning.startswith(_MARK):
-        beginning = beginning.removeprefix(_MARK)
+    while beginning.startswith(_UTF8_MARK):
+        beginning = beginning.removeprefix(_UTF8_MARK)
     return beginning
 
 
 def without_inner_mark(body: bytes) -> bytes:
-    """A line within the input, where files with marks were joined: a mark before JSON is no part of it."""
-    if not body.startswith(_MARK):
+    """Remove a mark before JSON in a later line, where files with marks were joined."""
+    if not body.startswith(_UTF8_MARK):
         return body
-    rest = body.lstrip(_MARK)
+    rest = body.lstrip(_UTF8_MARK)
     return rest if rest[:1] in {b"{", b"["} else body

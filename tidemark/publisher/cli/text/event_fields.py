@@ -1,6 +1,4 @@
-"""What goes with an event besides its body: application properties, message id and content type, fixed or by the fields of
-its line.
-"""
+"""Application properties, message id and content type of an event: fixed, or from the fields of its line."""
 
 from __future__ import annotations
 
@@ -12,11 +10,11 @@ from msgspec import Struct
 from tidemark.publisher.errors import PublishSettingsError
 
 _Value = str | int | float | bool
-_LONG = 2**63  # what AMQP has for whole numbers
+_LONG = 2**63  # the end of the range of AMQP's long
 
 
 class EventFields(Struct, frozen=True):
-    """`properties` are of every event, `fields` name the field of each further one, `id_field` that of the message id."""
+    """`properties` have a fixed value, `fields` map further properties to fields of the line; `id_field` is the message id."""
 
     properties: Mapping[str, str] = {}
     fields: Mapping[str, str] = {}
@@ -31,10 +29,10 @@ class EventFields(Struct, frozen=True):
         id_field: str | None,
         content_type: str | None,
     ) -> EventFields:
-        """From NAME=VALUE each, and from NAME=FIELD or FIELD each. Raises PublishSettingsError."""
+        """From texts NAME=VALUE, and NAME=FIELD or FIELD. Raises PublishSettingsError."""
         fixed = _pairs("--property", properties, "NAME=VALUE")
         named = _pairs(
-            "--property-field", [one if "=" in one else f"{one}={one}" for one in fields], "NAME=FIELD"
+            "--property-field", [text if "=" in text else f"{text}={text}" for text in fields], "NAME=FIELD"
         )
         if both := fixed.keys() & named.keys():
             raise PublishSettingsError(
@@ -43,19 +41,20 @@ class EventFields(Struct, frozen=True):
         return cls(fixed, named, id_field, content_type)
 
     def read(self, body: bytes, line: int) -> tuple[dict[str | bytes, _Value], str | None]:
-        """The application properties and the message id of a line. Raises PublishSettingsError naming the line, for a field
-        that is no single value.
+        """The application properties and the message id of a line.
+
+        Raises PublishSettingsError naming the line for a field that is no single value.
         """
-        found: dict[str | bytes, _Value] = dict(self.properties.items())
+        properties: dict[str | bytes, _Value] = dict(self.properties.items())
         message_id = None
         if self.fields or self.id_field is not None:
             document = read_object(body, line)
             for name, field in self.fields.items():
                 if (value := _value(document, field, line)) is not None:
-                    found[name] = value
+                    properties[name] = value
             if self.id_field is not None:
                 message_id = text_of(body, document, self.id_field, line, "the message id")
-        return found, message_id
+        return properties, message_id
 
 
 def read_object(body: bytes, line: int) -> dict[str, object]:
@@ -63,12 +62,12 @@ def read_object(body: bytes, line: int) -> dict[str, object]:
     try:
         document = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
-        raise PublishSettingsError(f"line {line} is no JSON ({error}): {_beginning(body)}") from None
+        raise PublishSettingsError(f"line {line} is not JSON ({error}): {_beginning(body)}") from None
     return document if isinstance(document, dict) else {}
 
 
 def text_of(body: bytes, document: Mapping[str, object], field: str, line: int, role: str) -> str:
-    """A text, or the JSON of a number or truth value. Raises PublishSettingsError naming the line."""
+    """A text, or the JSON of a number, true or false. Raises PublishSettingsError naming the line."""
     value = document.get(field)
     if value is None or isinstance(value, dict | list):
         raise PublishSettingsError(
@@ -91,13 +90,13 @@ def _value(document: Mapping[str, object], field: str, line: int) -> _Value | No
 
 
 def _pairs(option: str, given: Sequence[str], form: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in given:
-        name, is_pair, value = one.partition("=")
-        if not is_pair or not name or name in found:
-            raise PublishSettingsError(f"{option} is {one!r}, accepted: {form}, each name once")
-        found[name] = value
-    return found
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in pairs:
+            raise PublishSettingsError(f"{option} is {text!r}, accepted: {form}, each name once")
+        pairs[name] = value
+    return pairs
 
 
 def _beginning(body: bytes) -> str:
