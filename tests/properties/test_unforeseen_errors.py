@@ -109,7 +109,7 @@ def test_whatever_is_raised_at_any_call_the_change_is_made_once_and_the_error_is
 
         assert world.platform.ledger == [3]
         assert (world.metrics, world.actions) == ([], [])
-        assert (state.expected, state.pending, state.foreign) == (3, None, None)
+        assert (state.expected, state.pending, state.external_change) == (3, None, None)
         assert len(state.effects) == 1
         if fault.raised and not isinstance(error, ConflictError):  # which means: load again
             assert is_told(error, told), told
