@@ -34,6 +34,7 @@ for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE",
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+ROOT = Path(__file__).parents[1]
 SPARK = "tests/spark/"
 
 
@@ -74,7 +75,7 @@ class FilesAndOneSpark(LoadFileScheduling):
 def shares_session(file: str) -> bool:
     """False for files whose tests start processes of their own, and ask for no fixture that needs the session."""
     return (
-        re.search(r"def \w+\([^)]*\b(spark|aggregated|small_driver)\b", Path(file).read_text("utf-8"))
+        re.search(r"def \w+\([^)]*\b(spark|aggregated|small_driver)\b", (ROOT / file).read_text("utf-8"))
         is not None
     )
 
