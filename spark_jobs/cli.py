@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from spark_jobs.errors import JobError
 from tidemark.analysis import cli as analysis
+from tidemark.analysis.errors import JobError
 
 SUMMARIES: dict[str, str] = {
     "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",

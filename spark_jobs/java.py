@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from spark_jobs.errors import JobError
+from tidemark.analysis.errors import JobError
 
 MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 

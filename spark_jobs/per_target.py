@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
-from spark_jobs.errors import InputError
 from spark_jobs.frame import JobSettings
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import is_delta, read_parquet_or_delta
@@ -43,6 +42,7 @@ from tidemark.analysis.backtest.reading import (
     rows_as_arrivals,
 )
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.options import CONFIG
 from tidemark.foundation.settings_reader import ConfigError

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from spark_jobs.errors import JobError
+from tidemark.analysis.errors import JobError
 from tidemark.foundation.log.process import keep_secrets_from_logs
 from tidemark.foundation.sanitize import HiddenError, raising_no_secrets
 

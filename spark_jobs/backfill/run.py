@@ -32,7 +32,6 @@ from spark_jobs.backfill.transforms import (
     plan,
 )
 from spark_jobs.backfill.view import showing
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.manifest import PLACES
@@ -42,6 +41,7 @@ from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.gates import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
 

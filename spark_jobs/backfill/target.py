@@ -15,8 +15,8 @@ from consumer.ports import CheckpointStore, DeadLetterBox
 from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
-from spark_jobs.errors import InputError, job_errors
 from spark_jobs.platform.source_options import consumer_on_cosmos
+from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.azure.cosmos import cosmos_endpoint
 
 

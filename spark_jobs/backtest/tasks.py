@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.schemas import CHOSEN, SCORES
-from spark_jobs.errors import InputError
 from spark_jobs.per_target import readings_of, tasks_in
 from spark_jobs.schemas import arrow_schema
 from tidemark.analysis.backtest.candidates.grid import Candidates, Plan, Targets
@@ -29,6 +28,7 @@ from tidemark.analysis.backtest.work import (
     compare,
     prepare,
 )
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.settings_reader import ConfigError
 
 

@@ -20,7 +20,6 @@ from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.cost.tasks import ACCOUNTS, CHARGES, SEEN, SOURCED, account_of, accounts_in, charges_in
-from spark_jobs.errors import InputError
 from spark_jobs.frame import AppJobOptions, JobSettings, finish
 from spark_jobs.per_target import small_batches
 from spark_jobs.platform.failures import input_errors
@@ -37,6 +36,7 @@ from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, ru
 from tidemark.analysis.cost.files import ENDINGS
 from tidemark.analysis.cost.local import GATES, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.options import CONFIG, with_groups
 from tidemark.analysis.report import Report

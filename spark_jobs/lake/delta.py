@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import dataset
 
-from spark_jobs.errors import InputError, JobError
+from tidemark.analysis.errors import InputError, JobError
 
 # Of the features a table may ask a reader for, those that change nothing for one who reads the files of the log.
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
-from spark_jobs.errors import InputError
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.version import install_hint
 

@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from spark_jobs.errors import InputError
 from spark_jobs.lake.file_systems import file_system
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.task_errors import fails_without_secrets
+from tidemark.analysis.errors import InputError
 
 _ENDING = ".parquet"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls it

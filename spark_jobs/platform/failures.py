@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
+from tidemark.analysis.errors import InputError
 
 _RAISED = re.compile(r"^\s*tidemark\.analysis\.errors\.InputError: (.+)$", re.MULTILINE)
 _UNREAD = re.compile(r"\[(?:FAILED_READ_FILE|CANNOT_READ_FILE_FOOTER)[.\w]*\] (.+)")

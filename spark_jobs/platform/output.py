@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.lake import iceberg, tables
 from spark_jobs.lake.file_systems import is_lake
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.failures import first_line, is_absence
 from spark_jobs.platform.rows import collected
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.foundation.version import install_hint
 
 JARS = {"delta": "io.delta:...", "iceberg": "org.apache.iceberg:iceberg-spark-runtime-..."}

@@ -24,9 +24,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
 from spark_jobs.platform.manifest import KEPT_RUNS, MANIFEST, PLACES, WHOLE, Manifest, Part, Told
+from tidemark.analysis.errors import InputError, JobError
 
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:

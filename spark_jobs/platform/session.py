@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.java import ensure_java, startable_java
+from tidemark.analysis.errors import InputError, JobError
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
 TIME_ZONE = "spark.sql.session.timeZone"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from consumer.config import ConsumerConfig, SinkKind, read_config
-from spark_jobs.errors import InputError, job_errors
+from tidemark.analysis.errors import InputError, job_errors
 from tidemark.foundation.secrets.known import hide_settings
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them

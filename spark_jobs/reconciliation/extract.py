@@ -20,7 +20,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
@@ -35,6 +34,7 @@ from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
+from tidemark.analysis.errors import InputError, JobError
 
 _SHOWN = 5  # hubs in an error message
 

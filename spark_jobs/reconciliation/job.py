@@ -17,7 +17,6 @@ from typer import Option
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs import cli
-from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -39,6 +38,7 @@ from spark_jobs.reconciliation.transforms import (
 from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
+from tidemark.analysis.errors import GATE_CLOSED, InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups

@@ -9,9 +9,9 @@ import msgspec
 from rich.table import Table
 from typer import Argument, Option
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.manifest import MANIFEST, Manifest, Told
 from spark_jobs.sources.files.input_files import Folder
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.foundation.log.terminal import Console
 
 console = Console()

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.errors import InputError
 from spark_jobs.frame import JobOptions, JobSettings, finish
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -27,6 +26,7 @@ from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, fil
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, analyse, lost_events
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups

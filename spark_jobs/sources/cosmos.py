@@ -38,11 +38,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.mapping.documents import parse_path, partition_key_text
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
 from spark_jobs.task_errors import failing_without_secrets, fails_without_secrets
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.foundation.azure.connections import network_story
 from tidemark.foundation.azure.cosmos import cosmos_client
 from tidemark.foundation.errors import SettingsError

@@ -22,11 +22,11 @@ from pyspark.sql.types import StructType
 from consumer.config import read_config
 from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
-from spark_jobs.errors import job_errors
 from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
 from spark_jobs.task_errors import fails_without_secrets
+from tidemark.analysis.errors import job_errors
 
 DEAD_LETTERS = row_schema("""
     hub text, consumer_group text, partition text, sequence_number long, offset text,

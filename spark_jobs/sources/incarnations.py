@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from consumer.running.assembly import Parts
-from spark_jobs.errors import job_errors
+from tidemark.analysis.errors import job_errors
 
 _PATIENCE = 60.0  # seconds for all checkpoints
 

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.session import try_setting
 from spark_jobs.telemetry_aggregation.kernel.rows import ROWS, rows_of
 from spark_jobs.telemetry_aggregation.kernel.samples import SERIES, WINDOWS, Samples, Series, together
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
 from spark_jobs.telemetry_aggregation.transforms import floor_to, micros
+from tidemark.analysis.errors import InputError, JobError
 
 ROWS_PER_TASK = 1_500_000
 """Samples of a task: about 100 MB."""

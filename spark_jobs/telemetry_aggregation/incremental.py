@@ -23,7 +23,6 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
@@ -31,6 +30,7 @@ from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
 from spark_jobs.telemetry_aggregation.tables import Taken
 from spark_jobs.telemetry_aggregation.transforms import distinct, floor_to, micros
+from tidemark.analysis.errors import JobError
 from tidemark.analysis.gates import check_sum
 
 BEGINNING = -62_135_596_800_000_000

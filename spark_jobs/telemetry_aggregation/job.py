@@ -19,7 +19,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.frame import AppJobOptions, JobSettings, finish
 from spark_jobs.platform.failures import input_errors, reason_of
 from spark_jobs.platform.manifest import nothing_new
@@ -43,6 +42,7 @@ from spark_jobs.telemetry_aggregation.tables import (
     table_of,
     tables_of,
 )
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.option_values import price_of, seconds
 from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report

@@ -22,7 +22,6 @@ import typer
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
 from spark_jobs.telemetry_aggregation.files.in_order import (
     FOR_EVER,
@@ -39,6 +38,7 @@ from spark_jobs.telemetry_aggregation.kernel.cells import Windows, joined, minut
 from spark_jobs.telemetry_aggregation.kernel.columns import array_of, texts_of
 from spark_jobs.telemetry_aggregation.kernel.rows import TEXTS, table_of, wider_windows
 from spark_jobs.telemetry_aggregation.kernel.samples import HOUR, WINDOWS, Series, parts
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import check, check_sum, closed_by, read_limits
 from tidemark.analysis.option_values import moment, seconds
 from tidemark.analysis.options import Allow, Since, Until

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.output import check_folder, merge_rows
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
+from tidemark.analysis.errors import InputError
 
 KEYS = {
     "gauges": ("window", "window_start", "subject", "part", "metric"),

@@ -17,7 +17,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.output import local_folder
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
@@ -32,6 +31,7 @@ from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
 from spark_jobs.telemetry_aggregation.tables import Counts, Taken
 from spark_jobs.telemetry_aggregation.transforms import micros
+from tidemark.analysis.errors import InputError
 
 _PATTERN = frozenset("*?[]{}\\")
 """What Spark takes for more than a letter of a path."""

@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset
@@ -19,6 +18,7 @@ from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.kernel.samples import SERIES
 from spark_jobs.telemetry_aggregation.schemas import TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows, micros
+from tidemark.analysis.errors import InputError
 
 Counts = tuple[int, int, int, int, int]
 """As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""

@@ -25,8 +25,8 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from consumer.model import Rejection
-from spark_jobs.errors import JobError
 from spark_jobs.task_errors import fails_without_secrets
+from tidemark.analysis.errors import JobError
 from tidemark.analysis.report import Report
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.http.answers import error_response, json_response

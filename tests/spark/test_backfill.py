@@ -19,13 +19,13 @@ from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.transforms import Selection
-from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.frame import JobSettings
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
 from tests.support.consumer.backfill import dead_letters, documents, flights, latest, row, server, settings
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)

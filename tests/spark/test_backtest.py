@@ -13,7 +13,6 @@ from spark_jobs import per_target
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
-from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
 from tidemark.analysis.backtest import local
@@ -22,6 +21,7 @@ from tidemark.analysis.backtest.candidates.grid import Targets, read_grid
 from tidemark.analysis.backtest.page import report_of
 from tidemark.analysis.backtest.reading import merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.score import flat
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
 
 CONFIG = """

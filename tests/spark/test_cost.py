@@ -9,7 +9,6 @@ import pytest
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.job import Settings, read_charges, run
-from spark_jobs.errors import GateClosedError, InputError
 from tests.spark.result_files import read
 from tests.unit.analysis.cost.test_costs import (
     CLASSIC,
@@ -25,6 +24,7 @@ from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.files import export_files, read_export
 from tidemark.analysis.cost.local import accounts_of, read_seen
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
 
 OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)

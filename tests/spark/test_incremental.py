@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import JobError
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import DECISIONS, METRICS
@@ -21,6 +20,7 @@ from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mar
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.pages import page
+from tidemark.analysis.errors import JobError
 from tidemark.analysis.report import Report
 
 pytestmark = pytest.mark.timeout(600)  # dozens of micro-batches, on loaded machines too

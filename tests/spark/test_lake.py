@@ -6,10 +6,10 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.output import is_delta, is_pythons, local_folder
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.reports.report_files import write_report
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.report import Report
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)

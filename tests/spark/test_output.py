@@ -8,7 +8,6 @@ import duckdb
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
 from spark_jobs.platform.output import (
     is_delta,
@@ -20,6 +19,7 @@ from spark_jobs.platform.output import (
     write_line,
     write_table,
 )
+from tidemark.analysis.errors import InputError, JobError
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 

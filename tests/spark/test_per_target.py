@@ -11,7 +11,6 @@ import pytest
 from spark_jobs import per_target
 from spark_jobs.advise import job as advise
 from spark_jobs.backtest import job as backtest
-from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.seasons import job as seasons
 from tests.spark.result_files import read
@@ -27,6 +26,7 @@ from tidemark.analysis.advise import local, page
 from tidemark.analysis.advise.answered import flat
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.reading import read_arrivals
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
 from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.profile import profile

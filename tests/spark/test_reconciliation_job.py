@@ -21,13 +21,13 @@ from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import run_command
-from spark_jobs.errors import GateClosedError, InputError, JobError
 from spark_jobs.reconciliation import extract, job
 from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import manifest, read
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.errors import GateClosedError, InputError, JobError
 from tidemark.analysis.gates import Limit
 
 pytestmark = [

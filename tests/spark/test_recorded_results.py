@@ -24,7 +24,6 @@ from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import JOBS
-from spark_jobs.errors import GATE_CLOSED
 from tests.spark.result_files import manifest, read
 from tests.support.consumer.backfill import server, settings
 from tests.support.servers.threaded import running_in_thread
@@ -33,6 +32,7 @@ from tests.unit.analysis.cost.test_costs import CLASSIC, FOCUS, PLAN
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, INTERVAL
 from tidemark.__main__ import command_line
 from tidemark.analysis.cli import COMMANDS
+from tidemark.analysis.errors import GATE_CLOSED
 from tidemark.analysis.options import ROOT_FOLDER
 
 pytestmark = [pytest.mark.torture, pytest.mark.wire, pytest.mark.timeout(900)]

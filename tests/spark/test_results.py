@@ -11,7 +11,6 @@ from spark_jobs import per_target
 from spark_jobs.advise import job as advise
 from spark_jobs.backtest import job as backtest
 from spark_jobs.cost import job as cost
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import results as module
 from spark_jobs.platform.results import Results, manifest_of, result_table
 from spark_jobs.sampling_report import job as sampling
@@ -23,6 +22,7 @@ from tests.spark.test_backtest import CONFIG, GRID
 from tests.unit.analysis.cost.test_costs import FOCUS, PLAN
 from tests.unit.analysis.seasons.test_seasons import OPTIONS
 from tidemark.analysis.cost.targets import Options
+from tidemark.analysis.errors import InputError, JobError
 
 TABLES = ("one", "two")
 

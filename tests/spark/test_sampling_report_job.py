@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from spark_jobs.cli import run_command
-from spark_jobs.errors import InputError
 from spark_jobs.platform.results import result_table
 from spark_jobs.sampling_report import job
 from spark_jobs.sampling_report.job import Settings, command, run
@@ -18,6 +17,7 @@ from spark_jobs.sampling_report.verdicts import Kind
 from spark_jobs.sources.records.app_insights import read_app_insights
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import places
+from tidemark.analysis.errors import InputError
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from spark_jobs.errors import JobError
 from spark_jobs.platform.rows import OUTSIDE, RowAccount
 from spark_jobs.sampling_report.transforms import (
     BINS,
@@ -18,6 +17,7 @@ from spark_jobs.sampling_report.transforms import (
     shares,
 )
 from spark_jobs.schemas import APP_EVENTS
+from tidemark.analysis.errors import JobError
 
 T0 = datetime(2017, 5, 8, tzinfo=UTC)  # a Monday
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -7,7 +7,6 @@ import json
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.source_options import settings_in
 from spark_jobs.sources.cosmos import read_documents
@@ -15,6 +14,7 @@ from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.records.telemetry import read_consumer_telemetry, read_decisions
 from spark_jobs.task_errors import fails_without_secrets
+from tidemark.analysis.errors import InputError, JobError
 
 KEY = "VmVyeVNlY3JldEtleVZlcnlTZWNyZXRLZXk="
 HUB = f"Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey={KEY}"

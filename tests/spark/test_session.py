@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.session import SETTINGS, is_managed
 from spark_jobs.sources.registration import spark_session
+from tidemark.analysis.errors import InputError
 
 
 def test_an_active_session_is_used_as_it_is_but_for_what_the_jobs_need(spark) -> None:

@@ -6,11 +6,11 @@ import json
 import fastavro
 import pytest
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.capture import read_capture
 from tests.support.servers.capture_files import SCHEMA, avro, place, record
+from tidemark.analysis.errors import InputError
 
 
 def events(first, count, **options):

@@ -11,7 +11,6 @@ import pytest
 from devstack.processes.azurite import Azurite
 from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
-from spark_jobs.errors import InputError
 from spark_jobs.schemas import APP_EVENTS, DECISIONS, TELEMETRY
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.records.telemetry import (
@@ -20,6 +19,7 @@ from spark_jobs.sources.records.telemetry import (
     stream_consumer_telemetry,
 )
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.azure.connections import table_service
 
 AT = 1_763_712_000.125

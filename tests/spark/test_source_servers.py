@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from devstack.cosmos import CosmosServer
-from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.cosmos import read_documents
@@ -16,6 +15,7 @@ from tests.integration import test_source_cosmos as cosmos_support
 from tests.integration import test_source_event_hubs as hub_support
 from tests.support.servers.event_hubs import running_server
 from tests.support.servers.threaded import running_in_thread
+from tidemark.analysis.errors import InputError
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(600)]
 

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import APP_EVENTS
@@ -23,6 +22,7 @@ from tests.spark.test_source_capture import events, place
 from tests.support.servers.capture_files import START
 from tests.unit.spark_jobs.sources.test_source_capture import avro
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT
+from tidemark.analysis.errors import InputError
 
 
 @pytest.fixture

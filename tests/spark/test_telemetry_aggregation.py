@@ -18,7 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.cli import _shown
-from spark_jobs.errors import GateClosedError, InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.output import read_parquet_or_delta, write_table
 from spark_jobs.platform.results import result_table
@@ -34,6 +33,7 @@ from spark_jobs.telemetry_aggregation.pages import page
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 from spark_jobs.telemetry_aggregation.tables import records_once, table_of, tables_of
 from tests.unit.spark_jobs.telemetry_aggregation.test_telemetry_local import ACCEPTED, REFUSED, laid
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data

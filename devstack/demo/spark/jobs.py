@@ -68,8 +68,8 @@ async def prepare(console: Console, *, wanted: bool) -> str:
     """
     if not wanted:
         return "not wanted"
-    from spark_jobs.errors import JobError  # noqa: PLC0415 - only when the demo comes to this
     from spark_jobs.java import ensure_java  # noqa: PLC0415
+    from tidemark.analysis.errors import JobError  # noqa: PLC0415 - only when the demo comes to this
 
     try:
         if not all(_is_installed(name) for name in NEEDED):

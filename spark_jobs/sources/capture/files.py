@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.avro_events import decode_file
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
 from spark_jobs.sources.columns.avro_container import CorruptFileError, announced_events, read_header
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
 from spark_jobs.sources.files.path_times import Wanted
+from tidemark.analysis.errors import InputError
 
 NAME = "eventhubs_capture"
 

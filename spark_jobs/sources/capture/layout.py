@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import Origin
 from spark_jobs.sources.files.path_times import Look, Wanted, patterns
+from tidemark.analysis.errors import InputError
 
 DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
 """The format Capture has unless another is set; the file's ending follows it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from consumer.model import PartitionState
-from spark_jobs.errors import InputError
+from tidemark.analysis.errors import InputError
 
 Positions = dict[str, int]
 

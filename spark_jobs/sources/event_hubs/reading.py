@@ -11,10 +11,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from consumer.model import Event
 from consumer.receiving.link import OPTIONS_OF_CLIENT, Link, LinkLostError, LinkOptions
-from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, Origin, batch_of
 from spark_jobs.sources.event_hubs.positions import Range, begin_of, gone
 from spark_jobs.sources.event_hubs.settings import HubSettings
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.azure.connections import event_hub_client
 
 _PREFETCH, _BATCH = 3000, 500  # as the consumer's receiver, which says why

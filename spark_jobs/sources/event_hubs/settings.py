@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from consumer.model import PartitionState
 from consumer.receiving.receiver import HubReceiver
-from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, environment, positive
 from spark_jobs.sources.event_hubs import positions
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint
 from tidemark.foundation.errors import SettingsError, UnavailableError
 

@@ -24,7 +24,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
@@ -43,6 +42,7 @@ from spark_jobs.sources.records.records import (
     texts,
 )
 from spark_jobs.task_errors import fails_without_secrets
+from tidemark.analysis.errors import InputError
 
 PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""

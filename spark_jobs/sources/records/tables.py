@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
-from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader, stepped
 from spark_jobs.platform.source_options import carried, environment
 from spark_jobs.schemas import DECISIONS, arrow_schema
 from spark_jobs.sources.records.records import RejectedError
 from spark_jobs.sources.records.telemetry_rows import entry_row
+from tidemark.analysis.errors import InputError
 from tidemark.foundation.azure import connections
 from tidemark.foundation.keys import after
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.errors import InputError
 from spark_jobs.schemas import DECISIONS, TELEMETRY
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.records import tables
 from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
 from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
+from tidemark.analysis.errors import InputError
 
 LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 

@@ -10,8 +10,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, row_groups, times_of
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.export_text import is_hidden
 
 NAMES = ("target", "metric")

@@ -20,9 +20,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.kernel.columns import array_of, numbers_of, texts_of
 from spark_jobs.telemetry_aggregation.kernel.samples import HOUR, MINUTE, SAMPLES, Samples, Series
+from tidemark.analysis.errors import InputError
 
 COLUMNS = ("target", "metric", "at", "value")
 

@@ -24,10 +24,10 @@ from devstack.processes.child import ProcessError
 from devstack.setup import environment
 from devstack.stack.supervisor import ROOT
 from spark_jobs import cli, java
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.records.telemetry_rows import telemetry_row
 from tidemark.analysis.backtest.local import read_settings
 from tidemark.analysis.backtest.reading import read_arrivals
+from tidemark.analysis.errors import InputError, JobError
 
 
 def test_captured_flights_are_three_updates_each_in_order_and_files_that_cannot_be_read(tmp_path):

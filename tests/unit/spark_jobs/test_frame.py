@@ -7,8 +7,8 @@ import pytest
 
 from spark_jobs import frame
 from spark_jobs.cli import JOBS
-from spark_jobs.errors import GateClosedError, InputError, JobError
 from spark_jobs.frame import AppJobOptions, JobOptions, JobSettings, finish
+from tidemark.analysis.errors import GateClosedError, InputError, JobError
 from tidemark.analysis.gates import Limit, RowCount
 from tidemark.analysis.report import Report
 

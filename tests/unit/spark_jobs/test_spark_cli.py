@@ -11,10 +11,10 @@ import typer
 from pyspark.errors import PySparkException
 
 from spark_jobs import cli
-from spark_jobs.errors import InputError
 from spark_jobs.frame import JobOptions
 from spark_jobs.telemetry_aggregation import inputs
 from tidemark.analysis import option_values
+from tidemark.analysis.errors import InputError
 from tidemark.analysis.options import app_settings, with_groups
 
 HIDDEN = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs import java
-from spark_jobs.errors import JobError
 from spark_jobs.java import main
+from tidemark.analysis.errors import JobError
 
 
 def fake_java(folder, version: str):

@@ -7,9 +7,9 @@ import pytest
 from spark_jobs.backfill.run import BackfillSettings, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import Selection
-from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.source_options import for_executors
+from tidemark.analysis.errors import InputError
 
 CONSUMER = {
     "EventHubConnection": "Endpoint=sb://orders.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from spark_jobs.backfill.budget.board import Counts, Told
 from spark_jobs.backfill.run import settled_rows
 from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
-from spark_jobs.errors import JobError
+from tidemark.analysis.errors import JobError
 from tidemark.analysis.gates import check_sum
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)

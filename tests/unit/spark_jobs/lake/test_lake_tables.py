@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError
 from spark_jobs.lake import delta, tables
 from spark_jobs.lake.file_systems import file_system, is_lake
+from tidemark.analysis.errors import InputError
 
 
 @pytest.fixture

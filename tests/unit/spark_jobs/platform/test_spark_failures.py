@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
 from spark_jobs.platform.failures import input_error_of, is_absence, reason_of
 from spark_jobs.telemetry_aggregation import job
+from tidemark.analysis.errors import InputError, JobError
 
 
 class OfSpark3(AnalysisException):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.results import Results
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tidemark.analysis.errors import InputError
 
 
 @pytest.mark.parametrize("folder", ["out[1]", "abfss://c@a/{today}", "out/*", "out/?", "C:\\out"])

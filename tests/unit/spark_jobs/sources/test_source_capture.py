@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from spark_jobs.errors import InputError
 from spark_jobs.sources.capture import avro_events
 from spark_jobs.sources.capture.avro_events import decode_file
 from spark_jobs.sources.capture.layout import CaptureLayout
@@ -29,6 +28,7 @@ from spark_jobs.sources.columns.avro_container import (
 )
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, Origin, instant
 from tests.support.servers.capture_files import SCHEMA, START, avro, record
+from tidemark.analysis.errors import InputError
 
 SOURCE = Origin("orders", "3", "a/b.avro")
 POSITIONS = ("hub", "partition", "sequence_number", "enqueued_at", "file")

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from consumer.model import PartitionState
-from spark_jobs.errors import InputError
 from spark_jobs.sources.event_hubs.positions import Range, lost, parse_position, ranges, resolved
 from spark_jobs.sources.event_hubs.settings import HubSettings
+from tidemark.analysis.errors import InputError
 
 CONNECTION = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
 OPTIONS = {"hub": "flights", "secretConnectionString": CONNECTION}

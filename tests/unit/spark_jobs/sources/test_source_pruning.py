@@ -12,7 +12,6 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.errors import InputError
 from spark_jobs.sources.capture import files as capture_files
 from spark_jobs.sources.capture.files import CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, EARLY, CaptureLayout
@@ -22,6 +21,7 @@ from spark_jobs.sources.records.record_files import RecordFiles
 from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource
 from tests.support.servers.capture_files import avro, record
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT
+from tidemark.analysis.errors import InputError
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.storage.rows import log_row_key
-from spark_jobs.errors import InputError
 from spark_jobs.sources.records.tables import TASKS, Slice, TableSettings
+from tidemark.analysis.errors import InputError
 
 NOW = 1_763_712_000.0
 TIMES = st.integers(0, round(2 * NOW)).map(float)  # keys have whole microseconds

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.merging import places_of
+from tidemark.analysis.errors import InputError
 
 
 def test_tables_go_to_a_path_or_to_a_name_of_a_catalog() -> None:

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.telemetry_aggregation import gauges
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, SAMPLES
+from tidemark.analysis.errors import InputError, JobError
 
 BEGIN = 1_763_769_420_000_000
 

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from spark_jobs.errors import InputError, JobError
 from spark_jobs.telemetry_aggregation import local
 from tidemark.__main__ import PARTS, command_line
+from tidemark.analysis.errors import InputError, JobError
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 KINDS = {

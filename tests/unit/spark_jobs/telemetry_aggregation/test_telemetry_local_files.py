@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation import local, metric_samples
 from spark_jobs.telemetry_aggregation.files import in_order
 from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
 from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, most_open
 from spark_jobs.telemetry_aggregation.kernel.rows import ROWS, rows_of
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, SAMPLES, WINDOWS, Samples, Series
+from tidemark.analysis.errors import InputError
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 SCHEMA = pa.schema(
