@@ -17,7 +17,7 @@ from tests.support.publisher import (
     methods,
     wire_world,
 )
-from tidemark.publisher.cancellation import SETTLING
+from tidemark.publisher.cancellation import CANCEL_GRACE
 from tidemark.publisher.errors import (
     AlreadyPublishedError,
     InvalidProducerStateError,
@@ -101,9 +101,9 @@ class PublisherContract:
             )
 
     async def test_publishing_to_the_gateway_is_refused(self, producer):
-        with pytest.raises(UnsupportedPublishingError, match="no partition_id"):
+        with pytest.raises(UnsupportedPublishingError, match="partition_id is missing"):
             await producer.create_batch()
-        with pytest.raises(UnsupportedPublishingError, match="no partition_id"):
+        with pytest.raises(UnsupportedPublishingError, match="partition_id is missing"):
             await producer.send_events(events("a"))
 
     async def test_publishing_by_partition_key_is_refused(self, world, producer):
@@ -703,7 +703,7 @@ class TestOnAServiceInMemory(PublisherContract, CancellationContract):
         await asyncio.sleep(0.01)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(SETTLING - 1):
+            async with asyncio.timeout(CANCEL_GRACE - 1):
                 await sending
         world.service.gate.set()
         await producer.send_batch(batch)

@@ -172,7 +172,7 @@ async def change(world, store, what):
     elif what == "hub made anew":
         service, world.service = world.service, FakeService(partitions=len(world.service.stored))
         world.service.created_at = "2026-03-03T00:00:00.000+00:00"
-        await refused(world, store, "the hub was made anew", ANEW)
+        await refused(world, store, "the hub was recreated", ANEW)
         world.service = service
     elif what == "another input":
         await refused(world, store, "is not the input", "which publishes all lines", text="another\n" * 500)

@@ -395,7 +395,7 @@ def test_the_next_start_in_a_world_that_changed(server, tmp_path, partition):
     server.call(lambda: server.server.delete_hub(HUB))
     server.call(lambda: server.server.create_hub(HUB, 2))
     status, said = start(8)
-    assert (status, "the hub was made anew" in said, arrived()) == (3, True, []), said
+    assert (status, "the hub was recreated" in said, arrived()) == (3, True, []), said
     assert "another --state file" in said
     assert start(8, "--state", tmp_path / "another.json") == (0, "8 lines published")
     assert arrived() == sorted(lines)

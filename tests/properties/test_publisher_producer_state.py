@@ -15,7 +15,7 @@ from tidemark.publisher.errors import (
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
-from tidemark.publisher.event_hubs.core.event_sets import following, last_of, numbers_of
+from tidemark.publisher.event_hubs.core.event_sets import last_of, next_number, numbers_of
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
 from tidemark.publisher.event_hubs.core.steps import (
     Done,
@@ -348,5 +348,5 @@ def calm(shell, step, set_):
 
 @pytest.mark.parametrize("number", [0, 2**31 - 2, 2**31 - 1])
 def test_numbers_stay_within_31_bits(number):
-    assert following(number) == (number + 1) % NUMBERS
+    assert next_number(number) == (number + 1) % NUMBERS
     assert list(numbers_of(number, 4))[-1] == last_of(number, 4) == (number + 3) % NUMBERS

@@ -11,9 +11,9 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from devstack.event_hubs import Idempotence
 from devstack.servers.faults import Fault
 from tests.support.servers.event_hubs import HUB, running_server
-from tidemark.publisher.cancellation import settled
+from tidemark.publisher.cancellation import finish_before_cancelling
 from tidemark.publisher.event_hubs.core import failures
-from tidemark.publisher.event_hubs.core.event_sets import following, last_of
+from tidemark.publisher.event_hubs.core.event_sets import last_of, next_number
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports.links import LinkError
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
@@ -79,7 +79,7 @@ class Producers:
             raise RefusedError("com.microsoft:producer-epoch-stolen")
         if (stamp.first, count) in sets:
             return False
-        if stamp.first != following(last):
+        if stamp.first != next_number(last):
             raise RefusedError("com.microsoft:out-of-order-sequence")
         current[1:] = last_of(stamp.first, count), [*sets[-4:], (stamp.first, count)], True
         return True
@@ -164,7 +164,7 @@ class FakeLink:
         now = service.in_flight[partition] = service.in_flight.get(partition, 0) + 1
         service.most_in_flight[partition] = max(now, service.most_in_flight.get(partition, 0))
         try:
-            await settled(self._transfer(encoded, stamp))
+            await finish_before_cancelling(self._transfer(encoded, stamp))
         finally:
             service.in_flight[partition] -= 1
 

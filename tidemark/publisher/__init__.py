@@ -1,7 +1,7 @@
-"""Publishing: idempotent to Event Hubs, and in big batches to Service Bus.
+"""Publishes to Event Hubs without duplicates, and to Service Bus in big batches.
 
-`__all__` names what is public. A name is loaded when it is first used, so a program that publishes events loads no SDK of
-Service Bus, and one without state in SQL needs no SQLAlchemy.
+`__all__` lists the public names. Each is loaded at its first use, so a program that publishes events does not load the SDK of
+Service Bus, and one without state in SQL does not need SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ __all__ = [
     "published_sequence_number",
 ]
 
-_NAMES_OF = {
+_NAMES = {
     "foundation.errors": "SettingsError UnavailableError",
     "foundation.sql.database": "SqlDatabase",
     "publisher.errors": "AlreadyPublishedError FlushTimeoutError InvalidProducerStateError MessageTooLargeError Outcome OutcomeUnknownError ProducerClosedError ProducerDisconnectedError PublishError PublishRefusedError PublishSettingsError PublishUnavailableError UnsupportedPublishingError",
@@ -157,11 +157,11 @@ _NAMES_OF = {
 }
 """Module below `tidemark` -> its public names."""
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this function's
+if not TYPE_CHECKING:  # with it, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """The public name out of its module. Raises AttributeError for others."""
-        for module, names in _NAMES_OF.items():
+        """Load a public name from its module. Raises AttributeError for other names."""
+        for module, names in _NAMES.items():
             if name in names.split():
                 value = globals()[name] = getattr(import_module(f"tidemark.{module}"), name)
                 return value

@@ -1,8 +1,7 @@
-"""Classes whose methods block, over the same ones that are awaited; and one way for both clients of the Service Bus SDK: what
-the asynchronous one gives is waited for, what the blocking one gives is there.
+"""Blocking variants of asynchronous classes, and one way to call both clients of the Service Bus SDK.
 
-A sender for code that blocks is thus the asynchronous one over a blocking client. Its coroutines never wait: each runs to
-its end in the thread that called it, which iterables and callbacks of the caller stay in, and where an interrupt hits.
+A blocking sender is the asynchronous one over a blocking client. Its coroutines never wait: each runs to its end in the calling
+thread. So the caller's iterables and callbacks run in that thread, and interrupts arrive there.
 """
 
 from __future__ import annotations
@@ -12,34 +11,34 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-_Given = ParamSpec("_Given")
+_Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
 
 def blocking(
-    method: Callable[Concatenate[Any, _Given], Coroutine[Any, Any, _Result]],
-) -> Callable[Concatenate[Any, _Given], _Result]:
-    """The method of a class that has the awaited object as `awaited`, and waits by `_wait`."""
+    method: Callable[Concatenate[Any, _Args], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[Any, _Args], _Result]:
+    """A blocking method for a class with the asynchronous object in `awaited` and the way to wait in `_wait`."""
 
     @functools.wraps(method)
-    def blocks(self: Any, /, *given: _Given.args, **options: _Given.kwargs) -> _Result:
-        result: _Result = self._wait(getattr(self.awaited, method.__name__)(*given, **options))
+    def blocks(self: Any, /, *args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
+        result: _Result = self._wait(getattr(self.awaited, method.__name__)(*args, **kwargs))
         return result
 
     return blocks
 
 
-async def came(found: Any) -> Any:
-    """What a method of a client gave, once it is there."""
-    return await found if inspect.isawaitable(found) else found
+async def wait_if_needed(result: Any) -> Any:
+    """The result of a client's method, awaited if the client is asynchronous."""
+    return await result if inspect.isawaitable(result) else result
 
 
-def without_waiting(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of work over a blocking client. Raises what the work raises."""
+def run_without_loop(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine over a blocking client to its end. Raises what it raises."""
     try:
         work.send(None)
     except StopIteration as end:
         result: _Result = end.value
         return result
     work.close()
-    raise RuntimeError("an asynchronous client where a blocking one belongs")
+    raise RuntimeError("the client is asynchronous, accepted: a blocking one")

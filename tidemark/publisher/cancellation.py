@@ -1,4 +1,4 @@
-"""Work that a cancelled caller still waits for: until it has ended, nobody can say what it did."""
+"""Lets a cancelled caller wait for work that has begun, because its outcome is unknown until it ends."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
-SETTLING = 5.0
-"""Seconds that a transfer or a save may still take after its caller was cancelled. Afterwards the outcome is unknown."""
+CANCEL_GRACE = 5.0
+"""Seconds that a transfer or save may still take after its caller was cancelled; then its outcome is unknown. Chosen."""
 
 
-async def settled(work: Coroutine[Any, Any, _Result], grace: float = SETTLING) -> _Result:
-    """The result of the work, also if the caller is cancelled meanwhile: `cancellations` tells that.
+async def finish_before_cancelling(
+    work: Coroutine[Any, Any, _Result], grace: float = CANCEL_GRACE
+) -> _Result:
+    """The result of the work, even if the caller is cancelled meanwhile: compare `cancel_count` before and after.
 
-    Raises CancelledError if the work has not ended `grace` seconds after that, or by a second cancellation: then it
-    was cancelled itself, and has ended.
+    Raises CancelledError if the work has not ended `grace` seconds later, or at a second cancellation: then the work was
+    cancelled, too, and has ended.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with contextlib.suppress(asyncio.CancelledError):  # it is on its way already
+        with contextlib.suppress(asyncio.CancelledError):  # the first cancellation is raised by the caller
             await asyncio.wait({task}, timeout=grace)
         if not task.done():
             task.cancel()
@@ -31,8 +33,8 @@ async def settled(work: Coroutine[Any, Any, _Result], grace: float = SETTLING) -
         return task.result()
 
 
-def cancellations() -> int:
-    """How often the running task was asked to end, and has not said yet that it will not."""
+def cancel_count() -> int:
+    """How many cancel_count of the running task are pending (Task.cancelling)."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs here
@@ -41,7 +43,7 @@ def cancellations() -> int:
 
 
 def is_unexpected(error: BaseException) -> bool:
-    """Whether it is to be taken as a failure of the work: any Exception, and a CancelledError out of an SDK while nobody
-    has cancelled the running task.
+    """Whether the error is a failure of the work: any Exception, or a CancelledError from an SDK although nobody cancelled the
+    running task.
     """
-    return isinstance(error, Exception) or (isinstance(error, asyncio.CancelledError) and not cancellations())
+    return isinstance(error, Exception) or (isinstance(error, asyncio.CancelledError) and not cancel_count())

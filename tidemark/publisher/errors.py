@@ -1,4 +1,4 @@
-"""The publisher's errors, by who must act. Each says what became of the events."""
+"""The publisher's errors, one for each reaction of the caller. `outcome` says what became of the events."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Outcome(enum.Enum):
 
     NOT_STORED = "not stored"
     UNKNOWN = "unknown"
-    """They were sent, and no answer came: they may be stored or not."""
+    """The events were sent, and no answer came: they may be stored."""
     STORED = "stored"
 
 
 class PublishError(ShownError):
-    """The base of all that the publisher raises on purpose. `exit_status` is of a process that ends by it."""
+    """Base of the publisher's errors. `exit_status` is that of a command that ends with it."""
 
     exit_status = 1
     outcome = Outcome.NOT_STORED
@@ -28,7 +28,7 @@ class PublishError(ShownError):
 
 
 class PublishSettingsError(PublishError):
-    """A setting or argument is wrong: it is named, with what was found and what is accepted."""
+    """A setting or argument is wrong. The message names it, its value and the accepted values."""
 
     exit_status = 2
 
@@ -38,15 +38,15 @@ class ProducerClosedError(PublishError):
 
 
 class PublishUnavailableError(PublishError):
-    """A service cannot be reached or refuses for now, and all attempts are used up. Safe to try again."""
+    """A service is unreachable or busy, and all attempts have failed. Trying again is safe."""
 
 
 class FlushTimeoutError(PublishUnavailableError):
-    """Not all events were settled by the deadline of a flush. They stay buffered; nothing is dropped."""
+    """A flush reached its deadline with events that are not settled. They stay buffered."""
 
 
 class PublishRefusedError(PublishError):
-    """A service refuses for good: no such hub, no right to send, an entity that is disabled. Not retried."""
+    """A service refuses permanently: the hub is missing, the right to send is missing, or the entity is disabled. No retry."""
 
 
 class MessageTooLargeError(PublishError):
@@ -54,34 +54,34 @@ class MessageTooLargeError(PublishError):
 
 
 class OutcomeUnknownError(PublishError):
-    """The events were sent and no attempt was answered. Sending the *same* batch again is safe: it keeps its
-    numbers, and the service drops it if it has it. What is sent instead gets a new identity, and is not lost.
+    """The events were sent and no attempt was answered. Sending the *same* batch again is safe: it keeps its numbers, and the
+    service drops it if it has stored it. Other events that are sent instead get a new identity, so none of them is lost.
     """
 
     outcome = Outcome.UNKNOWN
 
 
 class AlreadyPublishedError(PublishError):
-    """The batch, or one of the events, was published before and has its numbers: it is not a new request."""
+    """The batch, or one of the events, was published before. Make a new batch to send it once more."""
 
     outcome = Outcome.STORED
 
 
 class UnsupportedPublishingError(PublishError):
-    """What was asked for cannot be done idempotently: the gateway, a partition key, a service or SDK without it."""
+    """Idempotent publishing is impossible here: by the gateway, by partition key, or with this service or SDK."""
 
 
 class ProducerDisconnectedError(PublishError):
-    """Another producer has claimed the partition, by a higher owner level or through the state store. This one
-    must not publish to the partition any more.
+    """Another producer has claimed the partition, with a higher owner level or through the state store. This producer must
+    stop publishing to the partition.
     """
 
     exit_status = 3
 
 
 class InvalidProducerStateError(PublishError):
-    """What this producer believes of the partition, and what the service or the state store does, differ. It is not
-    safe to go on: close the producer and create it anew.
+    """The producer's state of the partition contradicts the service or the state store. Going on is unsafe: close the
+    producer and create a new one.
     """
 
     exit_status = 3

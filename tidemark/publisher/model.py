@@ -1,4 +1,4 @@
-"""Values of the publisher of events (pure). Numbers are the service's: a sequence number has 31 bits."""
+"""Options and saved state of producers (pure). Sequence numbers have 31 bits, as in the service."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_OWNER_LEVEL = 2**15 - 1
 
 
 class PartitionPublishingOptions(Struct, frozen=True):
-    """State that a producer tells the service when it opens a partition. None leaves it to the service.
+    """State that a producer sends to the service when it opens a partition. The service chooses what is None.
 
-    `starting_sequence_number` is, as in the .NET and JavaScript clients, the last number that counts as published:
-    the first event gets the next one. It is what PartitionPublishingProperties.last_published_sequence_number gave.
-    A higher `owner_level` shuts out producers of the same group with a lower one. Raises PublishSettingsError.
+    `starting_sequence_number` is the last number that counts as published, as in the .NET and JavaScript clients: the first
+    event gets the next one. It takes the value of PartitionPublishingProperties.last_published_sequence_number.
+    A higher `owner_level` disconnects producers of the same group with a lower one. Raises PublishSettingsError.
     """
 
     producer_group_id: int | None = None
@@ -34,7 +34,7 @@ class PartitionPublishingOptions(Struct, frozen=True):
 
 
 class PartitionPublishingProperties(Struct, frozen=True):
-    """What a producer knows of its own publishing to a partition; None where it does not know yet."""
+    """The state of a producer at a partition; None for what it does not know yet."""
 
     partition_id: str
     is_idempotent_publishing_enabled: bool
@@ -44,7 +44,7 @@ class PartitionPublishingProperties(Struct, frozen=True):
 
 
 class Claims(NamedTuple):
-    """Who a producer says it is when it attaches, or who the service says it is. None: the service decides."""
+    """Identity that a producer claims when it attaches, or that the service answers. None: the service decides."""
 
     producer_group_id: int | None = None
     owner_level: int | None = None
@@ -52,7 +52,7 @@ class Claims(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Who sends a set of events, and the number of the first; the others follow."""
+    """The sender of a set of events, and the number of its first event."""
 
     producer_group_id: int
     owner_level: int
@@ -60,7 +60,7 @@ class Stamp(NamedTuple):
 
 
 class StateKey(Struct, frozen=True):
-    """Whose state is saved: one producer by name, and one partition of its hub."""
+    """Key of a saved state: a producer's name and one partition of a hub."""
 
     namespace: str
     hub: str
@@ -69,9 +69,9 @@ class StateKey(Struct, frozen=True):
 
 
 class PendingSet(Struct, frozen=True, forbid_unknown_fields=True):
-    """A set of events that was about to be sent: after a crash nobody knows whether it was.
+    """A set of events that was about to be sent. After a crash its outcome is unknown.
 
-    `digest` is of the events' content. `bookmark` is the application's position in its input *after* the set.
+    `digest` is that of the events' content. `bookmark` is the application's position in its input *after* the set.
     """
 
     first: int
@@ -81,12 +81,12 @@ class PendingSet(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProducerRecord(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of one producer and partition as it is saved. Fields that only a later version knows are refused: they may
-    change what the others mean.
+    """The saved state of one producer and partition. Unknown fields, of a later version, are refused: they may change the
+    meaning of the others.
 
-    `last_published` and `bookmark` are of what was confirmed. `writer` and `revision` tell who wrote it: an answer of
-    the store that was lost is recognised by them. `hub_created_at` tells the hub from a later one of the same name; None
-    in states of earlier versions, and where the service does not say it.
+    `last_published` and `bookmark` are those of the last confirmed set. `writer` and `revision` identify the save, so that a
+    save whose answer was lost is recognised. `hub_created_at` distinguishes the hub from a later one of the same name; None
+    in states of earlier versions, and where the service does not return it.
     """
 
     producer_group_id: int
@@ -102,8 +102,8 @@ class ProducerRecord(Struct, frozen=True, forbid_unknown_fields=True):
 class SavedState(Struct, frozen=True):
     """Where an application goes on after a restart.
 
-    It has to send `pending` first, if there is one: exactly `pending.count` events, those of its input after
-    `bookmark` up to `pending.bookmark`, as one set. The service drops them if it has them.
+    If there is a `pending` set, the application must send it first, as one set: exactly `pending.count` events, those of
+    its input after `bookmark` up to `pending.bookmark`. The service drops them if it has stored them.
     """
 
     bookmark: str | None
@@ -111,10 +111,10 @@ class SavedState(Struct, frozen=True):
 
 
 class RetryPolicy(Struct, frozen=True):
-    """How often and how long one set of events is tried. Durations in seconds.
+    """How often and how long the producer tries to send one set of events. Durations in seconds.
 
-    Defaults are the SDK's: 3 retries, from 0.8 s on, doubling up to 120 s, 60 s per attempt and to open a link; and
-    4 s where the service is busy.
+    The defaults are those of azure-eventhub: 3 retries, delays that double from 0.8 s up to 120 s, 60 s per attempt and to
+    open a link, and a delay of 4 s when the service is busy.
     """
 
     max_attempts: int = 4

@@ -1,6 +1,6 @@
-"""Whether the private names of an SDK may be used: the version that they were looked at in, and nobody says no.
+"""Decides whether private names of an SDK are used: only in the version they were checked with, and unless switched off.
 
-Where they may not, or fail once, the public names do, as far as they go.
+Otherwise, and after the first failure of a private name, the public names are used as far as they suffice.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from importlib.metadata import version
 from tidemark.publisher.errors import PublishSettingsError
 
 SETTING = "PUBLISHER_SDK_INSIDES"
-"""App setting of the command line: `off` is `sdk_insides=False` of the producers and senders."""
+"""App setting of the commands. `off` has the effect of `sdk_insides=False` of producers and senders."""
 
-CHANGED = (ImportError, AttributeError, NameError, TypeError)
-"""What a private name that was moved, renamed or given other arguments raises."""
+CHANGED_SDK_ERRORS = (ImportError, AttributeError, NameError, TypeError)
+"""Raised by a private name that was moved, renamed or given other arguments."""
 
 
-def why_not(package: str, series: str, *, wanted: bool) -> str | None:
-    """Why its private names are not used, None if they are. `series` is the beginning of the version they are of."""
+def reason_against_insides(package: str, series: str, *, wanted: bool) -> str | None:
+    """Why private names of the package are not used; None if they are. `series` is the start of the checked version."""
     if not wanted:
-        return f"the insides of {package} are not to be used (sdk_insides=False, {SETTING}=off)"
-    found = version(package)
-    if not found.startswith(series):
-        return f"{package} {found} is installed, and its insides are known of {series}* only"
+        return f"private names of {package} are switched off (sdk_insides=False, {SETTING}=off)"
+    installed = version(package)
+    if not installed.startswith(series):
+        return f"{package} {installed} is installed, and its private names were checked in {series}* only"
     return None
 
 
 def wants_insides(settings: Mapping[str, str]) -> bool:
-    """What the app setting says. Raises PublishSettingsError."""
-    found = settings.get(SETTING, "on").strip().lower()
-    if found not in {"on", "off"}:
-        raise PublishSettingsError(f"{SETTING} is {found!r}, accepted: on, off")
-    return found == "on"
+    """Whether the app setting allows private names. Raises PublishSettingsError."""
+    value = settings.get(SETTING, "on").strip().lower()
+    if value not in {"on", "off"}:
+        raise PublishSettingsError(f"{SETTING} is {value!r}, accepted: on, off")
+    return value == "on"

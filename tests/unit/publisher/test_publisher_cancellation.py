@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tidemark.publisher.cancellation import cancellations, settled
+from tidemark.publisher.cancellation import cancel_count, finish_before_cancelling
 
 
 class Work:
@@ -28,9 +28,9 @@ async def begun(work, grace):
     seen = []
 
     async def caller():
-        before = cancellations()
-        seen.append(await settled(work.do(), grace))
-        seen.append(cancellations() - before)
+        before = cancel_count()
+        seen.append(await finish_before_cancelling(work.do(), grace))
+        seen.append(cancel_count() - before)
 
     task = asyncio.create_task(caller())
     await work.began.wait()
@@ -79,4 +79,4 @@ async def test_what_the_work_raises_is_raised():
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        await settled(fail())
+        await finish_before_cancelling(fail())

@@ -20,7 +20,7 @@ from tidemark.publisher.event_hubs.sdk import link_hooks
 from tidemark.publisher.event_hubs.sdk import links as sdk_links
 from tidemark.publisher.event_hubs.sdk.links import FallbackLinks, PublicLinks, links_of
 from tidemark.publisher.model import Claims
-from tidemark.publisher.sdk_insides import SETTING, wants_insides, why_not
+from tidemark.publisher.sdk_insides import SETTING, reason_against_insides, wants_insides
 from tidemark.publisher.service_bus.core.claims import ClaimSettings
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import Limits
@@ -88,7 +88,7 @@ async def test_a_known_version_whose_names_have_moved_is_an_unknown_one(monkeypa
 
 
 async def test_the_pinned_version_is_known():
-    assert why_not("azure-eventhub", sdk_links.SDK, wanted=True) is None
+    assert reason_against_insides("azure-eventhub", sdk_links.SDK, wanted=True) is None
     assert isinstance(links_of(client(), "host", idempotent=True, sdk_insides=True), link_hooks.SdkLinks)
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=True), FallbackLinks)
 

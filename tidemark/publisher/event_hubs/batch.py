@@ -1,4 +1,4 @@
-"""Events on their way: batches, which an application fills, and sets, which are sent."""
+"""Batches, which an application fills, and sets of events, which a producer sends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ATTRIBUTE = "published_sequence_number"
 
 
 def published_sequence_number(event: PublishableEvent) -> int | None:
-    """The number that the event was published with by `send_events`; None before. The event has it as an attribute of
-    this name as well, once it is published.
+    """The number with which `send_events` published the event; None before. The event also gets it as an attribute of this
+    name.
     """
     number: int | None = getattr(event, _ATTRIBUTE, None)
     return number
 
 
 def mark_published(events: Sequence[PublishableEvent], first: int | None) -> None:
-    """The events were published with the numbers from `first` on; None: without numbers."""
+    """Set the numbers of published events, from `first` on; None: without numbers."""
     if first is not None:
         for event, number in zip(events, numbers_of(first, len(events)), strict=True):
             setattr(event, _ATTRIBUTE, number)
@@ -35,7 +35,7 @@ def mark_published(events: Sequence[PublishableEvent], first: int | None) -> Non
 
 @dataclass(slots=True, eq=False)
 class SentSet:
-    """Encoded events that are sent as one, and where the application's input goes on after them.
+    """Encoded events that are sent together, and the position of the application's input after them.
 
     Once it is published it has the number of its first event, and each event has its own.
     """
@@ -46,19 +46,19 @@ class SentSet:
     is_published: bool = False
     first: int | None = None
 
-    def published(self, first: int | None) -> None:
-        """For the producer."""
+    def mark(self, first: int | None) -> None:
+        """Record that the set was published."""
         self.is_published, self.first = True, first
         mark_published(self.sources, first)
 
     def digest(self) -> str:
-        """Of the events as they are sent, but for their numbers."""
-        found = hashlib.blake2b(digest_size=16)
+        """Hash of the encoded events without their numbers."""
+        hash_ = hashlib.blake2b(digest_size=16)
         for head, tail, _ in self.encoded:
-            found.update(f"{len(head)},{len(tail)};".encode())
-            found.update(head)
-            found.update(tail)
-        return found.hexdigest()
+            hash_.update(f"{len(head)},{len(tail)};".encode())
+            hash_.update(head)
+            hash_.update(tail)
+        return hash_.hexdigest()
 
 
 class _Stage(enum.Enum):
@@ -99,8 +99,10 @@ class PublishingBatch:
         return self._first
 
     def try_add(self, event: PublishableEvent) -> bool:
-        """Whether the event fitted. Raises AlreadyPublishedError, PublishError for a batch that is being sent, and
-        MessageTooLargeError for an event that fits into no batch of this size.
+        """Add the event if it fits; returns whether it did.
+
+        Raises AlreadyPublishedError, PublishError for a batch that is being sent, and MessageTooLargeError for an event that
+        is larger than the whole batch.
         """
         if self._stage is _Stage.PUBLISHED:
             raise AlreadyPublishedError(f"{self!r}: no events can be added any more")
@@ -119,12 +121,12 @@ class PublishingBatch:
         return True
 
     def add(self, event: PublishableEvent) -> None:
-        """As `try_add`, but raises ValueError if the event does not fit any more, as batches of the SDK do."""
+        """Like `try_add`, but raises ValueError if the event does not fit, as batches of the SDK do."""
         if not self.try_add(event):
             raise ValueError(f"{self!r} is full")
 
     def begin(self, bookmark: str | None) -> SentSet:
-        """Lock the batch and give its events. For the producer."""
+        """Lock the batch and return its events. For the producer."""
         if self._stage is _Stage.PUBLISHED:
             raise AlreadyPublishedError(
                 f"{self!r} was published with the numbers from {self._first} on; put the events into a new batch to "
@@ -134,7 +136,7 @@ class PublishingBatch:
         return SentSet(tuple(self._events), tuple(self._encoded), bookmark)
 
     def end(self, first: int | None) -> None:
-        """The batch was published. For the producer."""
+        """Record that the batch was published. For the producer."""
         self._stage, self._first = _Stage.PUBLISHED, first
 
     def withdraw(self) -> None:
@@ -145,25 +147,25 @@ class PublishingBatch:
 def set_of(
     events: Sequence[PublishableEvent], *, encode: Encode, max_size: int, bookmark: str | None
 ) -> SentSet:
-    """Events as one set. Raises AlreadyPublishedError and MessageTooLargeError by the event's place, before any is sent."""
-    found = []
-    for place, event in enumerate(events):
+    """Events as one set. Raises AlreadyPublishedError and MessageTooLargeError before any is sent."""
+    encoded_events = []
+    for position, event in enumerate(events):
         number = published_sequence_number(event)
         if number is not None:
             raise AlreadyPublishedError(
-                f"event {place} of {len(events)} was published before, with the number {number}"
+                f"event {position} of {len(events)} was published before, with the number {number}"
             )
-        found.append(encode(event))
-    size = sum(size for _, size in found)
+        encoded_events.append(encode(event))
+    size = sum(size for _, size in encoded_events)
     if size > max_size:
         raise MessageTooLargeError(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
         )
-    return SentSet(tuple(events), [encoded for encoded, _ in found], bookmark)
+    return SentSet(tuple(events), [encoded for encoded, _ in encoded_events], bookmark)
 
 
 class Published(NamedTuple):
-    """A set that was published; the number of the first event, the others follow."""
+    """A set that was published, with the number of its first event."""
 
     partition_id: str
     events: tuple[PublishableEvent, ...]

@@ -1,4 +1,4 @@
-"""Which events wait for each other, and how long (pure): the buffer of one partition, and its limits."""
+"""The buffer of one partition: which events form a set, and how long they wait for others (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Event = TypeVar("_Event")
 
 
 class SetLimits(Struct, frozen=True):
-    """A set has at most `max_bytes` and `max_events`; an event waits at most `max_wait` seconds for others."""
+    """A set has at max_count `max_bytes` and `max_events`; an event waits at max_count `max_wait` seconds for others."""
 
     max_bytes: int
     max_events: int
@@ -25,10 +25,10 @@ class SetLimits(Struct, frozen=True):
 
 
 class BufferLimits(Struct, frozen=True):
-    """`max_wait` seconds, `max_events` per set (None: as many as fit), and how much may be buffered altogether before
-    `enqueue` waits.
+    """An event waits at max_count `max_wait` seconds for its set of at max_count `max_events` (None: as many as fit).
 
-    1 s is the .NET client's default; its 1,500 events per partition are about a full set of the bytes here.
+    `enqueue` waits while all partitions together have `max_buffered_events` or `max_buffered_bytes`. 1 s is the default of the
+    .NET client, whose 1,500 events per partition are about one full set of the bytes here.
     """
 
     max_wait: float = 1.0
@@ -52,17 +52,16 @@ class _Waiting(NamedTuple, Generic[_Event]):
 
 
 class PartitionBuffer(Generic[_Event]):
-    """Events in the order they came. The first ones, as many as make up a set, are next.
+    """Events in the order of arrival. The first ones form the next set.
 
-    `first_set` is the number of events that the first set must have, of a set that was sent before a restart, whatever
-    is waited for; None: any.
+    `first_set` is how many events the first set must have, to equal a set that was sent before a restart; None: any number.
     """
 
     def __init__(self, limits: SetLimits, *, first_set: int | None = None) -> None:
         self.limits = limits
         self._waiting: deque[_Waiting[_Event]] = deque()
-        self._exactly = first_set
-        self._count = 0  # of the next set
+        self._required_count = first_set
+        self._count = 0  # events of the next set
         self._bytes = 0
         self._is_full = False
 
@@ -71,25 +70,25 @@ class PartitionBuffer(Generic[_Event]):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the next set is the one that was sent before."""
-        return self._exactly is not None
+        """Whether the next set must equal one that was sent before a restart."""
+        return self._required_count is not None
 
     @property
     def is_short(self) -> bool:
-        """Whether that one waits for more events: without them it is another set."""
+        """Whether such a set still lacks events."""
         return self.is_exact and not self._is_full
 
     def expect_no_more(self) -> None:
-        """The next set is what there is."""
-        self._exactly = None
+        """Let the next set have fewer events than required."""
+        self._required_count = None
 
     def add(self, event: _Event, size: int, now: float) -> None:
-        """`size` in bytes, at most those of a set."""
+        """Append an event of `size` bytes, at max_count those of a set."""
         self._waiting.append(_Waiting(event, size, now))
         self._grow()
 
-    def ready(self, now: float, *, hurry: bool = False) -> bool:
-        """Whether the next set is to be sent: it is full, or has waited long enough, or nobody wants to wait."""
+    def is_ready(self, now: float, *, hurry: bool = False) -> bool:
+        """Whether to send the next set: it is full, has waited long enough, or `hurry` is set."""
         at = self.ready_at()
         return at is not None and (self._is_full or hurry or now >= at)
 
@@ -100,23 +99,23 @@ class PartitionBuffer(Generic[_Event]):
         return self._waiting[0].since + self.limits.max_wait
 
     def take(self) -> tuple[list[_Event], int]:
-        """The events of the next set, and their size."""
+        """Remove the next set; returns its events and their size."""
         taken = [self._waiting.popleft().event for _ in range(self._count)]
         size = self._bytes
-        self._count, self._bytes, self._is_full, self._exactly = 0, 0, False, None
+        self._count, self._bytes, self._is_full, self._required_count = 0, 0, False, None
         self._grow()
         return taken, size
 
     def drain(self) -> list[_Event]:
-        """All events, in order; the buffer is empty afterwards."""
+        """Remove all events."""
         left = [waiting.event for waiting in self._waiting]
         self._waiting.clear()
         self._count, self._bytes, self._is_full = 0, 0, False
         return left
 
     def _grow(self) -> None:
-        """Let waiting events into the next set until it is full."""
-        most = self.limits.max_events if self._exactly is None else self._exactly
+        """Add waiting events to the next set until it is full."""
+        max_count = self.limits.max_events if self._required_count is None else self._required_count
         while not self._is_full and self._count < len(self._waiting):
             size = self._waiting[self._count].size
             if self._count and self._bytes + size > self.limits.max_bytes:
@@ -124,4 +123,4 @@ class PartitionBuffer(Generic[_Event]):
                 return
             self._count += 1
             self._bytes += size
-            self._is_full = self._count >= most or self._bytes >= self.limits.max_bytes
+            self._is_full = self._count >= max_count or self._bytes >= self.limits.max_bytes

@@ -27,14 +27,14 @@ class Front(Protocol):
     stop_on_failure: bool
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether somebody waits for room."""
+    def must_hurry(self) -> bool:
+        """Whether an enqueue waits for room."""
 
     def release(self, events: int, size: int, *, exempt: bool) -> None: ...
 
     async def publish(self, partition_id: str, entries: list[Entry]) -> PublishError | None: ...
 
-    async def tell_unpublished(
+    async def report_unpublished(
         self, partition_id: str, entries: list[Entry], error: PublishError
     ) -> None: ...
 
@@ -44,71 +44,71 @@ class Lane:
 
     def __init__(self, front: Front, partition_id: str, buffer: PartitionBuffer[Entry]) -> None:
         self.partition_id = partition_id
-        self.taken_in = 0  # events since the beginning
-        self._settled = 0
+        self.enqueued_count = 0
+        self._settled_count = 0
         self._front = front
         self.buffer = buffer
         self._flush_to = 0
-        self._ended: PublishError | None = None
+        self._final_error: PublishError | None = None
         self.woken = asyncio.Event()
         self._progress = asyncio.Condition()
         self._task = asyncio.create_task(self._work(), name=f"publisher of partition {partition_id}")
 
     def add(self, entry: Entry, size: int) -> None:
-        self.taken_in += 1
+        self.enqueued_count += 1
         self.buffer.add(entry, size, self._now())
         self.woken.set()
 
     def require_usable(self) -> None:
-        if self._ended is not None:
-            raise type(self._ended)(str(self._ended))
+        if self._final_error is not None:
+            raise type(self._final_error)(str(self._final_error))
 
     async def wait_settled(self, mark: int) -> None:
-        """Until the first `mark` events of all are settled, or wait for more; they are sent at once."""
+        """Wait until the first `mark` events are settled, or their set needs more events. They are sent at once."""
         self._flush_to = max(self._flush_to, mark)
         self.woken.set()
         async with self._progress:
-            await self._progress.wait_for(lambda: self._settled >= mark or self.buffer.is_short)
+            await self._progress.wait_for(lambda: self._settled_count >= mark or self.buffer.is_short)
 
     async def stop(self) -> None:
-        """End the set under way at a safe point, and give back what is left."""
+        """End the running set once its outcome is known, and report the events that were not sent."""
         self._task.cancel()
         await asyncio.wait({self._task})
-        left = self.buffer.drain()
-        if left:
+        unsent = self.buffer.drain()
+        if unsent:
             error = errors.ProducerClosedError(TOO_LATE)
-            await self._front.tell_unpublished(self.partition_id, left, error)
-            await self._count_settled(len(left))
+            await self._front.report_unpublished(self.partition_id, unsent, error)
+            await self._count_settled(len(unsent))
 
     async def _work(self) -> None:
         while True:
             self.woken.clear()
-            hurry = self._flush_to > self._settled or self._front.is_crowded
-            if self.buffer.ready(self._now(), hurry=hurry):
-                await self._settle()
+            hurry = self._flush_to > self._settled_count or self._front.must_hurry
+            if self.buffer.is_ready(self._now(), hurry=hurry):
+                await self._publish_next_set()
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(self.buffer.ready_at()):
                         await self.woken.wait()
 
-    async def _settle(self) -> None:
-        """The next set."""
+    async def _publish_next_set(self) -> None:
+        """Publish the next set, or report why it cannot be published."""
         is_exact = self.buffer.is_exact
         entries, size = self.buffer.take()
         try:
-            error = self._ended
+            error = self._final_error
             if error is None:
                 error = await self._front.publish(self.partition_id, entries)
             else:
-                await self._front.tell_unpublished(self.partition_id, entries, error)
+                await self._front.report_unpublished(self.partition_id, entries, error)
             if self._front.stop_on_failure or isinstance(error, _FINAL):
-                self._ended = error
+                self._final_error = error
         finally:
             self._front.release(len(entries), size, exempt=is_exact)
             await self._count_settled(len(entries))
 
     async def _count_settled(self, events: int) -> None:
-        self._settled += events
+        self._settled_count += events
         async with self._progress:
             self._progress.notify_all()
 

@@ -1,4 +1,4 @@
-"""Publishing to Event Hubs so that no event is stored twice: the producer of docs/publishing.md."""
+"""The producer of docs/publishing.md, which publishes to Event Hubs so that no event is stored twice."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from tidemark.publisher.model import PartitionPublishingOptions
 
 
 class ProducerOptions(Struct, frozen=True):
-    """`partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
-    producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
-    Without `sdk_insides` no private names of the SDK are used, and there is no idempotence. With `resend_unknown` a set that
-    is pending in the saved state is sent again, at the risk of doubling it, where the service has forgotten the producer
-    and cannot tell whether the set is stored. Raises PublishSettingsError.
+    """`partition_options` give the service the initial state by partition id; without them the service chooses it.
+
+    With a `state_store`, which the producer closes, the state outlives the process; `producer_name` distinguishes producers of
+    a hub. Without `sdk_insides` the producer uses no private names of the SDK, and cannot be idempotent. `resend_unknown`: if
+    the service has forgotten the producer, the pending set of the saved state is sent again, which may store it twice.
+    Raises PublishSettingsError.
     """
 
     enable_idempotent_partitions: bool = True
@@ -44,53 +45,55 @@ class ProducerOptions(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
             raise errors.PublishSettingsError(
-                "partition_options and state_store need enable_idempotent_partitions=True: there is no state without it"
+                "partition_options and state_store need enable_idempotent_partitions=True: without it there is no state"
             )
 
     @classmethod
-    def among(cls, given: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """Those among the keyword arguments of a constructor, and the others."""
-        mine = {name: given[name] for name in cls.__struct_fields__ if name in given}
-        return cls(**mine), {name: given[name] for name in given.keys() - mine.keys()}
+    def split_from(cls, options: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """Split the keyword arguments of a constructor into these options and the others."""
+        known = {name: options[name] for name in cls.__struct_fields__ if name in options}
+        return cls(**known), {name: options[name] for name in options.keys() - known.keys()}
 
 
 class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProducer"]):
-    """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
+    """Publishes to the partitions of one hub, independently of each other. Raises PublishErrors (tidemark.publisher.errors).
 
-    `options` are those of ProducerOptions, and others, which go to the SDK's EventHubProducerClient. Whether publishing is
-    idempotent is decided here for good. Use it as a context manager, in one event loop.
+    `options` are those of ProducerOptions; others go to the SDK's EventHubProducerClient. Idempotence cannot be changed later.
+    Use the producer as a context manager, in one event loop.
     """
 
     def __init__(
         self, fully_qualified_namespace: str, eventhub_name: str, credential: Any, **options: Any
     ) -> None:
-        mine, others = ProducerOptions.among(options)
-        client = EventHubProducerClient(fully_qualified_namespace, eventhub_name, credential, **others)
-        self._reach(client, fully_qualified_namespace, mine)
+        producer_options, client_options = ProducerOptions.split_from(options)
+        client = EventHubProducerClient(
+            fully_qualified_namespace, eventhub_name, credential, **client_options
+        )
+        self._connect(client, fully_qualified_namespace, producer_options)
 
     @classmethod
     def from_connection_string(
         cls, connection: str, eventhub_name: str | None = None, **options: Any
     ) -> Self:
         """As the constructor; the hub's name may be in the connection string."""
-        mine, others = ProducerOptions.among(options)
+        producer_options, client_options = ProducerOptions.split_from(options)
         try:
             client = EventHubProducerClient.from_connection_string(
-                connection, eventhub_name=eventhub_name, **others
+                connection, eventhub_name=eventhub_name, **client_options
             )
         except ValueError as error:
             raise errors.PublishSettingsError(f"connection: {error}") from None
         namespace = parse_connection_string(connection).fully_qualified_namespace
         self = cls.__new__(cls)
-        return self._reach(client, namespace, mine)
+        return self._connect(client, namespace, producer_options)
 
     @classmethod
     def over(cls, links: Links, **options: Any) -> Self:
-        """A producer over any Links. `options` are those of ProducerOptions."""
+        """A producer over other Links than the SDK's. `options` are those of ProducerOptions."""
         self = cls.__new__(cls)
         return self._set_up(links, ProducerOptions(**options))
 
-    def _reach(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Self:
+    def _connect(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Self:
         idempotent = options.enable_idempotent_partitions
         links = links_of(client, namespace, idempotent=idempotent, sdk_insides=options.sdk_insides)
         return self._set_up(links, options)
@@ -106,11 +109,11 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         self._is_closed = False
         return self
 
-    # --- what an application does
+    # --- for applications
 
     @property
     def is_idempotent(self) -> bool:
-        """Decided when the producer was created."""
+        """Whether events get sequence numbers; set when the producer was created."""
         return self._options.enable_idempotent_partitions
 
     @property
@@ -140,7 +143,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
     async def get_partition_publishing_properties(
         self, partition_id: str
     ) -> model.PartitionPublishingProperties:
-        """What this producer knows of its publishing to the partition. Opens the link if it is not open."""
+        """The publishing state of the partition. Opens its link if necessary."""
         shell = self._partition(partition_id)
         if self.is_idempotent:
             await shell.prepare()
@@ -153,8 +156,8 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         partition_key: str | None = None,
         max_size_in_bytes: int | None = None,
     ) -> PublishingBatch:
-        """An empty batch for the partition, of the size that its link takes, or a smaller one."""
-        shell = self._partition(_direct(partition_id, partition_key))
+        """An empty batch for the partition, of at most the size that its link accepts."""
+        shell = self._partition(_require_partition_id(partition_id, partition_key))
         limit = await shell.max_message_size()
         if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
             raise errors.PublishSettingsError(
@@ -165,11 +168,11 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
     async def send_batch(
         self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
     ) -> None:
-        """Publish the batch. Returns once the service has it; it then has its starting number and stays locked.
+        """Publish the batch. Returns once the service has stored it; the batch then has its number and stays locked.
 
-        `bookmark`: where the application's input goes on after this batch; saved together with the state. `timeout` in
-        seconds bounds all attempts. Cancelled, it first waits up to 5 s for an answer that is under way; whether the
-        batch was published is told by its number.
+        `bookmark` is the position of the application's input after this batch, and is saved with the state. `timeout` in
+        seconds bounds all attempts together. A cancelled call first waits up to 5 s for the answer of a running transfer;
+        then the batch has a number if it was published.
         """
         if not len(batch):
             return
@@ -186,7 +189,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         timeout: float | None = None,
     ) -> None:
         """Publish the events as one set, as `send_batch` does; each gets its `published_sequence_number`."""
-        shell = self._partition(_direct(partition_id, partition_key))
+        shell = self._partition(_require_partition_id(partition_id, partition_key))
         if not events:
             return
         limit = await shell.max_message_size()
@@ -194,15 +197,15 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         await shell.publish(begin, partial(mark_published, events), timeout=timeout)
 
     async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
-        """Publish events that are encoded already, and of a size that fits."""
-        await self._partition(partition_id).publish(lambda: events, events.published, timeout=timeout)
+        """Publish events that are already encoded and fit into one message."""
+        await self._partition(partition_id).publish(lambda: events, events.mark, timeout=timeout)
 
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
-        """The event for `send_set`, and the bytes that it adds to one."""
+        """The encoded event for `send_set`, and the bytes that it adds to a set."""
         return self._links.encode(event, stamped=self.is_idempotent)
 
     async def max_message_size(self, partition_id: str) -> int:
-        """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
+        """The largest set of events for the partition, in bytes. Opens its link if necessary."""
         return await self._partition(partition_id).max_message_size()
 
     async def saved_state(self, partition_id: str) -> model.SavedState:
@@ -210,7 +213,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         return await self._partition(partition_id).saved_state()
 
     async def abandon_pending(self, partition_id: str) -> None:
-        """Do not send the set whose outcome is unknown again: it may be stored or not. See SavedState."""
+        """Give up the pending set, which may be stored or not. See SavedState."""
         await self._partition(partition_id).abandon_pending()
 
     async def close(self, *, timeout: float = 10.0) -> None:
@@ -229,7 +232,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
                 *(shell.settle(deadline) for shell in shells), return_exceptions=True
             )
         finally:
-            async with contextlib.AsyncExitStack() as closing:  # each, whatever the ones before it raise
+            async with contextlib.AsyncExitStack() as closing:  # closes all, even if one raises
                 if self._options.state_store is not None:
                     closing.push_async_callback(self._options.state_store.aclose)
                 closing.push_async_callback(self._links.close)
@@ -242,10 +245,10 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- inside
+    # --- internal
 
-    async def _created_at(self, asked: Identify) -> str | None:
-        if asked.again or self._hub_created_at is None:
+    async def _created_at(self, step: Identify) -> str | None:
+        if step.again or self._hub_created_at is None:
             self._hub_created_at = await self._links.created_at()
         return self._hub_created_at
 
@@ -279,12 +282,16 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
             raise errors.ProducerClosedError(f"the producer of {self._links.hub} is closed")
 
 
-def _direct(partition_id: str | None, partition_key: str | None) -> str:
-    """The partition. Raises UnsupportedPublishingError without one."""
+def _require_partition_id(partition_id: str | None, partition_key: str | None) -> str:
+    """The partition id. Raises UnsupportedPublishingError without one."""
     if partition_id is not None and partition_key is None:
         return partition_id
-    found = "no partition_id: the service would choose one" if partition_key is None else f"{partition_key=}"
+    problem = (
+        "partition_id is missing, so the service would choose the partition"
+        if partition_key is None
+        else f"{partition_key=}"
+    )
     raise errors.UnsupportedPublishingError(
-        f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
-        "BufferedProducer chooses partitions by key or in turn"
+        f"{problem}; this producer needs a partition id, because sequence numbers belong to one partition. "
+        "BufferedProducer chooses partitions by key or round robin"
     )

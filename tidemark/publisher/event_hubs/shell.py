@@ -1,4 +1,4 @@
-"""One partition of a producer: takes the steps that its PartitionPublisher asks for, one operation at a time."""
+"""Performs the steps that the PartitionPublisher of one partition yields, one operation at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from tidemark.foundation.errors import SettingsError, UnavailableError
-from tidemark.publisher.cancellation import cancellations, is_unexpected, settled
+from tidemark.publisher.cancellation import cancel_count, finish_before_cancelling, is_unexpected
 from tidemark.publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from tidemark.publisher.event_hubs.batch import SentSet
 from tidemark.publisher.event_hubs.core import steps
@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 STORE_TIMEOUT = 10.0
-"""Seconds for one request to the state store."""
+"""Seconds for one request to the state store. Chosen: a store that answers later counts as unavailable."""
 
-_OF_STORE: dict[type[Exception], FailureKind] = {
+_KIND_OF_STORE_ERROR: dict[type[Exception], FailureKind] = {
     StateConflictError: FailureKind.CONFLICT,
     InvalidProducerStateError: FailureKind.INVALID,
     UnavailableError: FailureKind.NOT_STORED,
@@ -38,8 +38,8 @@ _OF_STORE: dict[type[Exception], FailureKind] = {
 
 @dataclass(eq=False)
 class PartitionShell:
-    """See the module. `_store` None: nothing is loaded or saved. `_spelled` is the key with the namespace as
-    the connection spells it, under which earlier versions saved. `_created_at` answers the step.
+    """See the module. Without a `_store` nothing is loaded or saved. Earlier versions saved under `_old_key`, which has the
+    namespace in the spelling of the connection. `_created_at` answers the step Identify.
     """
 
     publisher: PartitionPublisher
@@ -47,31 +47,31 @@ class PartitionShell:
     _retry: RetryPolicy
     _store: ProducerStateStore | None
     _key: StateKey
-    _spelled: StateKey
+    _old_key: StateKey
     _created_at: Callable[[steps.Identify], Awaitable[str | None]]
     _link: Link | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
-    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def max_message_size(self) -> int:
-        """What the link takes, which is opened unless it is. Raises PublishErrors."""
+        """The largest message of the link, in bytes. Opens the link if necessary. Raises PublishErrors."""
         if self._link is None:
             await self.prepare()
         return 0 if self._link is None else self._link.max_message_size
 
     async def prepare(self, *, timeout: float | None = None) -> None:
-        """Open the link, unless it is. Raises PublishErrors."""
-        async with self._one_at_a_time:
+        """Open the link if necessary. Raises PublishErrors."""
+        async with self._lock:
             deadline = _deadline(timeout)
             await self._run(self.publisher.prepare(deadline), deadline)
 
     async def saved_state(self) -> SavedState:
-        async with self._one_at_a_time:
+        async with self._lock:
             await self._run(self.publisher.restore(), None)
             return self.publisher.saved_state
 
     async def abandon_pending(self) -> None:
-        async with self._one_at_a_time:
+        async with self._lock:
             await self._run(self.publisher.restore(), None)
             self.publisher.abandon_pending()
 
@@ -83,11 +83,13 @@ class PartitionShell:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Send what `begin` gives when it is its turn. `end` is told the number of the first event once all are
-        published, even if the caller was cancelled meanwhile; else `withdraw` is called. Raises PublishErrors.
+        """Send the events that `begin` returns, once earlier operations have ended.
+
+        Calls `end` with the number of the first event when all are published, even if the caller was cancelled meanwhile;
+        otherwise calls `withdraw`. Raises PublishErrors.
         """
         deadline = _deadline(timeout)
-        async with self._one_at_a_time:
+        async with self._lock:
             events = begin()
             with contextlib.ExitStack() as unpublished:
                 unpublished.callback(withdraw)
@@ -99,17 +101,17 @@ class PartitionShell:
                 await self._run(self.publisher.publish(events, deadline), deadline, events, published)
 
     async def settle(self, deadline: float) -> None:
-        """Save what was confirmed, after the call under way. Raises PublishErrors."""
+        """Wait for the running call, then save what was confirmed. Raises PublishErrors."""
         try:
-            async with asyncio.timeout_at(deadline), self._one_at_a_time:
+            async with asyncio.timeout_at(deadline), self._lock:
                 await self._run(self.publisher.settle(deadline), deadline)
         except TimeoutError:
             raise PublishUnavailableError(
-                f"partition {self._key.partition_id}: the call under way did not end by the deadline of closing"
+                f"partition {self._key.partition_id}: the running call did not end by the deadline of closing"
             ) from None
 
     async def close(self) -> None:
-        """No link is opened any more."""
+        """Close the link, and open none again."""
         self._is_closed = True
         await self.close_link()
 
@@ -118,29 +120,29 @@ class PartitionShell:
         if link is not None:
             try:
                 await link.close()
-            except Exception as error:  # noqa: BLE001 - it is of no more use either way
+            except Exception as error:  # noqa: BLE001 - the link is given up either way
                 _log.warning("partition %s: closing its link failed", self._key.partition_id, exc_info=error)
 
     async def _run(
         self,
-        taken: Steps[_Result],
+        pending_steps: Steps[_Result],
         deadline: float | None,
         events: SentSet | None = None,
         on_result: Callable[[_Result], None] = lambda _: None,
     ) -> None:
-        """Take the steps. Cancelled, it ends at a point where it is known what became of the events, if that
-        can be had: then the steps have had their effects, or have withdrawn them, before CancelledError is raised.
+        """Perform the steps. A cancelled run ends only once the outcome of the events is known, if possible: CancelledError is
+        raised after the publisher has pending_steps note of it.
         """
         cancelled: BaseException | None = None
         try:
-            step = next(taken)
+            step = next(pending_steps)
             while True:
-                answer, cancelled = await self._take(step, deadline, events)
-                while cancelled is not None:  # nothing is begun any more
+                answer, cancelled = await self._perform_safely(step, deadline, events)
+                while cancelled is not None:  # after a cancellation no step is performed
                     is_failed = isinstance(answer, Failed)
-                    step = taken.send(replace(answer, cancelled=True) if is_failed else answer)
+                    step = pending_steps.send(replace(answer, cancelled=True) if is_failed else answer)
                     answer = Failed(FailureKind.NOT_STORED, "cancelled", self._now())
-                step = taken.send(answer)
+                step = pending_steps.send(answer)
         except StopIteration as end:
             on_result(end.value)
             if cancelled is not None:
@@ -150,34 +152,36 @@ class PartitionShell:
                 raise cancelled from error
             raise
 
-    async def _take(
+    async def _perform_safely(
         self, step: Step, deadline: float | None, events: SentSet | None
     ) -> tuple[Any, BaseException | None]:
-        """The answer, and what the caller is to be cancelled by. Nothing is raised: whatever happens to a transfer, its
-        numbers are used, and the publisher has to know.
+        """The answer, and the cancellation to raise later. Never raises: whatever ends a transfer, its numbers are used, and
+        the publisher must take note of it.
         """
-        before = cancellations()
+        before = cancel_count()
         try:
             answer = await self._perform(step, deadline, events)
-        except BaseException as error:  # noqa: BLE001 - what is not an answer is raised once the steps know
+        except BaseException as error:  # noqa: BLE001 - raised after the publisher has taken note of it
             if not is_unexpected(error):
-                return await self._cut_off(step, "cancelled"), error
-            story = f"unexpected {type(error).__name__}: {error}"
-            _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
-            answer = await self._cut_off(step, story)
-        # Also after an unexpected error: work that a cancelled caller waited for may end in one.
-        return answer, asyncio.CancelledError() if cancellations() > before else None
+                return await self._failed_by_interruption(step, "cancelled"), error
+            reason = f"unexpected {type(error).__name__}: {error}"
+            _log.warning("partition %s: %s", self._key.partition_id, reason, exc_info=error)
+            answer = await self._failed_by_interruption(step, reason)
+        # Also after an unexpected error, in which work that outlived a cancellation may end.
+        return answer, asyncio.CancelledError() if cancel_count() > before else None
 
-    async def _cut_off(self, step: Step, story: str) -> Failed:
-        """A cancellation, or an error that nobody thought of, says nothing about what was sent or saved before it."""
+    async def _failed_by_interruption(self, step: Step, reason: str) -> Failed:
+        """The answer after a cancellation or an unexpected error, which leave the outcome of a transfer unknown."""
         if not isinstance(step, steps.Transfer):
-            return Failed(FailureKind.NOT_STORED, story, self._now())
-        with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
-            await self.close_link()  # nobody knows where in a frame it was
-        return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
+            return Failed(FailureKind.NOT_STORED, reason, self._now())
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # a second cancellation; the first is raised at the end
+            await self.close_link()  # it may have stopped within a frame
+        return Failed(FailureKind.UNKNOWN, reason, self._now(), link_lost=True)
 
     async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Any:
-        """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
+        """Raises CancelledError for an interrupted step. A cancelled caller still waits for a transfer or a save."""
         try:
             match step:
                 case steps.Transfer():
@@ -187,9 +191,9 @@ class PartitionShell:
                 case steps.Identify():
                     return await self._identify(step, deadline)
                 case steps.Save():
-                    return await settled(self._use_store(step, deadline))
+                    return await finish_before_cancelling(self._use_store(step, deadline))
                 case steps.Open():
-                    return await settled(self._open(step, deadline), grace=0.0)
+                    return await finish_before_cancelling(self._open(step, deadline), grace=0.0)
                 case steps.Pause():
                     await asyncio.sleep(step.seconds)
                     return steps.Done()
@@ -225,8 +229,8 @@ class PartitionShell:
             if isinstance(step, steps.Load):
                 return await self._load(store, until)
             return await store.save(self._key, step.record, step.token, deadline=until)
-        except tuple(_OF_STORE) as error:
-            kind = next(kind for type_, kind in _OF_STORE.items() if isinstance(error, type_))
+        except tuple(_KIND_OF_STORE_ERROR) as error:
+            kind = next(kind for type_, kind in _KIND_OF_STORE_ERROR.items() if isinstance(error, type_))
             return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
 
     async def _identify(self, step: steps.Identify, deadline: float | None) -> str | Failed | None:
@@ -235,18 +239,22 @@ class PartitionShell:
                 return await self._created_at(step)
         except TimeoutError:
             return Failed(
-                FailureKind.NOT_STORED, "the service did not say in time which hub it is", self._now()
+                FailureKind.NOT_STORED,
+                "the service did not return the hub's creation time in time",
+                self._now(),
             )
 
     async def _load(self, store: ProducerStateStore, until: float) -> Any:
-        found = await store.load(self._key, deadline=until)
-        if found is None and self._spelled != self._key:
-            old = await store.load(self._spelled, deadline=until)
-            return (None, None) if old is None else (old[0], None)  # the next save moves it
-        return found or (None, None)
+        saved = await store.load(self._key, deadline=until)
+        if saved is None and self._old_key != self._key:
+            old = await store.load(self._old_key, deadline=until)
+            return (
+                (None, None) if old is None else (old[0], None)
+            )  # without its token, so that the next save uses the new key
+        return saved or (None, None)
 
-    def _within(self, most: float, deadline: float | None) -> float:
-        return most if deadline is None else max(0.001, min(most, deadline - self._now()))
+    def _within(self, seconds: float, deadline: float | None) -> float:
+        return seconds if deadline is None else max(0.001, min(seconds, deadline - self._now()))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
 from azure.storage.blob import ContainerClient
 from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
-from tidemark.publisher.blocking import blocking, came, without_waiting
+from tidemark.publisher.blocking import blocking, run_without_loop, wait_if_needed
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of, verified
 from tidemark.publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
@@ -42,12 +42,12 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
         return cls(AsyncContainerClient.from_connection_string(connection, container, **options), settings)
 
     async def __aexit__(self, *_: object) -> None:
-        await came(self._container.close())
+        await wait_if_needed(self._container.close())
 
     async def ensure_container(self) -> None:
         """Create the container unless it exists."""
         with _told("creating the container of the claim checks"), contextlib.suppress(ResourceExistsError):
-            await came(self._container.create_container())
+            await wait_if_needed(self._container.create_container())
 
     async def store(self, claim: Claim) -> None:
         """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
@@ -55,10 +55,10 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
         metadata = {"sha256": claim.sha256}
         with _told(f"storing claim {claim.blob}"):
             try:
-                await came(blob.upload_blob(claim.body, metadata=metadata))
+                await wait_if_needed(blob.upload_blob(claim.body, metadata=metadata))
             except ResourceExistsError:
                 # An earlier attempt's, or an equal body's: make it young for lifecycle rules.
-                await came(blob.set_blob_metadata(metadata))
+                await wait_if_needed(blob.set_blob_metadata(metadata))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
         """The body of a received message, from its blob if it is a claim, verified by size and SHA-256.
@@ -70,8 +70,8 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
             return body_of(message)
         with _told(f"reading claim {reference.blob}"):
             try:
-                stream = await came(self._container.download_blob(reference.blob))
-                body = await came(stream.readall())
+                stream = await wait_if_needed(self._container.download_blob(reference.blob))
+                body = await wait_if_needed(stream.readall())
             except ResourceNotFoundError as error:
                 raise ClaimMissingError(
                     f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with "
@@ -86,11 +86,11 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
 
         Not for topics with several subscriptions: each of them has a copy of the message, all have one blob.
         """
-        await came(receiver.complete_message(message))
+        await wait_if_needed(receiver.complete_message(message))
         reference = reference_of(message.application_properties)
         if reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/"):
             with _told(f"deleting claim {reference.blob}"), contextlib.suppress(ResourceNotFoundError):
-                await came(self._container.delete_blob(reference.blob))
+                await wait_if_needed(self._container.delete_blob(reference.blob))
 
 
 class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
@@ -107,13 +107,13 @@ class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
         return cls(ContainerClient.from_connection_string(connection, container, **options), settings)
 
     def __exit__(self, *_: object) -> None:
-        without_waiting(self.awaited.__aexit__())
+        run_without_loop(self.awaited.__aexit__())
 
     @property
     def settings(self) -> ClaimSettings:
         return self.awaited.settings
 
-    _wait = staticmethod(without_waiting)
+    _wait = staticmethod(run_without_loop)
     ensure_container = blocking(ClaimCheck.ensure_container)
     store = blocking(ClaimCheck.store)
     restore = blocking(ClaimCheck.restore)

@@ -18,8 +18,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusSender as BlockingSender
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
-from tidemark.publisher.blocking import came
-from tidemark.publisher.cancellation import cancellations, is_unexpected
+from tidemark.publisher.blocking import wait_if_needed
+from tidemark.publisher.cancellation import cancel_count, is_unexpected
 from tidemark.publisher.errors import PublishSettingsError
 from tidemark.publisher.service_bus.claim_check import ClaimCheck
 from tidemark.publisher.service_bus.core import send_steps as steps
@@ -131,7 +131,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         )
         created = cls(sender, **options)
         for each in (client, sender):
-            created._closing.push_async_callback(lambda owned: came(owned.close()), each)
+            created._closing.push_async_callback(lambda owned: wait_if_needed(owned.close()), each)
         return created
 
     async def __aexit__(self, *_: object) -> None:
@@ -199,7 +199,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         async with self._lock:
             for start in range(0, len(numbers), _CANCEL_AT_ONCE):
                 some = numbers[start : start + _CANCEL_AT_ONCE]
-                await came(self._link.sender.cancel_scheduled_messages(some))
+                await wait_if_needed(self._link.sender.cancel_scheduled_messages(some))
 
     async def _begin(self, before: SendReport, *, resend_unknown: bool = False) -> tuple[Sending, Encoder]:
         await self._open()
@@ -239,11 +239,11 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         self, sending: Sending, encoder: Encoder, source: Source, on_progress: OnProgress | None
     ) -> SendReport:
         performing = None
-        before = cancellations()
+        before = cancel_count()
         try:
             effect = sending.next()
             while effect is not None:
-                if cancellations() > before:
+                if cancel_count() > before:
                     # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow a cancellation.
                     raise asyncio.CancelledError
                 performing = effect

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
-from tidemark.publisher.blocking import blocking, without_waiting
+from tidemark.publisher.blocking import blocking, run_without_loop
 from tidemark.publisher.service_bus.claim_check import SyncClaimCheck
 from tidemark.publisher.service_bus.core.packing import Limits
 from tidemark.publisher.service_bus.core.send_report import SendReport
@@ -71,7 +71,7 @@ class SyncBigBatchSender(contextlib.AbstractContextManager["SyncBigBatchSender"]
 
     def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         with self._lock:
-            return without_waiting(work)
+            return run_without_loop(work)
 
     send = blocking(BigBatchSender.send)
     resume = blocking(BigBatchSender.resume)
@@ -86,7 +86,7 @@ class SyncBigBatchSender(contextlib.AbstractContextManager["SyncBigBatchSender"]
         return self.awaited.last_report
 
     def close(self) -> None:
-        without_waiting(self.awaited.close())
+        run_without_loop(self.awaited.close())
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -23,33 +23,33 @@ def test_a_set_without_room_is_refused():
 
 
 def test_an_empty_buffer_is_never_ready():
-    assert not buffer().ready(1e9, hurry=True)
+    assert not buffer().is_ready(1e9, hurry=True)
     assert buffer().ready_at() is None
 
 
 def test_an_event_waits_for_others_but_not_for_ever():
     waiting = buffer(10, now=5.0)
 
-    assert not waiting.ready(5.9)
+    assert not waiting.is_ready(5.9)
     assert waiting.ready_at() == 6.0
-    assert waiting.ready(6.0)
-    assert waiting.ready(5.0, hurry=True)
+    assert waiting.is_ready(6.0)
+    assert waiting.is_ready(5.0, hurry=True)
 
 
 def test_a_set_is_full_by_its_number_of_events():
-    assert not buffer(1, 1, 1).ready(0.0)
+    assert not buffer(1, 1, 1).is_ready(0.0)
     full = buffer(1, 1, 1, 1, 1)
 
-    assert full.ready(0.0)
+    assert full.is_ready(0.0)
     assert full.take() == ([0, 1, 2, 3], 4)
-    assert not full.ready(0.0)
+    assert not full.is_ready(0.0)
     assert len(full) == 1
 
 
 def test_a_set_is_full_by_its_bytes_when_the_next_event_does_not_fit():
     full = buffer(60, 40, 1)
 
-    assert full.ready(0.0)
+    assert full.is_ready(0.0)
     assert full.take() == ([0, 1], 100)
     assert full.take() == ([2], 1)
 
@@ -66,14 +66,14 @@ def test_the_wait_is_that_of_the_oldest_event_left():
 
 def test_the_first_set_after_a_restart_has_exactly_the_events_it_had():
     waiting = buffer(1, 1, first_set=6)
-    assert not waiting.ready(1e9), "it does not get smaller by waiting"
-    assert not waiting.ready(1e9, hurry=True), "nor by haste"
+    assert not waiting.is_ready(1e9), "it does not get smaller by waiting"
+    assert not waiting.is_ready(1e9, hurry=True), "nor by haste"
     assert waiting.ready_at() is None
 
     for number in range(2, 8):
         waiting.add(number, 1, 0.0)
 
-    assert waiting.ready(0.0)
+    assert waiting.is_ready(0.0)
     assert waiting.take() == ([0, 1, 2, 3, 4, 5], 6)
     assert waiting.ready_at() == 1.0
 
@@ -82,18 +82,18 @@ def test_what_is_left_can_be_taken_out():
     left = buffer(60, 60, 60)
 
     assert left.drain() == [0, 1, 2]
-    assert not left.ready(1e9, hurry=True)
+    assert not left.is_ready(1e9, hurry=True)
 
 
 @given(sizes=st.lists(st.integers(1, 100)), first=st.none() | st.integers(1, 5))
 def test_every_event_is_in_one_set_in_order_and_no_set_is_too_large(sizes, first):
     waiting = buffer(*sizes, first_set=first)
     sets = []
-    while waiting.ready(0.0, hurry=True):
+    while waiting.is_ready(0.0, hurry=True):
         sets.append(waiting.take())
     assert not waiting.is_short or (sets == [] and len(sizes) < first)
     waiting.expect_no_more()
-    while waiting.ready(0.0, hurry=True):
+    while waiting.is_ready(0.0, hurry=True):
         sets.append(waiting.take())
 
     assert [event for events, _ in sets for event in events] == list(range(len(sizes)))

@@ -396,7 +396,7 @@ async def test_after_a_crash_the_first_set_is_the_pending_one():
     await heir.buffered.close()
 
     assert died.world.bodies() == list("abcdefg")
-    with pytest.raises(PublishError, match="resume it before"):
+    with pytest.raises(PublishError, match="call resume before enqueue"):
         await died.buffered.resume("0")
 
 

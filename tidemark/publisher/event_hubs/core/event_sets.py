@@ -1,4 +1,4 @@
-"""Sets of events as a PartitionPublisher sees them, and their sequence numbers of 31 bits: after the highest comes 0 (pure)."""
+"""Sets of events for a PartitionPublisher, and sequence numbers of 31 bits, which wrap to 0 (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemark.publisher.model import MAX_SEQUENCE_NUMBER, PendingSet
 _NUMBERS = MAX_SEQUENCE_NUMBER + 1
 
 
-def following(number: int) -> int:
+def next_number(number: int) -> int:
     """The sequence number after this one."""
     return (number + 1) % _NUMBERS
 
@@ -33,17 +33,17 @@ class EventSet(Protocol):
 
     @property
     def sources(self) -> Sequence[object]:
-        """The callers' objects: the same ones again are the same set."""
+        """The objects of the caller. The same objects are the same set."""
 
     @property
     def bookmark(self) -> str | None: ...
 
     def digest(self) -> str:
-        """Of the content."""
+        """A hash of the content."""
 
 
 class NumberedSet(Struct, frozen=True):
-    """A set that has its numbers, as it is saved. Without `sources` it is from before a restart."""
+    """A set with its numbers. Without `sources` it was loaded after a restart."""
 
     pending: PendingSet
     sources: Sequence[object] | None = None

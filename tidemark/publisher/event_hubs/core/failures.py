@@ -1,5 +1,4 @@
-"""What AMQP error conditions mean for a set of events, and which errors that gives (pure). Conditions are as the service
-writes them.
+"""Maps AMQP error conditions, as the service writes them, to failures and to the errors of the publisher (pure).
 
 Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests of the Python preview 5.4.0b1.
 """
@@ -28,15 +27,15 @@ FATAL: dict[FailureKind, type[errors.PublishError]] = {
 """Another attempt would fail as well."""
 
 ANEW = "all of the input is published, also what was published before"
-"""What it costs to begin without the saved state."""
+"""The cost of starting without the saved state."""
 
 ANOTHER_STATE = f"publish with another saved state (tidemark publish: another --state file): {ANEW}"
 
-DELETED = f"its saved state was deleted. A producer that is created anew begins without one: {ANEW}"
+DELETED = f"its saved state was deleted. A new producer starts without it: {ANEW}"
 
 
 def advice_on(error: type[errors.PublishError], *, has_state: bool) -> str:
-    """What ends the sentence on why a producer ended."""
+    """The advice that follows the reason why a producer ended."""
     if error is errors.ProducerDisconnectedError:
         return "; this producer must not publish to it any more"
     if error is not errors.InvalidProducerStateError:
@@ -49,31 +48,31 @@ def advice_on(error: type[errors.PublishError], *, has_state: bool) -> str:
 
 def of_another_hub(before: str, now: str | None) -> str:
     return (
-        f"the hub was made anew: its saved state is of the hub created at {before}, this one was created at {now}, and what "
-        f"was published before is not in it; nothing was sent. To fill it, {ANOTHER_STATE}"
+        f"the hub was recreated: the saved state is of the hub created at {before}, this one was created at {now} and lacks "
+        f"the events published before; nothing was sent. To fill it, {ANOTHER_STATE}"
     )
 
 
 def of_forgotten(id_: int | None, story: str, pending: PendingSet | None) -> str:
-    """Nobody can tell any more whether the pending set is stored; without one, whether it is the same hub."""
-    begun = f"{story}; the service does not know producer {id_} any more, so that"
+    """The service cannot say whether the pending set is stored; without one, whether the hub is the same."""
+    prefix = f"{story}; the service has forgotten producer {id_}, so"
     if pending is None:
         return (
-            f"{begun} this may be a hub that was made anew, and the saved state, of an earlier version, does not say of which "
-            "hub it is. If the hub is the same, go on with resend_unknown (tidemark publish: --resend-unknown), which doubles "
-            f"nothing then. Else {ANOTHER_STATE}"
+            f"{prefix} the hub may have been recreated; the saved state, of an earlier version, does not identify its hub. If the "
+            "hub is the same, go on with resend_unknown (tidemark publish: --resend-unknown), which then doubles nothing. "
+            f"Otherwise {ANOTHER_STATE}"
         )
     return (
-        f"{begun} nobody can tell whether the {pending.count} events of the set that was sent last are stored. "
-        "Created anew, a producer with resend_unknown (tidemark publish: --resend-unknown) sends them again, which doubles them "
-        "if they are; one that is told to abandon_pending() goes on with other events"
+        f"{prefix} it is unknown whether the {pending.count} events of the last set are stored. "
+        "Create a new producer: with resend_unknown (tidemark publish: --resend-unknown) it sends them again, which doubles them "
+        "if they are stored; after abandon_pending() it goes on with other events"
     )
 
 
 def of_forgotten_option(id_: int | None, story: str) -> str:
     return (
-        f"{story}; the service does not know producer_group_id {id_} of the options (any more). Leave it out: the service then "
-        "gives a new one, under which a set whose outcome is unknown is stored twice when it is sent again"
+        f"{story}; the service does not know producer_group_id {id_} of the options. Leave the option out: the service then "
+        "assigns a new id, under which a set with an unknown outcome may be stored twice if it is sent again"
     )
 
 
@@ -92,10 +91,10 @@ def of_fixed_identity(id_: int, pending: PendingSet) -> str:
     )
 
 
-def of_claims(claimed: Claims, said: Claims) -> tuple[type[errors.PublishError], str] | None:
-    """What is wrong with the service's answer to an attach; None if nothing is."""
-    missing = [name for name, value in zip(Claims._fields, said, strict=True) if value is None]
-    if len(missing) == len(said):
+def of_claims(claimed: Claims, answered: Claims) -> tuple[type[errors.PublishError], str] | None:
+    """The error in the service's answer to an attach; None without one."""
+    missing = [name for name, value in zip(Claims._fields, answered, strict=True) if value is None]
+    if len(missing) == len(answered):
         return errors.UnsupportedPublishingError, (
             "the service does not offer idempotent publishing (com.microsoft:idempotent-producer): it needs the standard tier "
             "or higher; or create the producer with enable_idempotent_partitions=False"
@@ -105,11 +104,11 @@ def of_claims(claimed: Claims, said: Claims) -> tuple[type[errors.PublishError],
             errors.InvalidProducerStateError,
             f"the service opened the link without {', '.join(missing)}",
         )
-    for name, mine, theirs in zip(Claims._fields[:2], claimed, said, strict=False):
+    for name, mine, theirs in zip(Claims._fields[:2], claimed, answered, strict=False):
         if mine is not None and mine != theirs:
             return (
                 errors.InvalidProducerStateError,
-                f"{name} is {mine} here, but the service answers {theirs}",
+                f"the producer claimed {name} {mine}, but the service answered {theirs}",
             )
     return None
 
@@ -118,7 +117,7 @@ _SEQUENCING = {
     "com.microsoft:producer-epoch-stolen": FailureKind.DISCONNECTED,
     "com.microsoft:out-of-order-sequence": FailureKind.INVALID,
 }
-"""Final wherever they appear."""
+"""Final in an answer to an attach, to a delivery, and at the loss of a link."""
 
 _FINAL = {
     **_SEQUENCING,
@@ -143,11 +142,11 @@ _REJECTED = {
     "com.microsoft:operation-cancelled": FailureKind.NOT_STORED,
     "com.microsoft:server-busy": FailureKind.BUSY,
 }
-"""With those above: the service answered that it did not take the events."""
+"""With those above: the service has answered that it did not store the events."""
 
 
 def of_attach(condition: str, *, with_state: bool) -> FailureKind:
-    """A link that was not opened: nothing was sent. An id that the service does not know is `amqp:not-allowed`."""
+    """The failure of an attach, when nothing was sent. `amqp:not-allowed` means that the service has forgotten the id."""
     if condition == "amqp:not-allowed":
         return FailureKind.FORGOTTEN if with_state else FailureKind.REFUSED
     if condition == "com.microsoft:server-busy":
@@ -156,10 +155,10 @@ def of_attach(condition: str, *, with_state: bool) -> FailureKind:
 
 
 def of_rejection(condition: str) -> FailureKind:
-    """A delivery that was rejected. `com.microsoft:timeout` and errors inside the service leave it open what it did."""
+    """The failure of a rejected delivery; unknown after `com.microsoft:timeout` and internal errors of the service."""
     return _REJECTED.get(condition, FailureKind.UNKNOWN)
 
 
 def of_loss(condition: str) -> FailureKind:
-    """A link or connection that ended between a delivery and its answer."""
+    """The failure of a delivery whose link or connection ended before the answer."""
     return _SEQUENCING.get(condition, FailureKind.UNKNOWN)

@@ -1,9 +1,9 @@
-"""Which partition a partition key belongs to, by the rule of the service (pure).
+"""Chooses the partition of a partition key by the rule of the service (pure).
 
 The service hashes the key's UTF-8 with Bob Jenkins' lookup3 (hashlittle2 of lookup3.c, both seeds 0), takes 16 bits of
-both results as a signed number, and of its remainder, which C# truncates towards zero, the absolute value. The clients for
-.NET, Java and JavaScript do the same. The one for Python takes Python's floored remainder, which for most negative hashes
-is another partition: see docs/publishing.md.
+both results as a signed number, and takes the absolute value of its remainder, which C# truncates towards zero. The clients for
+.NET, Java and JavaScript do the same. The one for Python uses Python's floored remainder, which gives another partition for
+most negative hashes: see docs/publishing.md.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ _FINISHING = (14, 11, 25, 16, 4, 14, 24)
 def partition_of_key(key: str, partition_ids: Sequence[str], *, floored: bool = False) -> str:
     """The partition that the service would choose. `partition_ids` in the order of the service.
 
-    `floored`: the one that the SDK for Python chooses, and that earlier versions of this publisher chose.
+    `floored`: the partition that the SDK for Python and earlier versions of this publisher choose.
     """
     hashed = hash_of_key(key)
     return partition_ids[(hashed if floored else abs(hashed)) % len(partition_ids)]
 
 
-@lru_cache(maxsize=4096)  # keys come again and again, and a hash takes 10 microseconds
+@lru_cache(maxsize=4096)  # keys repeat, and a hash takes 10 microseconds
 def hash_of_key(key: str) -> int:
-    """The signed 16 bits."""
+    """The hash of a key: 16 bits, signed."""
     data = key.encode()
     a = b = c = (0xDEADBEEF + len(data)) & _MASK
     if data:
         *blocks, last = range(0, len(data), 12)
         for start in blocks:
-            a, b, c = _added(a, b, c, data[start : start + 12])
+            a, b, c = _add_block(a, b, c, data[start : start + 12])
             for bits in _MIXING:
-                a = (a - c & _MASK) ^ _rotated(c, bits)
+                a = (a - c & _MASK) ^ _rotate(c, bits)
                 c = c + b & _MASK
                 a, b, c = b, c, a
-        a, b, c = _added(a, b, c, data[last:].ljust(12, b"\0"))
+        a, b, c = _add_block(a, b, c, data[last:].ljust(12, b"\0"))
         for bits in _FINISHING:
-            c = (c ^ b) - _rotated(b, bits) & _MASK
+            c = (c ^ b) - _rotate(b, bits) & _MASK
             a, b, c = b, c, a
-        b, c = a, b  # seven turns of three names
-    found = (b ^ c) & 0xFFFF
-    return found - 0x10000 if found & 0x8000 else found
+        b, c = a, b  # the seven rounds above leave the names rotated
+    bits_16 = (b ^ c) & 0xFFFF
+    return bits_16 - 0x10000 if bits_16 & 0x8000 else bits_16
 
 
-def _added(a: int, b: int, c: int, block: bytes) -> tuple[int, int, int]:
+def _add_block(a: int, b: int, c: int, block: bytes) -> tuple[int, int, int]:
     x, y, z = _WORDS.unpack(block)
     return a + x & _MASK, b + y & _MASK, c + z & _MASK
 
 
-def _rotated(value: int, bits: int) -> int:
+def _rotate(value: int, bits: int) -> int:
     return (value << bits | value >> 32 - bits) & _MASK

@@ -1,5 +1,5 @@
-"""What a partition's publisher asks its shell to do, one step at a time, and what it is answered (pure): what the step
-says, or that it `Failed`.
+"""The steps that a PartitionPublisher asks its shell to perform (pure). The answer is the value named at the step, or
+`Failed`.
 """
 
 from __future__ import annotations
@@ -14,58 +14,60 @@ from tidemark.publisher.model import Claims, ProducerRecord, Stamp
 
 
 class Load(Struct, frozen=True):
-    """Read the saved state. Gives the record and its token, both None if there is none."""
+    """Read the saved state. The answer is the record and its token, both None without a saved state."""
 
 
 class Identify(Struct, frozen=True):
-    """Ask when the hub was created; `again`: ask the service now, whatever is known. Gives a text that is compared for
-    equality, None where the service does not say.
+    """Ask when the hub was created; with `again`, do not use a cached answer.
+
+    The answer is a text to compare for equality, None where the service does not return it.
     """
 
     again: bool = False
 
 
 class Save(Struct, frozen=True):
-    """Write the state, if it is still as it was when `token` was given out (None: if there is none yet). Gives the new token."""
+    """Write the state if the stored one still has this token (None: if none is stored). The answer is the new token."""
 
     record: ProducerRecord
     token: str | None
 
 
 class Open(Struct, frozen=True):
-    """Close the link there may be, and open one with these claims (None: without idempotence). Gives the Claims that the
-    service said; one that it did not say is None.
+    """Close the link, if any, and open one with these claims (None: without idempotence).
+
+    The answer is the Claims of the service, with None for what it left out.
     """
 
     claims: Claims | None
 
 
 class Transfer(Struct, frozen=True):
-    """Send the events once over the link. Without a stamp they go as they are. Gives Done."""
+    """Send the events once over the link, without numbers if the stamp is None. The answer is Done."""
 
     stamp: Stamp | None
 
 
 class Pause(Struct, frozen=True):
-    """Do nothing for a while. Gives Done."""
+    """Wait. The answer is Done."""
 
     seconds: float
 
 
 class Done(Struct, frozen=True):
-    """Transfer: the service has taken the events, or had them. Pause: it is over."""
+    """After a Transfer: the service has stored the events, now or before."""
 
 
 class FailureKind(enum.Enum):
     NOT_STORED = "not stored"
-    """For now; another attempt may succeed."""
+    """Another attempt may succeed."""
     BUSY = "busy"
-    """Not stored, and the service wants to be left alone for a while."""
+    """Not stored; the service asks to wait."""
     UNKNOWN = "unknown"
-    """The events went out and nothing came back."""
+    """The events were sent, and no answer came."""
     DISCONNECTED = "disconnected"
     CONFLICT = "conflict"
-    """The saved state is not as it was read."""
+    """The saved state has changed since it was read."""
     INVALID = "invalid"
     FORGOTTEN = "forgotten"
     """The service does not know the producer's id."""

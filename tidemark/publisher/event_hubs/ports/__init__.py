@@ -1,1 +1,1 @@
-"""What a producer needs from the outside: a way to the service, and a place for its state."""
+"""Interfaces that a producer needs: links to the service, and a store for its state."""

@@ -1,4 +1,4 @@
-"""The way to the service: links to partitions, events as they go over them, and how a link fails."""
+"""Links to partitions of a hub, the events they transfer, and their errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ PublishableEvent = EventData | AmqpAnnotatedMessage
 
 
 class EncodedEvent(NamedTuple):
-    """An event as AMQP; a stamp goes between the two parts. Without idempotence all of it is in the first, and none where
-    the SDK is to encode the `source`.
+    """An event as AMQP, in two parts with the stamp between them.
+
+    Without idempotence, `head` has all of it; both parts are empty if the SDK encodes the `source`.
     """
 
     head: bytes
@@ -25,7 +26,7 @@ class EncodedEvent(NamedTuple):
 
 
 class LinkError(Exception):
-    """The link could not be opened, or did not take the events; `link_lost`: it is of no more use."""
+    """The link could not be opened, or did not accept the events. `link_lost`: open another one."""
 
     def __init__(self, kind: FailureKind, story: str, *, link_lost: bool) -> None:
         super().__init__(story)
@@ -34,7 +35,7 @@ class LinkError(Exception):
 
 
 class InsidesError(LinkError):
-    """Private names of the SDK failed, as names do that were moved: nothing that the service or the network did."""
+    """Private names of the SDK have changed. Neither the service nor the network is at fault."""
 
 
 class Link(Protocol):
@@ -44,10 +45,10 @@ class Link(Protocol):
     max_message_size: int
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
-        """Returns once the service has the events. Raises LinkError.
+        """Returns once the service has stored the events. Raises LinkError.
 
-        Cancelled, it still ends as it would, if the answer comes within publisher.cancellation.SETTLING. Else it
-        raises CancelledError, and the link can only be closed.
+        A cancelled transfer still waits CANCEL_GRACE seconds (publisher.cancellation) for the answer, and then returns or
+        raises LinkError. Without an answer it raises CancelledError, and the link can only be closed.
         """
 
     async def close(self) -> None:
@@ -55,7 +56,7 @@ class Link(Protocol):
 
 
 class Links(Protocol):
-    """A hub, as a producer reaches it."""
+    """A hub, and the way to open links to it."""
 
     namespace: str
     hub: str
@@ -67,11 +68,12 @@ class Links(Protocol):
         """Raises LinkError."""
 
     async def created_at(self) -> str | None:
-        """When the hub was created, to the millisecond: it tells the hub from a later one of the same name. None where
-        this client may not ask. Raises LinkError.
+        """When the hub was created, to the millisecond, which distinguishes it from a later one of the same name.
+
+        None where this client has no right to read it. Raises LinkError.
         """
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
-        """A link with these claims, None for one without idempotence. Raises LinkError."""
+        """Open a link with these claims; None: without idempotence. Raises LinkError."""
 
     async def close(self) -> None: ...

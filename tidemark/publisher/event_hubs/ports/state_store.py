@@ -1,4 +1,4 @@
-"""Where a producer keeps its state between runs."""
+"""The interface of stores for the state of producers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tidemark.publisher.model import ProducerRecord, StateKey
 
 
 class StateConflictError(Exception):
-    """The state in the store is not the one that the token was given out for."""
+    """The stored state has changed since the token was returned."""
 
 
 class ProducerStateStore(Protocol):
-    """Where producers keep their state. Implementations: publisher/event_hubs/states.
+    """Keeps the state of producers. Implementations: publisher/event_hubs/states.
 
     A save is durable once it returns, and is atomic: a reader finds the old state or the new one. Both raise
     foundation.errors.UnavailableError where the store cannot be reached by the deadline (the event loop's clock), and
@@ -20,10 +20,10 @@ class ProducerStateStore(Protocol):
     """
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
-        """The state and its token, None if there is none."""
+        """The stored state and its token; None without one."""
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
-        """Writes the state if the one there has this token (None: if there is none); the new token.
+        """Write the state if the stored one has this token (None: if none is stored). Returns the new token.
 
         Raises StateConflictError.
         """

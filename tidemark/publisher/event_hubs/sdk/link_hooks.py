@@ -25,7 +25,7 @@ from azure.eventhub._utils import create_properties
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
-from tidemark.publisher.cancellation import cancellations, settled
+from tidemark.publisher.cancellation import cancel_count, finish_before_cancelling
 from tidemark.publisher.errors import UnsupportedPublishingError
 from tidemark.publisher.event_hubs.core import failures
 from tidemark.publisher.event_hubs.core.steps import FailureKind
@@ -33,7 +33,7 @@ from tidemark.publisher.event_hubs.ports.links import EncodedEvent, InsidesError
 from tidemark.publisher.event_hubs.sdk.event_encoding import STAMP_KEYS, measured_event, stamped_events
 from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
 from tidemark.publisher.model import Claims, Stamp
-from tidemark.publisher.sdk_insides import CHANGED
+from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS
 
 CAPABILITY = b"com.microsoft:idempotent-producer"
 _TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
@@ -181,7 +181,7 @@ class SdkLink:
     async def _send(self, delivery: _Delivery) -> None:
         """Until it is answered, also if the caller is cancelled meanwhile. Raises what the SDK raises."""
         if delivery.size > _AT_ONCE:
-            await settled(self._deliver(delivery))
+            await finish_before_cancelling(self._deliver(delivery))
             return
         try:
             await self._deliver(delivery)  # a task for each would be a fifth of the work for small ones
@@ -189,7 +189,7 @@ class SdkLink:
             # The SDK's reads may be cut off anywhere, it does that itself every 0.2 s; its writes may not.
             if not delivery.is_out:
                 raise
-            await settled(self._answer(delivery))
+            await finish_before_cancelling(self._answer(delivery))
 
     async def _deliver(self, delivery: _Delivery) -> None:
         sender = self._sender
@@ -272,9 +272,9 @@ def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
 
 
 async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
-    before = cancellations()
+    before = cancel_count()
     while not await ready():
-        if cancellations() > before:  # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one
+        if cancel_count() > before:  # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one
             raise asyncio.CancelledError
         await asyncio.sleep(_POLL)
 
@@ -308,7 +308,7 @@ def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
 
 
 def _kind_of(error: Exception) -> type[LinkError]:
-    return InsidesError if isinstance(error, CHANGED) else LinkError
+    return InsidesError if isinstance(error, CHANGED_SDK_ERRORS) else LinkError
 
 
 def _condition(error: Any) -> str:

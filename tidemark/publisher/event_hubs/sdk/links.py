@@ -22,7 +22,7 @@ from tidemark.publisher.event_hubs.ports import links as ports
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links
 from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
 from tidemark.publisher.model import Claims, Stamp
-from tidemark.publisher.sdk_insides import CHANGED, why_not
+from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS, reason_against_insides
 
 SDK = "5.15."
 
@@ -34,12 +34,12 @@ _NOT_OFFERED = "the SDK's public names offer no idempotent publishing"
 
 def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool, sdk_insides: bool) -> Links:
     """Raises UnsupportedPublishingError where idempotence is wanted and the private names cannot be used."""
-    reason = why_not("azure-eventhub", SDK, wanted=sdk_insides)
+    reason = reason_against_insides("azure-eventhub", SDK, wanted=sdk_insides)
     hooks: Links | None = None
     if reason is None:
         try:
             hooks = import_module(_HOOKS).SdkLinks(client)
-        except CHANGED as error:
+        except CHANGED_SDK_ERRORS as error:
             reason = f"the insides of azure-eventhub are not what they were: {type(error).__name__}: {error}"
     if hooks is not None:
         return hooks if idempotent else FallbackLinks(hooks, PublicLinks(client, namespace))
@@ -63,7 +63,7 @@ class FallbackLinks:
     def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
         try:
             return self.chosen.encode(event, stamped=stamped)
-        except CHANGED as error:
+        except CHANGED_SDK_ERRORS as error:
             encoded = self._public.encode(event, stamped=stamped)  # raises what is wrong with the event
             self.drop(error)
             return encoded

@@ -1,1 +1,1 @@
-"""Where producers keep their state: in memory, a file, a database, or blobs."""
+"""Stores for the state of producers: memory, a file, SQL, and blobs."""

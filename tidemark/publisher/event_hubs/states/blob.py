@@ -24,10 +24,10 @@ class BlobStateStore(BlobStore):
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         name = layout.name_of(key)
-        found = await answered(f"loading the state {name}", deadline, self._load(name))
-        if found is None:
+        loaded = await answered(f"loading the state {name}", deadline, self._load(name))
+        if loaded is None:
             return None
-        text, etag = found
+        text, etag = loaded
         return layout.decode(text, f"the blob {name}"), etag
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
@@ -38,17 +38,17 @@ class BlobStateStore(BlobStore):
             raise StateConflictError(f"the blob {name} has changed")
         return etag
 
-    # What the service says comes back as a value: `answered` takes every exception for an outage.
+    # These return refusals as values, because `answered` treats every exception as an outage.
 
     async def _load(self, name: str) -> tuple[bytes, str] | None:
         try:
-            found = await self._container.download_blob(name)
+            download = await self._container.download_blob(name)
         except ResourceNotFoundError:
             return None
-        return await found.readall(), str(found.properties.etag)
+        return await download.readall(), str(download.properties.etag)
 
     async def _save(self, name: str, text: bytes, token: str | None) -> str | None:
-        """The new ETag, None if the blob is not as it was."""
+        """The new ETag; None if the blob has changed."""
         blob = self._container.get_blob_client(name)
         unchanged = {"etag": token, "match_condition": MatchConditions.IfNotModified}
         condition = {"overwrite": False} if token is None else {"overwrite": True, **unchanged}

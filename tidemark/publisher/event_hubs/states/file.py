@@ -25,8 +25,8 @@ _States = dict[str, tuple[ProducerRecord, str]]
 class FileStateStore:
     """A ProducerStateStore in one JSON file, for the partitions of any number of producers.
 
-    Every save replaces the file and is on the disk before it returns. Processes take turns by a lock on `<path>.lock`,
-    which is left behind. The file system must be a local one: on network shares locks may mean nothing.
+    Every save replaces the file and is on the disk before it returns. A lock on `<path>.lock`, which stays there, lets one
+    process write at a time. The file system must be local: network shares may ignore locks.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -38,7 +38,7 @@ class FileStateStore:
         return (await self._in_thread(self._read, deadline)).get(name_of(key))
 
     async def names(self) -> list[str]:
-        """Of all states in the file, as `name_of` gives them. Raises InvalidProducerStateError, UnavailableError."""
+        """The names (`name_of`) of all states in the file. Raises InvalidProducerStateError, UnavailableError."""
         return list(await self._in_thread(self._read, None))
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
@@ -52,19 +52,19 @@ class FileStateStore:
             async with asyncio.timeout_at(deadline), self._turn:
                 return await asyncio.to_thread(work)
         except TimeoutError:
-            raise UnavailableError(f"{self._path}: not written or read by the deadline") from None
+            raise UnavailableError(f"{self._path} was not read or written by the deadline") from None
         except OSError as error:
             raise UnavailableError(f"{self._path}: {error}") from error
 
     def _replace(self, name: str, record: ProducerRecord, token: str | None) -> str:
-        with self._locked():
+        with self._lock():
             states = self._read()
-            found = states.get(name)
-            if (None if found is None else found[1]) != token:
+            saved = states.get(name)
+            if (None if saved is None else saved[1]) != token:
                 raise StateConflictError(f"{self._path}: the state of {name} has changed")
-            renewed = f"{record.writer}.{record.revision}"
-            self._write({**states, name: (record, renewed)})
-            return renewed
+            new_token = f"{record.writer}.{record.revision}"
+            self._write({**states, name: (record, new_token)})
+            return new_token
 
     def _read(self) -> _States:
         try:
@@ -73,12 +73,12 @@ class FileStateStore:
             return {}
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidProducerStateError(
-                f"{self._path} holds no states of producers: {error}; remove it to start without, which publishes "
-                "again what was published before; a later version's file is for that version"
+                f"{self._path} cannot be read as states of producers: {error}. A file of a later version needs that version. "
+                "Otherwise remove the file, which publishes all of the input again"
             ) from None
 
     def _write(self, states: _States) -> None:
-        """The new file, then its name: after a crash there is the old file or the new one."""
+        """Write a new file, then rename it, so that a crash leaves the old file or the new one."""
         new = self._path.with_name(self._path.name + ".new")
         with new.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(states), indent=2))
@@ -88,14 +88,14 @@ class FileStateStore:
         sync_folder(self._path)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with self._lock_path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield  # closing the file gives the lock back
+            yield  # closing the file releases the lock
 
 
 def sync_folder(path: Path) -> None:
-    """After a crash of the machine the file has its name."""
+    """Write the folder to the disk, so that the file keeps its name if the machine crashes."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -1,4 +1,4 @@
-"""How a producer's state is written down (pure)."""
+"""Names and format of the saved states of producers (pure)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _UNSAFE = re.compile(r"[^a-z0-9._~-]")
 
 
 def decode(text: bytes | str, where: str) -> ProducerRecord:
-    """Raises InvalidProducerStateError naming the place."""
+    """Decode a saved state. Raises InvalidProducerStateError naming `where` it is."""
     try:
         return msgspec.json.decode(text, type=ProducerRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidProducerStateError(
-            f"{where} is no saved state of a producer: {error}; delete it to start without one, which publishes again what was "
-            "published before; a later version's state is for that version"
+            f"{where} cannot be read as the state of a producer: {error}. A state of a later version needs that version. "
+            "Otherwise delete it, which publishes all of the input again"
         ) from None
 
 
 def is_of_same_producer(name: str, other: str) -> bool:
-    """Whether two names are of one producer name, whatever the namespace, hub and partition."""
+    """Whether two names of states have the same producer name; namespace, hub and partition may differ."""
     return name.split("/")[2:-1] == other.split("/")[2:-1]
 
 
 def name_of(key: StateKey) -> str:
-    """The state's name, of four parts: hosts and hubs do not tell upper from lower case, producers do."""
-    producer = _UNSAFE.sub(lambda found: f"%{ord(found.group()):02x}", key.producer)
+    """The name of a state. Hosts and hubs are case-insensitive, producer names are not."""
+    producer = _UNSAFE.sub(lambda match: f"%{ord(match.group()):02x}", key.producer)
     return f"{key.namespace.lower()}/{key.hub.lower()}/producers/{producer}/{key.partition_id}"

@@ -1,4 +1,4 @@
-"""Producer state in memory: for tests, and for producers that share a process."""
+"""Producer state in memory, for tests and for producers of one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.publisher.model import ProducerRecord, StateKey
 
 
 class MemoryStateStore:
-    """A ProducerStateStore that forgets everything with its process."""
+    """A ProducerStateStore whose states end with the process."""
 
     def __init__(self) -> None:
         self._states: dict[str, tuple[ProducerRecord, str]] = {}
@@ -21,12 +21,12 @@ class MemoryStateStore:
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:  # noqa: ARG002 - never waits
         name = name_of(key)
-        found = self._states.get(name)
-        if (None if found is None else found[1]) != token:
+        saved = self._states.get(name)
+        if (None if saved is None else saved[1]) != token:
             raise StateConflictError(f"the saved state of {key} has changed")
-        renewed = str(next(self._tokens))
-        self._states[name] = (record, renewed)
-        return renewed
+        new_token = str(next(self._tokens))
+        self._states[name] = (record, new_token)
+        return new_token
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -16,7 +16,7 @@ from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
 from tidemark.publisher.event_hubs.states import layout
 from tidemark.publisher.model import ProducerRecord, StateKey
 
-NAME_LENGTH = 128  # characters, of producers
+NAME_LENGTH = 128  # characters of a producer's name
 
 # Azure SQL compares without case unless a column says otherwise, VARCHAR has one code page, and TEXT is deprecated.
 _NAME = String(NAME_LENGTH).with_variant(
@@ -43,11 +43,11 @@ MIGRATION = (
     "ALTER TABLE EventHubProducer ALTER COLUMN State NVARCHAR(MAX) NOT NULL; "
     "ALTER TABLE EventHubProducer ADD PRIMARY KEY (Topic, Producer, PartitionID)"
 )
-"""Statements for Azure SQL, by which a table of an earlier version becomes one of this. The states stay."""
+"""Statements that upgrade a table of an earlier version in Azure SQL, and keep its states."""
 
 
 class SqlStateStore:
-    """A ProducerStateStore in the table EventHubProducer, which the database has to have or to be allowed to create."""
+    """A ProducerStateStore in the table EventHubProducer, which SqlDatabase creates with `create_tables=True`."""
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
@@ -61,9 +61,9 @@ class SqlStateStore:
             return None
         if row.Producer != key.producer:
             raise SettingsError(
-                f"{STATES.name} has a state of the producer {row.Producer!r} where that of {key.producer!r} is asked for: the "
-                f"table compares names without case, as those of earlier versions do in Azure SQL. Nothing was read or sent. Name "
-                f"the producer {row.Producer!r}, if it is that one, or change the table: {MIGRATION}"
+                f"{STATES.name} returned the state of the producer {row.Producer!r} for {key.producer!r}: a table of an earlier "
+                "version compares names without case in Azure SQL. Nothing was sent. Name the producer "
+                f"{row.Producer!r}, if it is that one, or change the table: {MIGRATION}"
             )
         where = f"the row of {layout.name_of(key)} in {STATES.name}"
         return layout.decode(row.State, where), str(row.Version)
@@ -90,11 +90,11 @@ class SqlStateStore:
 
 
 def _keys(key: StateKey) -> dict[str, str]:
-    """Raises SettingsError for a producer's name that the column cannot tell from another."""
+    """The key columns. Raises SettingsError for a producer name that the column cannot distinguish from another."""
     if not 0 < len(key.producer) <= NAME_LENGTH or key.producer != key.producer.rstrip():
         raise SettingsError(
             f"the producer's name is {key.producer!r}, accepted in {STATES.name}: 1 to {NAME_LENGTH} characters, without blanks "
-            "at the end, which databases do not compare"
+            "at the end, which databases ignore when they compare"
         )
     return {
         "Topic": f"{key.namespace}/{key.hub}".lower(),
@@ -104,7 +104,7 @@ def _keys(key: StateKey) -> dict[str, str]:
 
 
 def _write(connection: Connection, key: StateKey, text: str, token: str | None) -> int | None:
-    """The new version, None if the row is not as it was."""
+    """The new version; None if the row has changed."""
     if token is None:
         try:
             with connection.begin_nested():
@@ -113,6 +113,6 @@ def _write(connection: Connection, key: StateKey, text: str, token: str | None) 
             return None
         return 1
     version = int(token) + 1
-    is_still = update(STATES).filter_by(**_keys(key), Version=int(token))
-    written = connection.execute(is_still.values(Version=version, State=text))
-    return version if written.rowcount else None
+    unchanged_row = update(STATES).filter_by(**_keys(key), Version=int(token))
+    result = connection.execute(unchanged_row.values(Version=version, State=text))
+    return version if result.rowcount else None

@@ -24,9 +24,9 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
-from tidemark.publisher.blocking import came
+from tidemark.publisher.blocking import wait_if_needed
 from tidemark.publisher.errors import PublishSettingsError
-from tidemark.publisher.sdk_insides import CHANGED
+from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS
 from tidemark.publisher.service_bus.core import send_steps as steps
 from tidemark.publisher.service_bus.core.packing import Limits
 from tidemark.publisher.service_bus.sdk import public_sdk
@@ -77,9 +77,9 @@ class Link(public_sdk.Link):
 
     async def _attached(self) -> Limits:
         if self._is_suspect or _gone(self.sender):
-            await came(self.sender._close_handler())
+            await wait_if_needed(self.sender._close_handler())
         enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
-        await came(enter())
+        await wait_if_needed(enter())
         limits = Limits(
             batch=self.sender._max_batch_size_on_link, message=self.sender._max_message_size_on_link
         )
@@ -113,7 +113,7 @@ class Link(public_sdk.Link):
         return not_sent(error) if isinstance(error, ServiceBusError) else steps.Busy(self._unexpected(error))
 
     def _unexpected(self, error: BaseException) -> str:
-        if isinstance(error, CHANGED):
+        if isinstance(error, CHANGED_SDK_ERRORS):
             self.failure = error
         return f"unexpected {type(error).__name__}: {error}"
 

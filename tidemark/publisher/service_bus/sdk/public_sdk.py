@@ -14,7 +14,7 @@ from typing import Any, cast
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage, exceptions
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
-from tidemark.publisher.blocking import came
+from tidemark.publisher.blocking import wait_if_needed
 from tidemark.publisher.cancellation import is_unexpected
 from tidemark.publisher.service_bus.core import send_steps as steps
 from tidemark.publisher.service_bus.core.claims import marked, text_of
@@ -137,7 +137,7 @@ class Link:
         except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
             return self._not_sent(error)
         try:
-            numbers = await came(transfer())
+            numbers = await wait_if_needed(transfer())
         except BaseException as error:
             if not is_unexpected(error):
                 raise
@@ -146,7 +146,7 @@ class Link:
 
     async def _attached(self) -> Limits:
         """What the service announced. Raises what the SDK raises."""
-        size = (await came(self.sender.create_message_batch())).max_size_in_bytes
+        size = (await wait_if_needed(self.sender.create_message_batch())).max_size_in_bytes
         return Limits(batch=size, message=size)
 
     def _prepared(self, effect: steps.Transfer, encoder: Any) -> Callable[[], Any]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from tidemark.publisher.sdk_insides import CHANGED, why_not
+from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS, reason_against_insides
 from tidemark.publisher.service_bus.core.errors import UnsendableMessageError
 from tidemark.publisher.service_bus.core.packing import Limits
 from tidemark.publisher.service_bus.core.send_report import Outgoing
@@ -29,13 +29,13 @@ class SdkWay:
 
     def __init__(self, *, sdk_insides: bool) -> None:
         self.insides: Any = None  # the module of private names
-        reason = why_not("azure-servicebus", SDK, wanted=sdk_insides)
+        reason = reason_against_insides("azure-servicebus", SDK, wanted=sdk_insides)
         if reason is not None:
             _log.info("sending with the public names of azure-servicebus: %s", reason)
             return
         try:
             self.insides = import_module("tidemark.publisher.service_bus.sdk.link")
-        except CHANGED as error:
+        except CHANGED_SDK_ERRORS as error:
             self.drop(error)
 
     @property
@@ -56,7 +56,7 @@ class _Chosen:
         if way.is_private:
             try:
                 self._private = private()
-            except CHANGED as error:
+            except CHANGED_SDK_ERRORS as error:
                 way.drop(error)
 
     @property
@@ -77,7 +77,7 @@ class Encoder(_Chosen):
         try:
             found: Outgoing = chosen.measure(message, index, limits)
         except UnsendableMessageError as error:
-            if chosen is self._public or not isinstance(error.__cause__, CHANGED):
+            if chosen is self._public or not isinstance(error.__cause__, CHANGED_SDK_ERRORS):
                 raise
             found = self._public.measure(message, index, limits)  # raises if the fault is the message's
             self._way.drop(error.__cause__)
@@ -101,7 +101,7 @@ class Link(_Chosen):
         """Bytes that a request that schedules takes beside its messages."""
         try:
             return int(self.chosen.request_overhead())
-        except CHANGED as error:
+        except CHANGED_SDK_ERRORS as error:
             self._way.drop(error)
             return REQUEST_OVERHEAD
 
