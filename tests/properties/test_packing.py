@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
+from tidemark.publisher.service_bus.core.packing import (
+    Lanes,
+    Limits,
+    learn_from_refusal,
+    learn_from_single_refusal,
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,9 @@ def test_what_is_put_back_comes_first_again_and_is_formed_anew(costs, smaller):
 )
 def test_a_refused_batch_is_never_formed_again(measured, count, header, said, allowed):
     limit = measured + header * count  # it was formed, so it did fit
-    limits = learned(Limits(limit, limit, header), count=count, measured=measured, said=said, allowed=allowed)
+    limits = learn_from_refusal(
+        Limits(limit, limit, header), count=count, measured=measured, counted=said, allowed=allowed
+    )
 
     assert limits.header >= header
     assert limits.batch <= limit
@@ -170,14 +177,18 @@ def test_a_refused_batch_is_never_formed_again(measured, count, header, said, al
 def test_the_larger_header_is_remembered_and_else_the_limit_shrinks_to_95_percent():
     limits = Limits(1000, 1000)
 
-    assert learned(limits, count=10, measured=950, said=1050, allowed=1000) == Limits(1000, 1000, header=10)
-    assert learned(limits, count=10, measured=1000, said=None, allowed=None) == Limits(950, 1000)
-    assert learned(limits, count=10, measured=1000, said=1000, allowed=800) == Limits(800, 1000)
+    assert learn_from_refusal(limits, count=10, measured=950, counted=1050, allowed=1000) == Limits(
+        1000, 1000, header=10
+    )
+    assert learn_from_refusal(limits, count=10, measured=1000, counted=None, allowed=None) == Limits(
+        950, 1000
+    )
+    assert learn_from_refusal(limits, count=10, measured=1000, counted=1000, allowed=800) == Limits(800, 1000)
 
 
 def test_a_message_refused_singly_lowers_the_limit_for_single_messages_only():
-    assert learned_singly(Limits(100, 1000), size=800, allowed=None) == Limits(100, 760)
-    assert learned_singly(Limits(100, 1000), size=800, allowed=500) == Limits(100, 500)
+    assert learn_from_single_refusal(Limits(100, 1000), size=800, allowed=None) == Limits(100, 760)
+    assert learn_from_single_refusal(Limits(100, 1000), size=800, allowed=500) == Limits(100, 500)
 
 
 def test_limits_that_take_nothing_are_refused():

@@ -83,7 +83,7 @@ async def test_a_known_version_whose_names_have_moved_is_an_unknown_one(monkeypa
     monkeypatch.setitem(sys.modules, "tidemark.publisher.event_hubs.sdk.link_hooks", None)
 
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=True), PublicLinks)
-    with pytest.raises(UnsupportedPublishingError, match="not what they were: ModuleNotFoundError"):
+    with pytest.raises(UnsupportedPublishingError, match="have changed: ModuleNotFoundError"):
         IdempotentProducer.from_connection_string(CONNECTION, "flights")
 
 

@@ -18,7 +18,7 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 from tidemark.publisher.blocking import blocking, run_without_loop, wait_if_needed
 from tidemark.publisher.errors import PublishSettingsError
-from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of, verified
+from tidemark.publisher.service_bus.core.claims import ClaimSettings, reference_of, verify
 from tidemark.publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
 from tidemark.publisher.service_bus.core.send_report import Claim
 
@@ -26,7 +26,7 @@ _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 
 
 class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
-    """A container of claims, for asynchronous code. The caller closes the container's client, or uses `async with`."""
+    """Stores large bodies in a container, for asynchronous code. Close the container's client, or use `async with`."""
 
     def __init__(
         self, container: AsyncContainerClient | ContainerClient, settings: ClaimSettings | None = None
@@ -46,29 +46,32 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
 
     async def ensure_container(self) -> None:
         """Create the container unless it exists."""
-        with _told("creating the container of the claim checks"), contextlib.suppress(ResourceExistsError):
+        with (
+            _naming_operation("creating the container of the claim checks"),
+            contextlib.suppress(ResourceExistsError),
+        ):
             await wait_if_needed(self._container.create_container())
 
     async def store(self, claim: Claim) -> None:
-        """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
+        """Write the body; repeating it is harmless. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
         blob = self._container.get_blob_client(claim.blob)
         metadata = {"sha256": claim.sha256}
-        with _told(f"storing claim {claim.blob}"):
+        with _naming_operation(f"storing claim {claim.blob}"):
             try:
                 await wait_if_needed(blob.upload_blob(claim.body, metadata=metadata))
             except ResourceExistsError:
-                # An earlier attempt's, or an equal body's: make it young for lifecycle rules.
+                # Of an earlier attempt or an equal body. The write renews its age for lifecycle rules.
                 await wait_if_needed(blob.set_blob_metadata(metadata))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
-        """The body of a received message, from its blob if it is a claim, verified by size and SHA-256.
+        """The body of a received message, read from its blob if it is a claim, and verify by size and SHA-256.
 
         Raises ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
         """
         reference = reference_of(message.application_properties)
         if reference is None:
             return body_of(message)
-        with _told(f"reading claim {reference.blob}"):
+        with _naming_operation(f"reading claim {reference.blob}"):
             try:
                 stream = await wait_if_needed(self._container.download_blob(reference.blob))
                 body = await wait_if_needed(stream.readall())
@@ -77,24 +80,27 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
                     f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with "
                     "another copy of the message"
                 ) from error
-        return verified(body, reference)
+        return verify(body, reference)
 
     async def complete(
         self, receiver: AsyncServiceBusReceiver | ServiceBusReceiver, message: ServiceBusReceivedMessage
     ) -> None:
-        """Complete the message, then delete its blob if that is its own.
+        """Complete the message, then delete its blob unless equal bodies share it.
 
-        Not for topics with several subscriptions: each of them has a copy of the message, all have one blob.
+        Not for topics with several subscriptions: all their copies of a message share one blob.
         """
         await wait_if_needed(receiver.complete_message(message))
         reference = reference_of(message.application_properties)
         if reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/"):
-            with _told(f"deleting claim {reference.blob}"), contextlib.suppress(ResourceNotFoundError):
+            with (
+                _naming_operation(f"deleting claim {reference.blob}"),
+                contextlib.suppress(ResourceNotFoundError),
+            ):
                 await wait_if_needed(self._container.delete_blob(reference.blob))
 
 
 class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
-    """The same for code that blocks, over a blocking client."""
+    """A ClaimCheck for blocking code, over a blocking client."""
 
     def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
         self.awaited = ClaimCheck(container, settings)
@@ -121,7 +127,7 @@ class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
-    """The body of a message that brought it along; empty for one whose body is no data section and no text."""
+    """The body inside a message; empty if it is neither a data section nor text."""
     body = message.body
     if isinstance(body, bytes):
         return body
@@ -131,22 +137,22 @@ def body_of(message: ServiceBusReceivedMessage) -> bytes:
 
 
 @contextlib.contextmanager
-def _told(doing: str) -> Iterator[None]:
-    """What the storage raises says what was being done."""
+def _naming_operation(operation: str) -> Iterator[None]:
+    """Turn errors of the storage into ClaimCheckErrors that name the operation."""
     try:
         yield
     except ClaimMissingError:
         raise
     except Exception as error:
-        raise _failed(doing, error) from error
+        raise _failed(operation, error) from error
 
 
-def _failed(doing: str, error: Exception) -> Exception:
+def _failed(operation: str, error: Exception) -> Exception:
     if isinstance(error, HttpResponseError) and error.status_code in _REFUSED:
         code = getattr(error, "error_code", None) or error.reason
         return PublishSettingsError(
-            f"{doing}: the storage service answered {error.status_code} {code}; check the container's name, and the "
+            f"{operation}: the storage service answered {error.status_code} {code}; check the container's name, and the "
             "role Storage Blob Data Contributor"
         )
-    story = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
-    return ClaimCheckError(f"{doing}: {story}")
+    reason = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
+    return ClaimCheckError(f"{operation}: {reason}")

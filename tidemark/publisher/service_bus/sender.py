@@ -1,5 +1,5 @@
-"""`BigBatchSender`: any number of messages of any size to a Service Bus queue or topic, in as few batches as fit: see
-docs/publishing-service-bus.md. What is sent when, and what an error means, is decided in `tidemark.publisher.service_bus.core.sending`.
+"""`BigBatchSender` sends any number of messages to a Service Bus queue or topic, in as few batches as possible: see
+docs/publishing-service-bus.md. Its decisions are in `tidemark.publisher.service_bus.core.sending`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
 
 Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
-_NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK's would send again what may have been accepted
+_NO_RETRIES: dict[str, Any] = {
+    "retry_total": 0
+}  # a retry of the SDK would send again what may have been accepted
 _CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
 
 
 class Source:
-    """An iterable, synchronous or not, as it is read bit by bit."""
+    """Reads an iterable, synchronous or asynchronous, in parts."""
 
     def __init__(self, iterator: Iterator[Any] | AsyncIterator[Any]) -> None:
         self._iterator = iterator
@@ -46,34 +48,33 @@ class Source:
 
     async def read(self, count: int) -> list[Any]:
         """Up to `count` messages; fewer at the end. Raises what the iterable raises."""
-        got = self._pushed_back[:count]
+        messages = self._pushed_back[:count]
         del self._pushed_back[:count]
         try:
             if isinstance(self._iterator, AsyncIterator):
-                while len(got) < count:
-                    got.append(await anext(self._iterator))
+                while len(messages) < count:
+                    messages.append(await anext(self._iterator))
             else:
-                # One by one: what was read before an error must not be lost.
-                for message in islice(self._iterator, count - len(got)):
-                    got.append(message)
+                # One by one, so that an error of the iterable loses no message.
+                for message in islice(self._iterator, count - len(messages)):
+                    messages.append(message)
         except StopAsyncIteration:
             pass
         except BaseException:
-            self.push_back(got)
+            self.push_back(messages)
             raise
-        return got
+        return messages
 
     def push_back(self, messages: list[Any]) -> None:
         self._pushed_back[:0] = messages
 
 
 class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
-    """Sends to one queue or topic; reuse it, for it remembers what the service's refusals taught.
+    """Sends to one queue or topic. Reuse it, because it remembers the limits that refusals of the service have revealed.
 
-    `sender` is the SDK's, and this object's own from now on: its retries are switched off. `limit` in bytes makes
-    batches smaller than the entity takes. `timeout` in seconds is for one transfer. The `journal` is told of every
-    transfer before and after. Without `sdk_insides` no private names of the SDK are used. One call runs at a time; others
-    wait for it.
+    It takes over `sender`, a sender of the SDK, and switches off its retries. `limit` in bytes makes batches smaller
+    than the entity allows. `timeout` in seconds bounds one transfer. The `journal` is called before and after every transfer.
+    Without `sdk_insides` it uses no private names of the SDK. One call runs at a time; others wait.
     """
 
     _client: ClassVar[Any] = ServiceBusClient
@@ -101,14 +102,15 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
 
     @classmethod
     def from_connection_string(cls, connection: str, **options: Any) -> Self:
-        """A sender with a client of its own, to the entity that `queue_name` or `topic_name` names. `client_options` are
-        the SDK client's, all other options the constructor's.
+        """A sender that owns its client, for the entity in `queue_name` or `topic_name`.
+
+        `client_options` go to the SDK's client, all other options to the constructor.
         """
         return cls._with(partial(cls._client.from_connection_string, connection), **options)
 
     @classmethod
     def from_namespace(cls, fully_qualified_namespace: str, credential: Credential, **options: Any) -> Self:
-        """The same with an identity instead of a connection string; the credential stays the caller's."""
+        """The same with an identity. The caller closes the credential."""
         return cls._with(partial(cls._client, fully_qualified_namespace, credential), **options)
 
     @classmethod
@@ -130,20 +132,20 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
             client.get_topic_sender(topic_name) if queue_name is None else client.get_queue_sender(queue_name)
         )
         created = cls(sender, **options)
-        for each in (client, sender):
-            created._closing.push_async_callback(lambda owned: wait_if_needed(owned.close()), each)
+        for closable in (client, sender):
+            created._closing.push_async_callback(lambda owned: wait_if_needed(owned.close()), closable)
         return created
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Close what `from_connection_string` or `from_namespace` opened. A running call fails."""
+        """Close the client, if this sender owns it. A running call fails."""
         await self._closing.aclose()
 
     @property
     def limits(self) -> Limits | None:
-        """For batches, as announced and as learned; None before the first call."""
+        """The limits of batches, as announced and as learned; None before the first call."""
         return self._learned.current
 
     async def send(
@@ -155,15 +157,15 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         id_prefix: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> SendReport:
-        """Send all messages, or at `schedule_at` have the service send them.
+        """Send all messages, or schedule them for `schedule_at`.
 
-        A collection (list, tuple, set, ...) is measured whole before anything is sent; of any other iterable as much
-        as the policy's `look_ahead`. `session_id` is for messages that have none. A message without an id gets
-        `<id_prefix>-<index>`; the prefix is random unless given.
+        All messages of a collection (list, tuple, set, ...) are measured before any is sent; of other iterables only as
+        many as the policy's `look_ahead`. `session_id` is used for messages without one. A message without an id gets
+        `<id_prefix>-<index>`; the default prefix is random.
 
-        Raises OversizedMessageError or UnsendableMessageError with nothing sent, PartiallySentError otherwise, and
-        PublishUnavailableError or PublishRefusedError if the entity cannot be opened. What the iterable itself
-        raises passes through; `last_report` then says how far it went, as it does after a cancellation.
+        Raises OversizedMessageError or UnsendableMessageError if nothing was sent, PartiallySentError if some messages were,
+        and PublishUnavailableError or PublishRefusedError if the entity cannot be opened. Exceptions of the iterable pass
+        through; `last_report` then says what was sent, as it does after a cancellation.
         """
         send_call.check_iterable(messages)
         before = send_call.new_report(session_id, schedule_at, id_prefix)
@@ -173,7 +175,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
                 ahead = iter(messages)
                 while part := list(islice(ahead, READ_AT_ONCE)):
                     sending.measure_ahead(part)
-                    await self._pause(0)  # other tasks have their turn
+                    await self._pause(0)  # lets other tasks run
                 source = Source(islice(iter(messages), sending.next_index, None))
             elif isinstance(messages, AsyncIterable):
                 source = Source(aiter(messages))
@@ -184,10 +186,10 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
     async def resume(
         self, report: SendReport, *, resend_unknown: bool = False, on_progress: OnProgress | None = None
     ) -> SendReport:
-        """Send what a report says was not sent, and read on from its iterable.
+        """Send the messages that were not sent according to a report, and continue its iterable.
 
-        What is unknown is sent again only if asked for: it doubles messages unless the entity detects duplicates.
-        Raises what `send` raises; the report is of both calls together.
+        `resend_unknown` sends messages with an unknown outcome again, which doubles those that arrived unless the entity
+        detects duplicates. Raises what `send` raises. The new report covers both calls.
         """
         async with self._lock:
             call = await self._begin(report, resend_unknown=resend_unknown)
@@ -198,8 +200,8 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         numbers = list(report.sequence_numbers.values())
         async with self._lock:
             for start in range(0, len(numbers), _CANCEL_AT_ONCE):
-                some = numbers[start : start + _CANCEL_AT_ONCE]
-                await wait_if_needed(self._link.sender.cancel_scheduled_messages(some))
+                part = numbers[start : start + _CANCEL_AT_ONCE]
+                await wait_if_needed(self._link.sender.cancel_scheduled_messages(part))
 
     async def _begin(self, before: SendReport, *, resend_unknown: bool = False) -> tuple[Sending, Encoder]:
         await self._open()
@@ -230,7 +232,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
                 return
             if not isinstance(refused, steps.Busy) or attempt == self._policy.attempts:
                 sender = self._link.sender
-                raise send_call.not_opened(
+                raise send_call.open_error(
                     refused, sender.entity_name, sender.fully_qualified_namespace, attempt
                 )
             await self._pause(self._policy.wait(refused.retry_after, random.random))
@@ -259,7 +261,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
             self._learned.remember(sending.limits, scheduled=encoder.schedule_at is not None)
             source.push_back(sending.give_back())
             self.last_report = sending.report(source)
-        return send_call.finished(sending, self.last_report)
+        return send_call.report_or_raise(sending, self.last_report)
 
     async def _perform(self, effect: steps.Effect, encoder: Encoder, source: Source) -> Any:
         match effect:
@@ -293,7 +295,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         except BaseException as error:
             if not is_unexpected(error):
                 raise
-            # Nothing was sent, and a blob may be stored again.
+            # Nothing was sent, and storing a blob again is harmless.
             return steps.Busy(
                 str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}"
             )

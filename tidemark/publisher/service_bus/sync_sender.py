@@ -1,4 +1,4 @@
-"""`SyncBigBatchSender`: that of `tidemark.publisher.service_bus.sender`, where the contracts are told, over a blocking client."""
+"""`SyncBigBatchSender`: the BigBatchSender over a blocking client. For its contract see `tidemark.publisher.service_bus.sender`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 
 class _OverBlocking(BigBatchSender):
-    """Never waits, so that there is no need of an event loop. Not for several threads."""
+    """Never waits, so it needs no event loop. Not for several threads."""
 
     _client = ServiceBusClient
 

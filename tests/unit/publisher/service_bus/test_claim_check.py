@@ -7,10 +7,10 @@ from tidemark.publisher.service_bus.core.claims import (
     SHA256,
     SIZE,
     ClaimSettings,
+    add_claim,
     claim_of,
-    marked,
     reference_of,
-    verified,
+    verify,
 )
 from tidemark.publisher.service_bus.core.errors import ClaimDamagedError
 
@@ -28,7 +28,7 @@ def test_a_message_has_a_blob_of_its_own_and_equal_bodies_one_by_content():
 
 def test_marks_are_read_back_as_the_sdk_delivers_them():
     claim = claim_of(b"body", "1", ClaimSettings())
-    properties = marked({"own": 1}, claim)
+    properties = add_claim({"own": 1}, claim)
     received = {
         key.encode(): value.encode() if isinstance(value, str) else value for key, value in properties.items()
     }
@@ -36,7 +36,7 @@ def test_marks_are_read_back_as_the_sdk_delivers_them():
 
     assert properties["own"] == 1
     assert (reference.blob, reference.sha256, reference.size) == (claim.blob, claim.sha256, 4)
-    assert verified(b"body", reference) == b"body"
+    assert verify(b"body", reference) == b"body"
 
 
 @pytest.mark.parametrize("properties", [None, {}, {b"other": 1}])
@@ -45,9 +45,9 @@ def test_a_message_without_marks_is_no_claim(properties):
 
 
 def test_another_body_than_was_sent_is_refused():
-    reference = reference_of(marked({}, claim_of(b"body", "1", ClaimSettings())))
+    reference = reference_of(add_claim({}, claim_of(b"body", "1", ClaimSettings())))
     with pytest.raises(ClaimDamagedError, match=r"holds 4 bytes with SHA-256 .* expected: 4 bytes"):
-        verified(b"evil", reference)
+        verify(b"evil", reference)
 
 
 def test_incomplete_marks_are_refused():

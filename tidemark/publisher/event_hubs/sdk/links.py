@@ -40,7 +40,7 @@ def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool
         try:
             hooks = import_module(_HOOKS).SdkLinks(client)
         except CHANGED_SDK_ERRORS as error:
-            reason = f"the insides of azure-eventhub are not what they were: {type(error).__name__}: {error}"
+            reason = f"private names of azure-eventhub have changed: {type(error).__name__}: {error}"
     if hooks is not None:
         return hooks if idempotent else FallbackLinks(hooks, PublicLinks(client, namespace))
     if idempotent:
@@ -71,7 +71,10 @@ class FallbackLinks:
     def drop(self, error: BaseException) -> None:
         if self.chosen is not self._public:
             self.chosen = self._public
-            _log.warning("azure-eventhub is used by its public names from now on", exc_info=error)
+            _log.warning(
+                "a private name of azure-eventhub failed; the producer uses public names from now on",
+                exc_info=error,
+            )
 
     async def partition_ids(self) -> list[str]:
         return await self.chosen.partition_ids()

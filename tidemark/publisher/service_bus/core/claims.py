@@ -1,4 +1,4 @@
-"""Claim checks: what of a message tells that its body is in a blob, and under which name.
+"""Claim checks: the properties that say in which blob a message has its body.
 
 Pure. A message with a claim has an empty body and these application properties:
 
@@ -41,7 +41,7 @@ class ClaimSettings(Struct, frozen=True):
 
 
 class Reference(Struct, frozen=True):
-    """What a received message says about its body."""
+    """The reference of a received message to its body."""
 
     blob: str
     sha256: str
@@ -53,19 +53,19 @@ def claim_of(body: bytes, message_id: str, settings: ClaimSettings) -> Claim:
     digest = hashlib.sha256(body).hexdigest()
     if settings.naming == "content":
         return Claim(f"{settings.prefix}content/{digest}", body, digest)
-    # The digest keeps apart two messages that were given the same id by mistake.
+    # With the digest, two messages with the same id by mistake get different blobs.
     return Claim(f"{settings.prefix}message/{quote(message_id, safe='')}/{digest[:16]}", body, digest)
 
 
-def marked(properties: Mapping[Any, Any], claim: Claim) -> dict[Any, Any]:
-    """Application properties with the claim among them."""
+def add_claim(properties: Mapping[Any, Any], claim: Claim) -> dict[Any, Any]:
+    """The application properties with those of the claim."""
     return {**properties, BLOB: claim.blob, SHA256: claim.sha256, SIZE: len(claim.body)}
 
 
 def reference_of(properties: Mapping[Any, Any] | None) -> Reference | None:
-    """The claim among the application properties of a received message; None if its body is its own.
+    """The claim among the application properties of a received message; None if it contains its body.
 
-    Raises ClaimDamagedError if the marks are incomplete.
+    Raises ClaimDamagedError if its properties are incomplete.
     """
     named = {text_of(key): text_of(value) for key, value in (properties or {}).items()}
     if BLOB not in named:
@@ -79,17 +79,17 @@ def reference_of(properties: Mapping[Any, Any] | None) -> Reference | None:
     return Reference(str(named[BLOB]), sha256, size)
 
 
-def verified(body: bytes, reference: Reference) -> bytes:
+def verify(body: bytes, reference: Reference) -> bytes:
     """The body, if it is the one that was sent. Raises ClaimDamagedError otherwise."""
-    found = hashlib.sha256(body).hexdigest()
-    if len(body) != reference.size or found != reference.sha256:
+    digest = hashlib.sha256(body).hexdigest()
+    if len(body) != reference.size or digest != reference.sha256:
         raise ClaimDamagedError(
-            f"blob {reference.blob!r} holds {len(body):,} bytes with SHA-256 {found}, expected: "
+            f"blob {reference.blob!r} holds {len(body):,} bytes with SHA-256 {digest}, expected: "
             f"{reference.size:,} bytes with SHA-256 {reference.sha256}"
         )
     return body
 
 
 def text_of(value: Any) -> Any:
-    """The SDK gives texts that it received as bytes."""
+    """Decode a value, because the SDK returns received texts as bytes."""
     return value.decode() if isinstance(value, bytes) else value

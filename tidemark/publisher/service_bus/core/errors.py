@@ -1,4 +1,4 @@
-"""What the big-batch sender and the claim check raise. Pure."""
+"""Errors of the big-batch sender and of claim checks. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidemark.publisher.service_bus.core.send_report import SendReport
 
 
 class OversizedMessageError(MessageTooLargeError):
-    """One message is larger than the entity takes, and no claim check is set. Nothing of it was sent.
+    """One message is larger than the entity allows, and no claim check is set. It was not sent.
 
     `index` is its place in the iterable, `size` and `limit` are bytes.
     """
@@ -20,17 +20,17 @@ class OversizedMessageError(MessageTooLargeError):
 
 
 class UnsendableMessageError(PublishError):
-    """What the iterable gave is no message, or one that cannot be encoded. `index` is its place in the iterable."""
+    """An item of the iterable is no message, or cannot be encoded. `index` is its place in the iterable."""
 
     exit_status = 2
 
-    def __init__(self, index: int, story: str) -> None:
-        super().__init__(f"message {index}: {story}")
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"message {index}: {problem}")
         self.index = index
 
 
 class PartiallySentError(PublishError):
-    """Not everything was sent. `report` says what became of every message; `resume(report)` sends the rest."""
+    """Not all messages were sent. `report` has the outcome of every message; `resume(report)` sends the rest."""
 
     def __init__(self, report: SendReport) -> None:
         outcome = Outcome.UNKNOWN if report.unknown else Outcome.NOT_STORED
@@ -39,7 +39,7 @@ class PartiallySentError(PublishError):
 
 
 class ClaimCheckError(PublishError):
-    """A body in a blob could not be stored or read for now. Safe to try again."""
+    """A body could not be stored in its blob or read from it. Trying again is safe."""
 
 
 class ClaimMissingError(ClaimCheckError):
@@ -47,4 +47,4 @@ class ClaimMissingError(ClaimCheckError):
 
 
 class ClaimDamagedError(ClaimCheckError):
-    """The blob is not what the message was sent with: its size or its SHA-256 differ."""
+    """The blob differs from the body that was sent, in size or SHA-256."""

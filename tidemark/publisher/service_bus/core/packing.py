@@ -1,4 +1,4 @@
-"""Which messages share a batch: contiguous runs, as long as the limit allows, and what a refusal teaches.
+"""Chooses which messages share a batch: runs of neighbours, as long as the limits allow. Learns limits from refusals.
 
 Pure. Sizes are bytes on the wire, as measured by the SDK's own codec (`tidemark.publisher.service_bus.sdk.message_sizes`).
 
@@ -24,11 +24,11 @@ MAX_COUNT = 4500
 """Messages in a batch: the service refuses more, whatever their size (azure-sdk-for-js issue 12041)."""
 
 _index = attrgetter("index")
-SHRINK = 0.95  # of the sample this sender came from: "reduce max batch size to 95% of current value"
+SHRINK = 0.95  # from the sample that this sender is based on: "reduce max batch size to 95% of current value"
 
 
 class Limits(Struct, frozen=True):
-    """What may be sent at once, in bytes, as announced and as learned since.
+    """The largest batch and message, in bytes, as announced by the service and as learned since.
 
     `batch` is for a batch on the wire, `message` for a message that is sent singly (0: nothing can be), `header` what
     the service counts for every message beyond what was measured.
@@ -60,20 +60,22 @@ class Limits(Struct, frozen=True):
         return self.batchable(item) or item.size + self.header <= self.message
 
 
-def learned(limits: Limits, *, count: int, measured: int, said: int | None, allowed: int | None) -> Limits:
+def learn_from_refusal(
+    limits: Limits, *, count: int, measured: int, counted: int | None, allowed: int | None
+) -> Limits:
     """The limits after the service refused a batch of `count` messages and `measured` bytes as too large.
 
-    `said` and `allowed` are the size and the limit in the service's own words, where it gives them. A larger header
-    is remembered, a smaller limit adopted; where neither explains the refusal, the limit becomes 95 % of what was
-    refused. Every refusal changes the limits so that the same batch is not formed again.
+    `counted` and `allowed` are the size and the limit in the service's answer, if it has them. They may raise the header or
+    lower the limit; if neither explains the refusal, the limit becomes 95 % of the refused size. Every refusal changes the
+    limits so that the same batch is not formed again.
     """
     limit = limits.batch if allowed is None else min(limits.batch, allowed)
-    header = limits.header if said is None else max(limits.header, -(-(said - measured) // count))
-    counted = measured + header * count
-    return replace(limits, batch=limit if counted > limit else max(1, int(counted * SHRINK)), header=header)
+    header = limits.header if counted is None else max(limits.header, -(-(counted - measured) // count))
+    size = measured + header * count
+    return replace(limits, batch=limit if size > limit else max(1, int(size * SHRINK)), header=header)
 
 
-def learned_singly(limits: Limits, *, size: int, allowed: int | None) -> Limits:
+def learn_from_single_refusal(limits: Limits, *, size: int, allowed: int | None) -> Limits:
     """The limits after the service refused a message of `size` bytes that was sent singly."""
     message = limits.message if allowed is None else min(limits.message, allowed)
     if size + limits.header <= message:
@@ -82,12 +84,13 @@ def learned_singly(limits: Limits, *, size: int, allowed: int | None) -> Limits:
 
 
 def best_fit(items: Sequence[Outgoing], limits: Limits) -> set[int]:
-    """Positions of the messages that share a batch with the first of these, whatever their order: the largest that
-    still fit. The first one always goes, so that none waits for ever.
+    """Positions of the messages for the next batch, in any order: the first one, then the largest that still fit.
+
+    The first is always chosen, so that no message waits for ever.
     """
     room = limits.batch - limits.of_run(items[:1])
     chosen = {0}
-    for position in sorted(range(1, len(items)), key=lambda each: -items[each].cost):
+    for position in sorted(range(1, len(items)), key=lambda position: -items[position].cost):
         if len(chosen) == limits.count:
             break
         cost = items[position].cost + limits.header
@@ -113,26 +116,25 @@ class _Lane:
     items: deque[Outgoing] = field(default_factory=deque)
     cost: int = 0
 
-    def full(self, limits: Limits) -> bool:
-        """Whether the longest batch is known: there is a message behind it."""
-        whole = self.cost + limits.header * len(self.items) + self.items[0].envelope
-        return len(self.items) > 1 and (whole > limits.batch or len(self.items) > limits.count)
+    def is_full(self, limits: Limits) -> bool:
+        """Whether the next batch is full, which needs a message behind it."""
+        size = self.cost + limits.header * len(self.items) + self.items[0].envelope
+        return len(self.items) > 1 and (size > limits.batch or len(self.items) > limits.count)
 
 
 class Lanes:
     """Messages that wait to be sent: one lane for each session id or partition key, or one for all if `mixed`.
 
-    An entity with partitions takes only one key per batch. Order is kept within a lane, and a lane without a key is
-    a lane, too: messages that have none stay in the order in which they came. Not `ordered`, a batch takes of its
-    lane what fills it best.
+    An entity with partitions accepts only one key per batch. Each lane keeps its order; messages without a key form a
+    lane, too. Unless `ordered`, a batch takes the messages of its lane that fill it best.
     """
 
     def __init__(self, *, mixed: bool, ordered: bool = True) -> None:
         self._mixed = mixed
         self._ordered = ordered
         self._lanes: defaultdict[str | None, _Lane] = defaultdict(_Lane)
-        self._full: dict[str | None, None] = {}  # an ordered set, so that no lane is looked for
-        self.size = 0  # bytes, of all that waits
+        self._full: dict[str | None, None] = {}  # an ordered set, which saves a search over all lanes
+        self.size = 0  # bytes of all waiting messages
 
     def __len__(self) -> int:
         return sum(len(lane.items) for lane in self._lanes.values())
@@ -142,22 +144,22 @@ class Lanes:
         return iter(sorted((item for lane in self._lanes.values() for item in lane.items), key=_index))
 
     def add(self, item: Outgoing, limits: Limits, *, first: bool = False) -> None:
-        """As the last of its lane, or the first."""
+        """Append the message to its lane, or put it first."""
         key = None if self._mixed else item.key
         lane = self._lanes[key]
         lane.items.appendleft(item) if first else lane.items.append(item)
         lane.cost += item.cost
         self.size += item.size
-        if lane.full(limits):
+        if lane.is_full(limits):
             self._full[key] = None
 
     def put_back(self, items: Sequence[Outgoing], limits: Limits) -> None:
-        """What `take` gave comes first again."""
+        """Put messages that `take` returned in front again."""
         for item in reversed(items):
             self.add(item, limits, first=True)
 
     def take(self, limits: Limits) -> list[Outgoing]:
-        """The next batch: of a lane that has more than a batch, else of the one that has waited longest."""
+        """Remove the next batch, from a lane with a full batch, or else from the lane that has waited longest."""
         if not self._lanes:
             return []
         key = self._next_lane(limits)
@@ -167,7 +169,7 @@ class Lanes:
         self.size -= sum(item.size for item in items)
         if not lane.items:
             del self._lanes[key]
-        if not lane.items or not lane.full(limits):
+        if not lane.items or not lane.is_full(limits):
             self._full.pop(key, None)
         return items
 
@@ -181,7 +183,7 @@ class Lanes:
 
     def _next_lane(self, limits: Limits) -> str | None:
         for key in list(self._full):
-            if self._lanes[key].full(limits):
+            if self._lanes[key].is_full(limits):
                 return key
             del self._full[key]  # the limits have changed since
-        return min(self._lanes, key=lambda each: _index(self._lanes[each].items[0]))
+        return min(self._lanes, key=lambda key: _index(self._lanes[key].items[0]))

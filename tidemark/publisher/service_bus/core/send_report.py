@@ -1,4 +1,4 @@
-"""What became of the messages of one call: sent, unknown, refused, not sent; exact to the message.
+"""The outcome of every message of one call: sent, unknown, refused or not sent.
 
 Pure. Indices count the messages of the caller's iterable from 0.
 """
@@ -18,19 +18,19 @@ from msgspec import Struct
 class Indices:
     """A set of indices that grows mostly at its end, kept as ranges: a billion sent in order are one range."""
 
-    _edges: list[int] = field(default_factory=list)  # where a range begins, where it has ended, and so on
+    _edges: list[int] = field(default_factory=list)  # start of a range, its end, start of the next, ...
     _count: int = 0
 
     @classmethod
     def of(cls, ranges: Iterable[range]) -> Indices:
         """From ranges that `ranges()` gave: ascending, neither overlapping nor touching. Raises ValueError for others."""
-        found = cls()
-        for each in ranges:
-            if not each or each.step != 1 or (found._edges and each.start <= found._edges[-1]):
-                raise ValueError(f"{each} does not follow what is before it")
-            found._edges += each.start, each.stop
-            found._count += len(each)
-        return found
+        indices = cls()
+        for range_ in ranges:
+            if not range_ or range_.step != 1 or (indices._edges and range_.start <= indices._edges[-1]):
+                raise ValueError(f"{range_} does not follow what is before it")
+            indices._edges += range_.start, range_.stop
+            indices._count += len(range_)
+        return indices
 
     def add(self, index: int) -> None:
         """Raises ValueError for an index that is there already."""
@@ -47,7 +47,7 @@ class Indices:
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        return (index for each in self.ranges() for index in each)
+        return (index for range_ in self.ranges() for index in range_)
 
     def __contains__(self, index: object) -> bool:
         return isinstance(index, int) and bisect_right(self._edges, index) % 2 == 1
@@ -84,7 +84,7 @@ class Claim:
 
 
 class Outgoing(Struct, frozen=True):
-    """A message as it was taken and measured. `size` alone, `cost` within a batch or request, `envelope` if first.
+    """A measured message. In bytes: `size` alone, `cost` within a batch or request, `envelope` for the first message.
 
     `key` is its session id, else its partition key. `encoded` is what goes over the wire, `message` what the caller
     gave. A struct, because one is made for every message: a frozen dataclass takes nine times as long.

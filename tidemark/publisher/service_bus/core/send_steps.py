@@ -1,6 +1,6 @@
-"""What a call that sends messages asks its sender to do, and what it is answered (pure).
+"""The effects that a call asks its sender to perform, and the answers (pure).
 
-Read       take so many messages from the iterable             -> list of messages, shorter at its end
+Read       take this many messages from the iterable           -> list of messages, shorter at its end
 Store      put a body into its blob                            -> Accepted, Busy or Rejected
 Transfer   send a batch, or one message singly, or a request   -> Accepted, TooLarge, Busy, Rejected or Unknown
 that schedules
@@ -43,22 +43,22 @@ class Accepted(Struct, frozen=True):
 
 
 class TooLarge(Struct, frozen=True):
-    """Refused for its size; `said` and `allowed` in bytes, as far as the service tells."""
+    """Refused for its size. `counted` is the size and `allowed` the limit in bytes, if the service returned them."""
 
     story: str
-    said: int | None = None
+    counted: int | None = None
     allowed: int | None = None
 
 
 class Busy(Struct, frozen=True):
-    """Certainly not accepted, and worth another attempt."""
+    """Certainly not accepted; another attempt may succeed."""
 
     story: str
     retry_after: float | None = None
 
 
 class Rejected(Struct, frozen=True):
-    """Certainly not accepted, and it will not be."""
+    """Certainly not accepted; another attempt would fail, too."""
 
     story: str
 

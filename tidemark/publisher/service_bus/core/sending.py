@@ -1,10 +1,10 @@
-"""How the messages of one call are sent: what to do next, and what the answers mean.
+"""Decides how the messages of one call are sent, and what answers mean.
 
-Pure: no I/O, no clock. `Sending.next` gives an effect (publisher.service_bus.core.send_steps), the caller carries it out and gives back
-what came of it.
+Pure: no I/O, no clock. `Sending.next` returns an effect (tidemark.publisher.service_bus.core.send_steps); the caller performs it
+and passes the answer.
 
-What is known to be refused is tried again, or reported as not sent; what may have been accepted is never sent again
-unless `resend_unknown` is set, and then in the same batch with the same message ids.
+Messages that were certainly refused are sent again, or reported as not sent. Messages that may have been accepted are sent
+again only with `resend_unknown`, in the same batch with the same message ids.
 """
 
 from __future__ import annotations
@@ -20,27 +20,38 @@ from msgspec import Struct
 from tidemark.foundation.pacing.retry_delay import delay
 from tidemark.publisher.service_bus.core import send_steps as steps
 from tidemark.publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
-from tidemark.publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
+from tidemark.publisher.service_bus.core.packing import (
+    Lanes,
+    Limits,
+    learn_from_refusal,
+    learn_from_single_refusal,
+)
 from tidemark.publisher.service_bus.core.send_report import Indices, Outgoing, Refused, SendReport
 
 _index = attrgetter("index")
 _COUNTED = ("batches", "payload", "claims", "retries", "size_refusals")
-READ_AT_ONCE = 64  # messages; encoding them takes the loop a few milliseconds
+READ_AT_ONCE = 64  # messages; chosen: encoding them blocks the event loop for a few milliseconds
 
 
 Measure = Callable[[Any, int, Limits], Outgoing]
-"""A message of the caller at its index, measured. Raises OversizedMessageError or UnsendableMessageError."""
+"""Encodes and measures the message at an index. Raises OversizedMessageError or UnsendableMessageError."""
 
 
 class SendPolicy(Struct, frozen=True):
-    """How a call goes about it.
+    """How a call sends its messages.
 
-    `look_ahead`: bytes of encoded messages that are read and measured before those in front of them are sent; at
-    least two batches. `attempts` for each batch, `retry_delay` in seconds between them unless the service says.
-    `resend_unknown`: send again what may have arrived, for entities that detect duplicates. `mixed`: let messages of
-    several sessions and partition keys share a batch and keep one order; for entities that are neither partitioned
-    nor have sessions. Not `ordered`: fill each batch with what fits best of the look-ahead. That saves a tenth of the
-    batches for messages of 100 bytes to 100 KB, a quarter for those that are up to 256 KB, and nothing for small ones.
+    look_ahead
+        Bytes of encoded messages that are read and measured before the first of them is sent; at least two batches.
+    attempts, retry_delay
+        Attempts for each batch, and the seconds between them unless the service asks for others.
+    resend_unknown
+        Send messages with an unknown outcome again; for entities that detect duplicates.
+    mixed
+        Let messages of several sessions and partition keys share a batch and keep one order; for entities without
+        partitions and sessions.
+    ordered
+        False fills each batch with the messages of the look-ahead that fit best. That saves a tenth of the batches for
+        messages of 100 bytes to 100 KB, a quarter for those of up to 256 KB, and none for small ones.
     """
 
     look_ahead: int = 16 * 1024 * 1024
@@ -59,12 +70,12 @@ class SendPolicy(Struct, frozen=True):
             raise ValueError(f"retry_delay is {self.retry_delay}, accepted: 0 or more seconds")
 
     def wait(self, retry_after: float | None, chance: Callable[[], float] | None) -> float:
-        """Seconds until the next attempt: what the service asked for, else `retry_delay`; `chance` adds to it."""
+        """Seconds until the next attempt: what the service asked for, or `retry_delay`; `chance` adds a random part."""
         return delay(self.retry_delay if retry_after is None else retry_after, chance=chance, least=0.0)
 
 
 class Progress(Struct, frozen=True):
-    """How far a call has come: accepted messages, their bytes, batches, and what waits in memory."""
+    """Progress of a call: accepted messages, their bytes, batches, and messages that wait in memory."""
 
     sent: int
     payload: int
@@ -73,11 +84,10 @@ class Progress(Struct, frozen=True):
 
 
 class Sending:
-    """One call, or what the report `before` of an earlier one left over.
+    """One call, or the rest of an earlier one with the report `before`.
 
-    `resend_unknown` sends what the report calls unknown once more. `limits` afterwards are what was learned. `report`
-    may be asked for at any time, also after the caller gave up in the middle of an effect: a transfer that was not
-    answered is unknown.
+    `resend_unknown` sends the report's unknown messages again. `limits` change with the service's refusals. `report` may be
+    called at any time, also after the caller gave up during an effect: a transfer without an answer counts as unknown.
     """
 
     def __init__(
@@ -98,8 +108,8 @@ class Sending:
         self._lanes = Lanes(mixed=policy.mixed, ordered=policy.ordered)
         self._taken: deque[Any] = deque()
         self._in_flight: tuple[Outgoing, ...] = ()
-        self._perhaps: set[int] = set()  # indices of which an attempt went unanswered
-        self._stored: set[int] = set()  # indices whose body is in its blob
+        self._maybe_sent: set[int] = set()  # indices of messages in an attempt without an answer
+        self._stored: set[int] = set()  # indices of messages whose body is in a blob
         self._reason = ""
         self._before = before or SendReport(Indices(), exhausted=False)
         self._sent = self._before.sent.copy()
@@ -107,22 +117,22 @@ class Sending:
         self._unknown = list(self._before.unknown)
         self._refused = list(self._before.refused)
         self.next_index = self._before.next_index
-        """Of the first message that was not taken: the source has to go on from there."""
-        self._measured = 0  # of a collection, ahead
+        """Index of the first message that was not taken, where the source continues."""
+        self._measured = 0  # messages of a collection that were measured ahead
         self._exhausted = self._before.exhausted
-        self._tally = {name: getattr(self._before, name) for name in _COUNTED}
+        self._counters = {name: getattr(self._before, name) for name in _COUNTED}
         self._steps: Generator[steps.Effect, Any, None] = self._run()
         self._resume(resend_unknown=resend_unknown)
 
     def next(self, answer: Any = None) -> steps.Effect | None:
-        """What to do now that the last effect gave `answer`; None when there is nothing left to do."""
+        """The next effect after the answer to the last one; None at the end."""
         try:
             return self._steps.send(answer)
         except StopIteration:
             return None
 
     def measure_ahead(self, messages: Iterable[Any]) -> None:
-        """Measure the next part of a collection before anything is sent; what fits into the look-ahead is kept.
+        """Measure the next part of a collection before any message is sent; keep what fits into the look-ahead.
 
         Raises OversizedMessageError or UnsendableMessageError for the first message that cannot be sent.
         """
@@ -134,29 +144,31 @@ class Sending:
             self._measured += 1
 
     def report(self, rest: Any = None) -> SendReport:
-        """What became of every message so far; `rest` is the iterator over those that were not taken."""
+        """The outcome of every message so far; `rest` is the iterator over messages that were not taken."""
         waiting = [*self._in_flight, *self._lanes]
-        unknown = [*self._unknown, *(each for each in waiting if each.index in self._perhaps)]
+        unknown = [*self._unknown, *(item for item in waiting if item.index in self._maybe_sent)]
         return replace(
             self._before,
             sent=self._sent,
             unknown=tuple(sorted(unknown, key=_index)),
-            unsent=tuple(sorted((each for each in waiting if each.index not in self._perhaps), key=_index)),
+            unsent=tuple(
+                sorted((item for item in waiting if item.index not in self._maybe_sent), key=_index)
+            ),
             refused=tuple(self._refused),
             exhausted=self._exhausted,
             reason=self._reason,
             next_index=self.next_index,
             sequence_numbers=self._numbers,
             rest=rest,
-            **self._tally,
+            **self._counters,
         )
 
     def progress(self) -> Progress:
         waiting = len(self._lanes) + len(self._in_flight)
-        return Progress(len(self._sent), self._tally["payload"], self._tally["batches"], waiting)
+        return Progress(len(self._sent), self._counters["payload"], self._counters["batches"], waiting)
 
     def give_back(self) -> list[Any]:
-        """What was read from the iterable and not looked at: the caller puts it before the rest, as if never read."""
+        """Return messages that were read and not measured, for the caller to put back before the rest."""
         taken = list(self._taken)
         if taken:
             self._taken.clear()
@@ -164,20 +176,20 @@ class Sending:
         return taken
 
     def abandon(self, reason: str, effect: steps.Effect | None) -> None:
-        """The caller gives up in the middle of an effect, as a cancelled task does; None: between two."""
+        """Record that the caller gave up during an effect, as a cancelled task does; None: between two effects."""
         self._reason = self._reason or reason
         if isinstance(effect, steps.Transfer):
-            self._perhaps.update(item.index for item in effect.items)
+            self._maybe_sent.update(item.index for item in effect.items)
 
     # --- steps ---
 
     def _resume(self, *, resend_unknown: bool) -> None:
-        again = list(self._before.unsent)
+        to_send = list(self._before.unsent)
         if resend_unknown or self._policy.resend_unknown:
-            again += self._unknown
-            self._perhaps.update(item.index for item in self._unknown)
+            to_send += self._unknown
+            self._maybe_sent.update(item.index for item in self._unknown)
             self._unknown.clear()
-        for item in sorted(again, key=_index):
+        for item in sorted(to_send, key=_index):
             self._lanes.add(item, self.limits)
 
     def _run(self) -> Generator[steps.Effect, Any, None]:
@@ -190,7 +202,7 @@ class Sending:
             yield from self._deliver(items)
 
     def _window(self) -> int:
-        """Bytes to read ahead: twice a batch at least, or no batch would be known to be full."""
+        """Bytes to read ahead: at least two batches, because a batch is full once there is a message behind it."""
         return max(self._policy.look_ahead, 2 * self.limits.batch)
 
     def _fill(self) -> Generator[steps.Effect, Any, None]:
@@ -200,9 +212,9 @@ class Sending:
             elif self._exhausted:
                 return
             else:
-                got = yield steps.Read(READ_AT_ONCE)
-                self._taken.extend(got)
-                self._exhausted = len(got) < READ_AT_ONCE
+                messages = yield steps.Read(READ_AT_ONCE)
+                self._taken.extend(messages)
+                self._exhausted = len(messages) < READ_AT_ONCE
 
     def _take_one(self) -> None:
         message, index = self._taken.popleft(), self.next_index
@@ -218,7 +230,7 @@ class Sending:
         self._refused.append(Refused(error.index, id_, size, limit, str(error), message))
 
     def _deliver(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, None]:
-        """Send these until it is known what became of them, or that it will not be known."""
+        """Send these messages until their outcome is known or finally unknown."""
         attempt = 1
         while True:
             answer = yield from self._attempt(items)
@@ -229,22 +241,22 @@ class Sending:
                 case steps.TooLarge():
                     self._too_large(items, answer)
                     return
-                case steps.Rejected(story):
-                    self._reason = story
+                case steps.Rejected(reason):
+                    self._reason = reason
                     return
-                case steps.Unknown(story):
-                    self._perhaps.update(item.index for item in items)
+                case steps.Unknown(reason):
+                    self._maybe_sent.update(item.index for item in items)
                     if not self._policy.resend_unknown or attempt >= self._policy.attempts:
-                        self._reason = story
+                        self._reason = reason
                         return
-                case steps.Busy(story):
+                case steps.Busy(reason):
                     if attempt >= self._policy.attempts:
-                        self._reason = f"{story} ({attempt} attempts)"
+                        self._reason = f"{reason} ({attempt} attempts)"
                         return
             attempt += 1
-            self._tally["retries"] += 1
-            asked = answer.retry_after if isinstance(answer, steps.Busy) else None
-            yield steps.Pause(self._policy.wait(asked, self._chance))
+            self._counters["retries"] += 1
+            retry_after = answer.retry_after if isinstance(answer, steps.Busy) else None
+            yield steps.Pause(self._policy.wait(retry_after, self._chance))
 
     def _attempt(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, steps.Answer]:
         for item in items:
@@ -262,26 +274,30 @@ class Sending:
 
     def _accepted(self, items: tuple[Outgoing, ...], numbers: tuple[int, ...]) -> None:
         self._in_flight = ()
-        self._tally["batches"] += 1
+        self._counters["batches"] += 1
         for position, item in enumerate(items):
             self._sent.add(item.index)
-            self._tally["payload"] += item.size
-            self._tally["claims"] += item.claim is not None
-            self._perhaps.discard(item.index)
+            self._counters["payload"] += item.size
+            self._counters["claims"] += item.claim is not None
+            self._maybe_sent.discard(item.index)
             self._stored.discard(item.index)
             if numbers:
                 self._numbers[item.index] = numbers[position]
 
     def _too_large(self, items: tuple[Outgoing, ...], answer: steps.TooLarge) -> None:
-        """Learn from it, and put the chunk back: only it is formed anew."""
-        self._tally["size_refusals"] += 1
+        """Learn from the refusal, and put the messages back to form a new batch."""
+        self._counters["size_refusals"] += 1
         self._in_flight = ()
         if self._singly(items):
-            self.limits = learned_singly(self.limits, size=items[0].size, allowed=answer.allowed)
+            self.limits = learn_from_single_refusal(self.limits, size=items[0].size, allowed=answer.allowed)
         else:
             measured = items[0].envelope + sum(item.cost for item in items)
-            self.limits = learned(
-                self.limits, count=len(items), measured=measured, said=answer.said, allowed=answer.allowed
+            self.limits = learn_from_refusal(
+                self.limits,
+                count=len(items),
+                measured=measured,
+                counted=answer.counted,
+                allowed=answer.allowed,
             )
         if len(items) == 1 and not self.limits.sendable(items[0]):
             self._measure_again(items[0])
@@ -289,11 +305,11 @@ class Sending:
             self._lanes.put_back(items, self.limits)
 
     def _measure_again(self, item: Outgoing) -> None:
-        """The message is larger than the entity was thought to take: now a claim check has to do, or nothing can."""
+        """Measure a message again that is larger than the limits said: a claim check may still make it small enough."""
         try:
             self._lanes.put_back([self._measure(item.message, item.index, self.limits)], self.limits)
         except OversizedMessageError as error:
-            if item.index in self._perhaps:  # refused now, and perhaps accepted before
+            if item.index in self._maybe_sent:  # it may have been accepted in an earlier attempt
                 self._in_flight, self._reason = (item,), str(error)
                 return
             self._refuse(error, item.message)

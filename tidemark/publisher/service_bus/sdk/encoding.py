@@ -1,4 +1,4 @@
-"""What a message is before it is sent, whichever names of the SDK encode it: which is a claim check, which is refused."""
+"""Encodes messages, by public or private names of the SDK: turns large ones into claim checks, and refuses others."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
     claims: ClaimSettings | None = None
 
     def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
-        """The message, encoded; as a claim check if it is too large and there is a place for claims.
+        """Encode the message, as a claim check if it is too large and claim checks are set.
 
         Raises OversizedMessageError or UnsendableMessageError.
         """
         try:
-            found = self._encode(message, index)
+            item = self._encode(message, index)
         except _UNSENDABLE as error:
             raise UnsendableMessageError(index, f"{error}; accepted: {_ACCEPTED}") from error
         above = None if self.claims is None else self.claims.above
-        if limits.sendable(found) and (above is None or found.size <= above):
-            return found
-        return self._as_claim(found, limits)
+        if limits.sendable(item) and (above is None or item.size <= above):
+            return item
+        return self._as_claim(item, limits)
 
     def wire(self, item: Outgoing) -> _Wire:
         """The message as the SDK sends it singly."""
@@ -63,22 +63,22 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
     def _encode(self, message: Any, index: int) -> Outgoing:
         return self._outgoing(self._message(message, index), message, index)
 
-    def _as_claim(self, found: Outgoing, limits: Limits) -> Outgoing:
-        limit = max(limits.batch - found.envelope, limits.message) - limits.header
-        about = (found.index, found.message_id)
+    def _as_claim(self, item: Outgoing, limits: Limits) -> Outgoing:
+        limit = max(limits.batch - item.envelope, limits.message) - limits.header
+        identity = (item.index, item.message_id)
         if self.claims is None:
             hint = "set a claim check, which keeps such bodies in a blob, or make the message smaller"
-            raise OversizedMessageError(*about, found.size, limit, hint)
-        wire = self._message(found.message, found.index)
+            raise OversizedMessageError(*identity, item.size, limit, hint)
+        wire = self._message(item.message, item.index)
         body = self._body(wire)
         if body is None:
             hint = "its body is no data section, and a claim check keeps only those"
-            raise OversizedMessageError(*about, found.size, limit, hint)
-        claim = claim_of(body, found.message_id, self.claims)
-        small = self._outgoing(self._claimed(wire, claim), found.message, found.index, claim)
+            raise OversizedMessageError(*identity, item.size, limit, hint)
+        claim = claim_of(body, item.message_id, self.claims)
+        small = self._outgoing(self._claimed(wire, claim), item.message, item.index, claim)
         if not limits.sendable(small):
             hint = f"its properties alone, without the body of {len(body):,} bytes, are too large"
-            raise OversizedMessageError(*about, small.size, limit, hint)
+            raise OversizedMessageError(*identity, small.size, limit, hint)
         return small
 
     def _generated_id(self, index: int) -> str:

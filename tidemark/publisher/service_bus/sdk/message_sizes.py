@@ -21,7 +21,7 @@ from azure.servicebus._pyamqp.message import BatchMessage, Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from tidemark.publisher.service_bus.core.claims import marked, text_of
+from tidemark.publisher.service_bus.core.claims import add_claim, text_of
 from tidemark.publisher.service_bus.core.plain_message import PlainMessage, plain_of
 from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
 from tidemark.publisher.service_bus.sdk.encoding import MessageEncoder, annotated
@@ -90,7 +90,7 @@ class Encoder(MessageEncoder[Message]):
         return b"".join(bytes(part) for part in wire.data) if wire.data else None
 
     def _claimed(self, wire: Message, claim: Claim) -> Message:
-        properties = marked(wire.application_properties or {}, claim)
+        properties = add_claim(wire.application_properties or {}, claim)
         return wire._replace(data=[b""], application_properties=properties)
 
 

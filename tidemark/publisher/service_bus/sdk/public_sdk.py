@@ -17,7 +17,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from tidemark.publisher.blocking import wait_if_needed
 from tidemark.publisher.cancellation import is_unexpected
 from tidemark.publisher.service_bus.core import send_steps as steps
-from tidemark.publisher.service_bus.core.claims import marked, text_of
+from tidemark.publisher.service_bus.core.claims import add_claim, text_of
 from tidemark.publisher.service_bus.core.packing import Limits
 from tidemark.publisher.service_bus.core.plain_message import plain_of
 from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
@@ -96,7 +96,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
             data_body=b"",
             header=wire.header,
             properties=wire.properties,
-            application_properties=marked(wire.application_properties or {}, claim),
+            application_properties=add_claim(wire.application_properties or {}, claim),
             annotations=cast(dict[str, Any] | None, wire.annotations),
             delivery_annotations=cast(dict[str, Any] | None, wire.delivery_annotations),
             footer=wire.footer,
@@ -128,7 +128,7 @@ class Link:
         return None
 
     async def transfer(self, effect: steps.Transfer, encoder: Any) -> steps.Answer:
-        """Send it once, and say what came of it."""
+        """Transfer once; returns the answer."""
         refused = await self.open()
         if refused is not None:
             return refused
@@ -165,15 +165,19 @@ class Link:
     def _answer_to(self, error: BaseException) -> steps.Answer:
         """What an error after the transfer says: only these prove that nothing was accepted."""
         if isinstance(error, exceptions.MessageSizeExceededError):
-            return steps.TooLarge(_story(error))
+            return steps.TooLarge(_describe(error))
         if isinstance(error, (exceptions.ServiceBusServerBusyError, *NEVER)):
             return self._not_sent(error)
-        return steps.Unknown(_story(error))
+        return steps.Unknown(_describe(error))
 
     def _not_sent(self, error: BaseException) -> steps.Answer:
         """What an error says that came before the transfer."""
-        return steps.Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else steps.Busy(_story(error))
+        return (
+            steps.Rejected(_describe(error))
+            if isinstance(error, tuple(NEVER))
+            else steps.Busy(_describe(error))
+        )
 
 
-def _story(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

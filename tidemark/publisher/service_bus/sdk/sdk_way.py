@@ -1,6 +1,6 @@
-"""By which names of azure-servicebus a sender works: private ones where they are known, public ones otherwise.
+"""Chooses between private and public names of azure-servicebus.
 
-Private names are used until they fail for the first time; what was not sent then goes out by public ones.
+A sender uses private names in the checked version until one fails; from then on it uses public names.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class SdkWay:
 
     def drop(self, error: BaseException) -> None:
         self.insides = None
-        _log.warning("azure-servicebus is used by its public names from now on", exc_info=error)
+        _log.warning(
+            "a private name of azure-servicebus failed; the sender uses public names from now on",
+            exc_info=error,
+        )
 
 
 class _Chosen:
@@ -75,13 +78,13 @@ class Encoder(_Chosen):
         """Raises OversizedMessageError or UnsendableMessageError."""
         chosen = self.chosen
         try:
-            found: Outgoing = chosen.measure(message, index, limits)
+            item: Outgoing = chosen.measure(message, index, limits)
         except UnsendableMessageError as error:
             if chosen is self._public or not isinstance(error.__cause__, CHANGED_SDK_ERRORS):
                 raise
-            found = self._public.measure(message, index, limits)  # raises if the fault is the message's
+            item = self._public.measure(message, index, limits)  # raises if the fault is the message's
             self._way.drop(error.__cause__)
-        return found
+        return item
 
 
 class Link(_Chosen):
@@ -112,7 +115,7 @@ class Link(_Chosen):
         return await self.open() if self._is_dropped(link) else answer
 
     async def transfer(self, effect: Transfer, encoder: Encoder) -> Answer:
-        """Send it once, and say what came of it."""
+        """Transfer once; returns the answer."""
         link = self.chosen
         answer: Answer = await link.transfer(effect, encoder.chosen)
         self._is_dropped(link)

@@ -1,4 +1,4 @@
-"""What a call of the big-batch sender needs around `tidemark.publisher.service_bus.core.sending`."""
+"""Parts of a call of the big-batch sender around `tidemark.publisher.service_bus.core.sending`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OnProgress = Callable[[Progress], None]
 
 
 class Journal(Protocol):
-    """Told of every transfer, so that after a kill it is known which messages may have been sent. Both block."""
+    """Records every transfer, so that after a kill it is known which messages may have been sent. Its methods block."""
 
     def sending(self, items: Sequence[Outgoing]) -> None:
-        """The transfer begins when this returns; if it raises, nothing is sent and the call ends with the error."""
+        """Record a transfer before it begins. If this raises, nothing is sent and the call ends with the error."""
 
     def answered(self, answer: Answer) -> None:
-        """What came of it. After a transfer that was given up, as by a cancellation, it is not called."""
+        """Record the answer. Not called for a transfer that was given up, as after a cancellation."""
 
 
 class LearnedLimits:
-    """What the service announced, and what its refusals have taught since; kept from call to call.
+    """The limits that the service announced, lowered by its refusals; kept between calls.
 
-    Requests that schedule have a limit of their own: they go over another link, which announces none to us.
+    Requests that schedule have separate limits: they use another link, which announces none.
     """
 
     def __init__(self, cap: int | None) -> None:
@@ -46,7 +46,7 @@ class LearnedLimits:
         self._learned: dict[bool, Limits] = {}
 
     def begin(self, announced: Limits, *, scheduled: bool) -> Limits:
-        """The limits to go by. Raises PublishSettingsError if the cap is more than the service takes."""
+        """The limits for a call. Raises PublishSettingsError if the cap exceeds the service's limit."""
         if self._cap is not None and self._cap > announced.batch:
             raise PublishSettingsError(
                 f"limit is {self._cap:,} bytes, accepted: up to the {announced.batch:,} that the entity takes"
@@ -67,7 +67,7 @@ class LearnedLimits:
 
     @property
     def current(self) -> Limits | None:
-        """For batches; None before the first call."""
+        """The limits of batches; None before the first call."""
         return self._learned.get(False)
 
 
@@ -85,9 +85,9 @@ def new_report(session_id: str | None, schedule_at: datetime | None, id_prefix: 
 
 
 def check_iterable(messages: object) -> None:
-    """Raises PublishSettingsError for a single message where an iterable of messages belongs.
+    """Raises PublishSettingsError for a single message in place of an iterable of messages.
 
-    A text is an iterable of characters, and would be sent as such.
+    A text is an iterable, too, and each character would become a message.
     """
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not hasattr(
         messages, "__aiter__" if hasattr(messages, "__aiter__") else "__iter__"
@@ -97,10 +97,10 @@ def check_iterable(messages: object) -> None:
         )
 
 
-def finished(sending: Sending, report: SendReport) -> SendReport:
-    """The report of a call that did all it could.
+def report_or_raise(sending: Sending, report: SendReport) -> SendReport:
+    """The report of a call that has ended.
 
-    Raises what is wrong with the first message if nothing was sent, else PartiallySentError.
+    Raises the error of the first message if nothing was sent, and PartiallySentError if some messages were.
     """
     if not report.reason:
         return report
@@ -109,10 +109,10 @@ def finished(sending: Sending, report: SendReport) -> SendReport:
     raise PartiallySentError(report) from sending.error
 
 
-def not_opened(answer: Answer, entity: str, namespace: str, attempts: int) -> Exception:
+def open_error(answer: Answer, entity: str, namespace: str, attempts: int) -> Exception:
     """The error for a link that could not be attached."""
-    story = f"cannot send to '{entity}' of {namespace}: {getattr(answer, 'story', '')}"
+    problem = f"cannot send to '{entity}' of {namespace}: {getattr(answer, 'story', '')}"
     if isinstance(answer, Busy):
         times = f"{attempts} attempt" + "s" * (attempts > 1)
-        return PublishUnavailableError(f"{story} ({times}); nothing was sent")
-    return PublishRefusedError(f"{story}; nothing was sent")
+        return PublishUnavailableError(f"{problem} ({times}); nothing was sent")
+    return PublishRefusedError(f"{problem}; nothing was sent")
