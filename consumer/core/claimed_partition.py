@@ -1,4 +1,4 @@
-"""One claim of a partition: its work list, and when its checkpoint is saved.
+"""One claim of a partition: its work list, and the rule when its checkpoint is saved.
 
 Times are seconds of a monotonic clock.
 """
@@ -14,38 +14,40 @@ from consumer.model import Claim
 
 
 class ClaimedPartition:
-    """One claim. A transactional sink saves the position itself, with the rows."""
+    """One claim of a partition. With a transactional sink nothing is saved here: the sink commits the position with the rows."""
 
     def __init__(self, claim: Claim, *, transactional: bool) -> None:
         self.claim = claim
         self.work_list = WorkList(claim.partition, claim.checkpoint)
         self.last_enqueued: int | None = None
         self.draining = False
-        self.started = 0  # begun and not settled
+        self.started = 0  # events attempted and not settled
         self.settled_unsaved = 0
         self._transactional = transactional
-        self._covered = 0  # of these, in the checkpoint that is being saved
+        self._covered = 0  # how many of `settled_unsaved` the checkpoint has that is being saved
         self._drained = False
         self._saving = False
-        self._refused = False  # the last save failed: the next one waits for its time
-        self._save_at = -math.inf  # when much to save may be saved before its time
+        self._refused = False  # the last save failed: the next one is not made early
+        self._save_at = -math.inf  # from when on an early save is allowed
 
-    def enqueued(self, last: int | None) -> None:
-        """The hub told the partition's last sequence number."""
+    def note_last_enqueued(self, last: int | None) -> None:
+        """Takes in the sequence number of the partition's newest event, as the hub reported it; None: it did not."""
         if last is not None:
             self.last_enqueued = max(last, self.last_enqueued or 0)
 
     def settle(self, sequence_number: int) -> None:
         self.work_list.settle(sequence_number)
-        self.settled_unsaved += not self._transactional  # there, settled means saved
+        self.settled_unsaved += not self._transactional  # a transactional sink has saved what is settled
 
     def drain(self) -> None:
         self.draining = True
         self._refused = False
 
-    def save(self, now: float, every: float, after: int, *, due: bool) -> SaveCheckpoint | None:
-        """The checkpoint to be saved now, if one is: when it is `due`; before that when `after` events settled since
-        the last one, though at most ten times in the time between two (`every`); and at once when all is drained.
+    def start_save(self, now: float, every: float, after: int, *, due: bool) -> SaveCheckpoint | None:
+        """The order to save a checkpoint now, or None.
+
+        A checkpoint is saved when it is `due`; early, when `after` events were settled since the last one, but at most
+        ten times in `every` seconds; and at once when a draining claim has settled everything.
         """
         early = not self._refused and (self.draining or now >= self._save_at)
         if not due and not early:
@@ -60,15 +62,15 @@ class ClaimedPartition:
         claim = self.claim
         return SaveCheckpoint(claim, self.work_list.checkpoint(0.0, claim.owner, claim.epoch))
 
-    def saved(self, item: CheckpointSaved) -> None:
+    def note_saved(self, item: CheckpointSaved) -> None:
         self._saving = False
         self._refused = not item.saved
         if item.saved:
-            self.work_list.saved(item.checkpoint)
+            self.work_list.note_saved(item.checkpoint)
             self.settled_unsaved -= self._covered
 
-    def drained(self) -> PartitionDrained | None:
-        """The news, once, that everything begun is settled and saved."""
+    def report_drained(self) -> PartitionDrained | None:
+        """Reports once that every attempted event is settled and saved; else None."""
         if not self.draining or self._drained or self.started or self._saving:
             return None
         if not self._transactional and self.work_list.dirty:
@@ -77,7 +79,7 @@ class ClaimedPartition:
         return PartitionDrained(self.claim.partition, self.claim.epoch)
 
     def statistics(self) -> PartitionStatistics:
-        """A picture of the present state."""
+        """A snapshot of the present state."""
         return PartitionStatistics(
             partition=self.claim.partition,
             epoch=self.claim.epoch,

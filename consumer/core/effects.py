@@ -1,4 +1,4 @@
-"""What the pipeline is told and what it orders. Inputs are past tense, effects imperative."""
+"""The inputs of the pipeline (what happened, in the past tense) and its effects (what is to be done, imperative)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidemark.foundation.errors import TidemarkError
 
 
 class Input(Struct, frozen=True):
-    """What the pipeline is told."""
+    """Something that happened."""
 
 
 class Effect(Struct, frozen=True):
-    """What it orders."""
+    """Something that the driver is to do."""
 
 
 class _OfClaim(Input, frozen=True):
-    """Told of one claim of a partition."""
+    """Something that happened under one claim of a partition."""
 
     partition: str
     epoch: int
@@ -30,8 +30,10 @@ class PartitionClaimed(Input, frozen=True):
 
 
 class EventsReceived(_OfClaim, frozen=True):
-    """Prepared records of one partition in order; `last_enqueued` is the hub's newest sequence number, if told.
-    `expired` counts events that retention took before these.
+    """Prepared records of one partition, in order.
+
+    `last_enqueued` is the newest sequence number that the hub reported, None if it reported none. `expired` counts
+    events before these that retention removed.
     """
 
     records: Sequence[Record]
@@ -45,30 +47,30 @@ class BatchWritten(Input, frozen=True):
 
 
 class DeadLettersStored(Input, frozen=True):
-    """`stored` is False when the outcome is unknown: they are stored again."""
+    """`stored` is False when the outcome is unknown; the dead letters are then stored again."""
 
     lot_id: int
     stored: bool
 
 
 class CheckpointSaved(_OfClaim, frozen=True):
-    """`saved` is False when the outcome is unknown: it is saved again with the next one."""
+    """`saved` is False when the outcome is unknown; the next checkpoint then covers the same events."""
 
     checkpoint: Checkpoint
     saved: bool
 
 
 class PartitionDraining(_OfClaim, frozen=True):
-    """Start nothing more of this claim; finish what is begun, then save the last checkpoint."""
+    """Start no more events of this claim, finish those that were attempted, then save the last checkpoint."""
 
 
 class PartitionLost(_OfClaim, frozen=True):
-    """The claim is over: ignore whatever still comes of it."""
+    """The claim is over: results that arrive under it are ignored."""
 
 
 class RateChanged(Input, frozen=True):
     rate: float | None
-    """Records per second; None is no limit."""
+    """Records per second; None means no limit."""
 
 
 class RoutesRead(Input, frozen=True):
@@ -78,7 +80,7 @@ class RoutesRead(Input, frozen=True):
 
 
 class Tick(Input, frozen=True):
-    """Time has passed."""
+    """Time has passed; sent when the last WakeAt is reached."""
 
 
 class WriteBatch(Effect, frozen=True):
@@ -114,14 +116,14 @@ class ReadRoutes(Effect, frozen=True):
 
 
 class PartitionDrained(Effect, frozen=True):
-    """Nothing begun is open any more and the last checkpoint is saved: the lease may be released."""
+    """Every attempted event is settled and the last checkpoint is saved: the lease may be released."""
 
     partition: str
     epoch: int
 
 
 class WakeAt(Effect, frozen=True):
-    """Send a Tick at this time; each one replaces the one before."""
+    """Send a Tick at this time. A new WakeAt replaces the one before."""
 
     at: float
 

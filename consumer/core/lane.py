@@ -1,11 +1,12 @@
 """One lane: its queue, its retries, and the congestion control of .NET's and JavaScript's bulk executors.
 
-It starts with one batch at a time, allows one more after each second in which something was written and nothing throttled,
-and after a throttled one fewer by the smaller of five and half. Besides, a throttled batch limits the next one to what
-was written of it: operations that will be refused cost request units all the same.
+A lane starts with one batch at a time. Each second in which something was written and nothing was throttled allows one
+more batch. A second with throttling takes away five batches, or half of them where that is less. The batch after a
+throttled one holds at most as many records as were written of it, because the service charges request units for operations that
+it refuses.
 
-Of a batch that was not served at all (429, 408, 5xx, no answer) the same is learned, and the lane waits: longer each time,
-until a batch is served. Those that were on their way together count once.
+A batch that the service did not serve at all (429, 408, 5xx, no answer) counts as throttled. The lane then pauses, longer
+after each such batch, until a batch is served. Batches that were in flight together count as one.
 
 Times are seconds of a monotonic clock.
 """
@@ -25,20 +26,21 @@ from consumer.core.settled.low_water import WorkList
 from consumer.model import Outcome, Record, WriteResult
 from consumer.options import BatchLimits
 
-_LEAST = 2  # records in a batch, however much is throttled: one that is tried again, and one that is not
+_MIN_BATCH = 2
+"""Records in a batch, however much is throttled: one retry and one first attempt, so that neither starves the other."""
 
 OPERATION_OVERHEAD = 64
 """Bytes around a document in a bulk request: operation type, field names, braces."""
 
 
 class Work(Struct, eq=False, gc=False):
-    """A record on its way through the pipeline. It refers to nothing that refers back: see consumer.model."""
+    """A record in the pipeline. Nothing that it refers to refers back, so the garbage collector may skip it (consumer.model)."""
 
     record: Record
     work_list: WorkList
     attempts: int = 0
     since: float = math.inf
-    """When it came: the flush timer runs from there, also for one that waits for its key."""
+    """When it was received. The flush timer starts here, also for a record that waits for an earlier one of its key."""
     started_at: float = math.inf
     size: int = 0
     """Bytes in a bulk request."""
@@ -58,34 +60,36 @@ class Work(Struct, eq=False, gc=False):
 
 
 Take = Callable[[int], int]
-"""How many of that many first attempts may start now."""
+"""Given how many first attempts are wanted, returns how many the rate allows now, and counts them as started."""
 
 
 class Lane:
-    """What waits for a lane, and how much of it may be on the way at once."""
+    """The works that wait for one lane, and how many batches of them may be in flight."""
 
     def __init__(self, limits: BatchLimits, now: float, *, ordered: bool) -> None:
         self._limits = limits
         self._ordered = ordered
-        self._queue: deque[tuple[float, Work]] = deque()  # since when, first attempts (and ordered retries)
+        self._queue: deque[tuple[float, Work]] = (
+            deque()
+        )  # (since, work): first attempts, and in an ordered lane retries
         self._bytes = 0  # of the queue
         self._retries: list[tuple[float, int, Work]] = []  # heap by due time
-        self._served = False  # in this second, something was
-        self._throttled = False  # the same
-        self._until = now + 1.0  # when the congestion window is evaluated
+        self._served = False  # whether anything was served in this second
+        self._throttled = False  # whether anything was throttled in this second
+        self._until = now + 1.0  # when this second ends and `concurrency` is adapted
         self.in_flight = 0
         self.failures = 0
-        """Rounds of batches in a row of which nothing was served."""
+        """Rounds of batches in a row in which the service served nothing."""
         self.paused_until = -math.inf
         self.concurrency = 1
         self.limit = limits.operations
 
-    # -- in
+    # -- queueing
 
     def append(self, since: float, work: Work) -> None:
-        """The oldest stays in front: it is the one that the flush timer runs for."""
+        """Queues a first attempt. The oldest work stays in front, because the flush timer runs for the front."""
         if self._ordered:
-            self._place(since, work)
+            self._insert_in_order(since, work)
         elif self._queue and since < self._queue[0][0]:
             self._queue.appendleft((since, work))
         else:
@@ -93,34 +97,36 @@ class Lane:
         self._bytes += work.size
 
     def retry(self, due: float, number: int, work: Work) -> None:
-        """The work goes again when it is due; works that are due at once go by their numbers."""
+        """Queues a retry for the time `due`. Works that are due together are sent by their `number`."""
         heappush(self._retries, (due, number, work))
 
     def give_back(self, work: Work, due: float) -> None:
-        """The work goes again at its place in the order, and none before it is due."""
-        self._place(-math.inf, work)
+        """Queues a retry in an ordered lane: in its order, and the lane sends nothing before `due`."""
+        self._insert_in_order(-math.inf, work)
         self._bytes += work.size
         self.pause(due)
 
-    def _place(self, since: float, work: Work) -> None:
-        """By the sequence number. Events come in order, and what is tried again is before what waits; no service
-        sends one late, but the position that is committed with a later one would step over it.
+    def _insert_in_order(self, since: float, work: Work) -> None:
+        """Inserts by sequence number. Usually that is the end (a new event) or the front (a retry).
+
+        No service is known to deliver an event late. If one did and the event stayed behind later ones, the position
+        committed with a later event would skip it.
         """
         queue, number = self._queue, work.record.event.sequence_number
         if not queue or _number(queue[-1]) < number:
             queue.append((since, work))
         elif number < _number(queue[0]):
-            queue.appendleft((min(since, queue[0][0]), work))  # the flush timer goes on
+            queue.appendleft((min(since, queue[0][0]), work))  # keeps the flush timer running
         else:
             queue.insert(bisect(queue, number, key=_number), (since, work))
 
     def pause(self, until: float) -> None:
         self.paused_until = max(self.paused_until, until)
 
-    # -- out
+    # -- sending
 
     def may_send(self, now: float, *, flush: bool) -> bool:
-        """Whether a batch may leave: full, waited for long enough, or a retry that is due."""
+        """Whether a batch may be sent: it is full, its oldest record has waited for the flush timer, or a retry is due."""
         if self._busy or self.paused_until > now:
             return False
         if self._retries and self._retries[0][0] <= now:
@@ -138,23 +144,27 @@ class Lane:
         return len(self._queue) >= self.limit or self._bytes >= self._limits.bytes
 
     def cut(self, now: float, take: Take) -> list[Work]:
-        """Due retries first, then first attempts as far as the rate allows; of these at least one, so that no record
-        which is refused again and again holds up the others.
+        """Takes the works of the next batch: due retries, then first attempts as far as the rate allows.
+
+        At least one place is left for first attempts, so that records that are refused again and again do not hold up
+        the others.
         """
         works: list[Work] = []
         size = 0
-        most = self.limit - 1 if self._queue and self.limit > 1 else self.limit
-        while self._retries and self._retries[0][0] <= now and len(works) < most:
+        max_retries = self.limit - 1 if self._queue and self.limit > 1 else self.limit
+        while self._retries and self._retries[0][0] <= now and len(works) < max_retries:
             work = self._retries[0][2]
             if works and size + work.size > self._limits.bytes:
                 break
             heappop(self._retries)
             size += work.size
             works.append(work)
-        fresh = self._fit(self.limit - len(works), size, alone=not works)
-        tried = takewhile(lambda item: item[1].attempts, islice(self._queue, fresh)) if self._ordered else ()
-        again = sum(1 for _ in tried)
-        granted = again + take(fresh - again) if fresh > again else again
+        fitting = self._count_fitting(self.limit - len(works), size, alone=not works)
+        tried = (
+            takewhile(lambda item: item[1].attempts, islice(self._queue, fitting)) if self._ordered else ()
+        )
+        retries = sum(1 for _ in tried)  # the rate counted them at their first attempt
+        granted = retries + take(fitting - retries) if fitting > retries else retries
         for _ in range(granted):
             work = self._pop()
             if not work.attempts:
@@ -164,7 +174,8 @@ class Lane:
             work.attempts += 1
         return works
 
-    def _fit(self, most: int, size: int, *, alone: bool) -> int:
+    def _count_fitting(self, most: int, size: int, *, alone: bool) -> int:
+        """How many queued works, `most` at most, fit a batch of `size` bytes. With `alone` one of any size fits."""
         fitting = 0
         for _, work in islice(self._queue, most):
             size += work.size
@@ -178,8 +189,8 @@ class Lane:
         self._bytes -= work.size
         return work
 
-    def answered(self, works: Sequence[Work], results: Sequence[WriteResult], now: float) -> None:
-        """A batch is back: the congestion control learns of it."""
+    def note_results(self, works: Sequence[Work], results: Sequence[WriteResult], now: float) -> None:
+        """Adapts concurrency and batch size to the results of a batch."""
         self.in_flight -= 1
         throttled = sum(result.throttled for result in results)
         served = any(result.outcome is not Outcome.RETRY for result in results)
@@ -191,7 +202,7 @@ class Lane:
         self._served |= served
         self._throttled |= throttled > 0 or unserved
         if throttled:
-            self.limit = max(min(_LEAST, self._limits.operations), len(works) - throttled)
+            self.limit = max(min(_MIN_BATCH, self._limits.operations), len(works) - throttled)
         elif len(works) >= self.limit:
             self.limit = min(self._limits.operations, max(self.limit + 1, self.limit * 5 // 4))
         if now < self._until:
@@ -205,29 +216,29 @@ class Lane:
 
     # -- changes
 
-    def remove(self, goes: Callable[[Work], bool]) -> list[Work]:
-        """Takes out the works for which `goes` says so."""
-        out = [work for work in self.works() if goes(work)]
-        self._replace(item for item in self._queue if not goes(item[1]))
-        self._retries = [item for item in self._retries if not goes(item[2])]
+    def remove(self, is_dropped: Callable[[Work], bool]) -> list[Work]:
+        """Removes and returns the works for which `is_dropped` is true."""
+        dropped = [work for work in self.works() if is_dropped(work)]
+        self._replace_queue(item for item in self._queue if not is_dropped(item[1]))
+        self._retries = [item for item in self._retries if not is_dropped(item[2])]
         heapify(self._retries)
-        return out
+        return dropped
 
-    def empty(self) -> tuple[list[tuple[float, Work]], list[tuple[float, int, Work]]]:
-        """Takes out everything: what is queued, since when, and what waits for a retry, due when."""
+    def take_all(self) -> tuple[list[tuple[float, Work]], list[tuple[float, int, Work]]]:
+        """Removes and returns everything: the queue as (since, work), the retries as (due, number, work)."""
         queued, retries = list(self._queue), self._retries
-        self._replace(())
+        self._replace_queue(())
         self._retries = []
         return queued, retries
 
-    def _replace(self, items: Iterable[tuple[float, Work]]) -> None:
+    def _replace_queue(self, items: Iterable[tuple[float, Work]]) -> None:
         self._queue = deque(items)
         self._bytes = sum(work.size for _, work in self._queue)
 
-    # -- looking
+    # -- reading
 
     def next_at(self, next_start: float) -> float:
-        """When `may_send` may be true without further input. `next_start` is when the rate allows a start."""
+        """When `may_send` may become true without further input. `next_start` is when the rate allows a first attempt."""
         if self._busy:
             return math.inf
         earliest = math.inf
@@ -240,7 +251,7 @@ class Lane:
         return earliest
 
     def works(self) -> list[Work]:
-        """What is queued, then what waits for a retry."""
+        """All works of the lane: the queue, then the retries."""
         return [work for _, work in self._queue] + [work for _, _, work in self._retries]
 
 

@@ -1,15 +1,15 @@
-"""Which records are written together, when, and how many batches at once.
+"""Decides which records are written together, when, and in how many batches at a time.
 
-A lane (a physical partition of Cosmos, say) has its own queue, batches, throttling and congestion control (consumer.core.lane),
-so that a hot one slows no other. A batch leaves when it is full, when its first record has waited for the flush timer,
-or when a retry is due.
+A lane, such as a physical partition of Cosmos DB, has its own queue, batches, throttling and congestion control
+(consumer.core.lane), so that a hot lane does not slow the others. A batch is sent when it is full, when its first record
+has waited for the flush timer, or when a retry is due.
 
-Records of one key are never on the way together: the later waits for the earlier, whatever becomes of it. With
-`coalesce`, of several that wait only the last is written and settles the others; if it is rejected, the one before
-it takes its place.
+Two records of one key are never in flight together: the later one waits until the earlier one is settled. With
+`coalesce`, only the last of several waiting records is written, and it settles the others. If it is rejected, the record
+before it is written instead.
 
-An ordered lane (a transactional sink) writes strictly in order of sequence numbers, one batch at a time; what must
-be retried goes back to its place.
+An ordered lane (a transactional sink) writes strictly by sequence number, one batch at a time. A record that must be
+retried returns to its position in that order.
 
 Times are seconds of a monotonic clock.
 """
@@ -29,25 +29,25 @@ from tidemark.foundation.pacing.retry_delay import Chance, delay
 
 
 class Lanes:
-    """All lanes of a sink. The caller says when: nothing here looks at a clock."""
+    """All lanes of a sink. Every method that depends on time takes `now`."""
 
     def __init__(self, limits: BatchLimits, routes: Routes, chance: Chance | None = None) -> None:
-        """`chance` spreads retries; None spreads nothing."""
+        """`chance` spreads retries in time; None does not spread them."""
         self.limits = limits
         self._chance = chance
         self.ordered = routes.by_partition
         self._routes = routes
         self._lanes: dict[str, Lane] = {}
-        self._keys: dict[str, deque[Work] | None] = {}  # keys on their way; the works that wait for them
+        self._keys: dict[str, deque[Work] | None] = {}  # by key in flight: the works that wait for it
         self._batches: dict[int, tuple[str, list[Work]]] = {}
-        self._stranded: list[Work] = []  # their lane is gone: they wait for new routes
+        self._stranded: list[Work] = []  # their lane was removed: they wait for new routes
         self._numbers = count(1)
         self._turn = 0
 
-    # -- in
+    # -- queueing
 
     def add(self, work: Work, now: float) -> None:
-        """Queues a record; behind the one of its key that is on its way, if there is one."""
+        """Queues a record; if one of its key is in flight, behind that one."""
         work.since = now
         if not self.ordered:
             key = work.record.key
@@ -55,12 +55,12 @@ class Lanes:
                 waiting = self._keys[key]
                 if waiting is None:
                     waiting = self._keys[key] = deque()
-                # Keys are equal where order must be kept. Written otherwise they may be two documents all the same.
-                alike = waiting and waiting[-1].record.partition_key == work.record.partition_key
-                if self.limits.coalesce and alike:
-                    before = waiting.pop()
-                    work.superseded = [*before.superseded, before]
-                    before.superseded = []
+                # Records of one order key may still be two documents: partition keys 1 and 1.0 order alike (documents.py).
+                is_same_document = waiting and waiting[-1].record.partition_key == work.record.partition_key
+                if self.limits.coalesce and is_same_document:
+                    earlier = waiting.pop()
+                    work.superseded = [*earlier.superseded, earlier]
+                    earlier.superseded = []
                 waiting.append(work)
                 return
             self._keys[key] = None
@@ -75,10 +75,10 @@ class Lanes:
             lane = self._lanes[name] = Lane(self.limits, now, ordered=self.ordered)
         return lane
 
-    # -- out
+    # -- sending
 
     def collect(self, now: float, take: Take, *, flush: bool = False) -> list[Batch]:
-        """The batches to be written now. Lanes take turns, so that a scarce rate is shared evenly."""
+        """The batches to be written now. Another lane is first each time, so that they share a scarce rate evenly."""
         batches: list[Batch] = []
         names = list(self._lanes)
         if not names:
@@ -100,35 +100,36 @@ class Lanes:
         lane.in_flight += 1
         return batch
 
-    # -- answers
+    # -- results
 
-    def written(
+    def take_results(
         self, batch_id: int, results: Sequence[WriteResult], now: float
     ) -> list[tuple[Work, WriteResult]]:
-        """What is decided of a batch: written and rejected works, and those of a closed claim that would have to be
-        retried. The others are queued again.
+        """Returns the works of a batch that need no retry: those written or rejected, and those whose claim is over.
+
+        The other works are queued for a retry.
         """
         name, works = self._batches.pop(batch_id)
         lane = self._lane(name, now)
-        lane.answered(works, results, now)
+        lane.note_results(works, results, now)
         decided: list[tuple[Work, WriteResult]] = []
-        again: list[tuple[Work, WriteResult]] = []
+        to_retry: list[tuple[Work, WriteResult]] = []
         for work, result in zip(works, results, strict=True):
             if result.outcome is not Outcome.RETRY:
                 decided.append((work, result))
             elif work.work_list.closed:
-                decided += [(each, result) for each in self._abandon(work, work.work_list, now)]
+                decided += [(dropped, result) for dropped in self._abandon(work, work.work_list, now)]
             else:
-                again.append((work, result))
-        self._retry(lane, again, now)
+                to_retry.append((work, result))
+        self._retry(lane, to_retry, now)
         return decided
 
-    def _retry(self, lane: Lane, again: list[tuple[Work, WriteResult]], now: float) -> None:
+    def _retry(self, lane: Lane, refused: list[tuple[Work, WriteResult]], now: float) -> None:
         if self.ordered:
-            for work, result in reversed(again):
+            for work, result in reversed(refused):
                 lane.give_back(work, now + delay(result.retry_after, lane.failures, self._chance))
             return
-        for work, result in again:
+        for work, result in refused:
             if result.rerouted:
                 self._stranded.append(work)
                 continue
@@ -137,8 +138,8 @@ class Lanes:
                 lane.pause(due)
             lane.retry(due, next(self._numbers), work)
 
-    def finished(self, work: Work, now: float) -> None:
-        """The work is settled for good: the next of its key may go."""
+    def release_key(self, work: Work, now: float) -> None:
+        """Queues the next work of this work's key; call it when the work is settled or dropped."""
         if self.ordered:
             return
         key = work.record.key
@@ -148,20 +149,21 @@ class Lanes:
         else:
             del self._keys[key]
 
-    def restore(self, work: Work, now: float) -> list[Work]:
-        """A work was rejected: the last one that it stood for takes its place, before all later ones of its key.
-        Gives those it stood for whose claims are over: they are out.
+    def restore_superseded(self, work: Work, now: float) -> list[Work]:
+        """After a rejection: queues the last work that this one superseded, before all later works of its key.
+
+        Returns the superseded works whose claims are over; they are dropped.
         """
-        gone = [each for each in work.superseded if each.work_list.closed]
-        kept = [each for each in work.superseded if not each.work_list.closed]
+        dropped = [superseded for superseded in work.superseded if superseded.work_list.closed]
+        kept = [superseded for superseded in work.superseded if not superseded.work_list.closed]
         work.superseded = []
         if kept:
             last = kept.pop()
             last.superseded = kept
             self._enqueue(last, now)
         else:
-            self.finished(work, now)
-        return gone
+            self.release_key(work, now)
+        return dropped
 
     # -- changes
 
@@ -171,9 +173,9 @@ class Lanes:
         return len(self._stranded)
 
     def reroute(self, routes: Routes, now: float) -> None:
-        """New lanes: what is queued moves to where it belongs now; batches on their way come back as they may."""
+        """Takes in new routes: moves every queued work to its present lane. Batches in flight end on their old lane."""
         self._routes = routes
-        emptied = [lane.empty() for lane in self._lanes.values()]
+        emptied = [lane.take_all() for lane in self._lanes.values()]
         queued = [item for queue, _ in emptied for item in queue]
         retries = [item for _, waiting in emptied for item in waiting]
         retries += [(now, next(self._numbers), work) for work in self._stranded]
@@ -187,42 +189,42 @@ class Lanes:
             self._lane(routes.lane_of(work.record), now).retry(due, number, work)
 
     def drop(self, work_list: WorkList, now: float) -> list[Work]:
-        """Takes out the works of a claim that were never begun; of a closed one also those that wait for a retry."""
+        """Removes the works of a claim that were never attempted, and for a closed claim also those that wait for a retry."""
         dropped: list[Work] = []
         for key, waiting in list(self._keys.items()):
             if waiting:
                 kept = deque[Work]()
                 for work in waiting:
-                    rest, gone = _split(work, work_list)
-                    dropped += gone
-                    if rest is not None:
-                        kept.append(rest)
+                    remaining, of_claim = _separate(work, work_list)
+                    dropped += of_claim
+                    if remaining is not None:
+                        kept.append(remaining)
                 self._keys[key] = kept or None
 
-        def goes(work: Work) -> bool:
+        def is_dropped(work: Work) -> bool:
             return work.work_list is work_list and (work_list.closed or not work.attempts)
 
-        out = [work for work in self._stranded if goes(work)]
-        self._stranded = [work for work in self._stranded if not goes(work)]
+        removed = [work for work in self._stranded if is_dropped(work)]
+        self._stranded = [work for work in self._stranded if not is_dropped(work)]
         for lane in self._lanes.values():
-            out += lane.remove(goes)
-        for work in out:
+            removed += lane.remove(is_dropped)
+        for work in removed:
             dropped += self._abandon(work, work_list, now)
         return dropped
 
     def _abandon(self, work: Work, work_list: WorkList, now: float) -> list[Work]:
-        """A work is given up; whatever it stood for of other claims takes its place."""
-        rest, gone = _split(work, work_list)
-        if rest is None:
-            self.finished(work, now)
+        """Drops a claim's part of a work and returns it. What the work superseded under other claims is queued instead."""
+        remaining, of_claim = _separate(work, work_list)
+        if remaining is None:
+            self.release_key(work, now)
         else:
-            self._enqueue(rest, now)
-        return gone
+            self._enqueue(remaining, now)
+        return of_claim
 
-    # -- looking
+    # -- reading
 
     def next_at(self, next_start: float) -> float:
-        """When `collect` may have something without further input. `next_start` is when the rate allows a start."""
+        """When `collect` may return a batch without further input. `next_start` is when the rate allows a first attempt."""
         return min((lane.next_at(next_start) for lane in self._lanes.values()), default=math.inf)
 
     @property
@@ -239,14 +241,14 @@ class Lanes:
         return {name: lane.concurrency for name, lane in self._lanes.items()}
 
 
-def _split(work: Work, work_list: WorkList) -> tuple[Work | None, list[Work]]:
-    """Parts a work and all it stands for: what remains without a claim's works, as one work, and those."""
-    everything = (*work.superseded, work)
-    gone = [each for each in everything if each.work_list is work_list]
-    rest = [each for each in everything if each.work_list is not work_list]
+def _separate(work: Work, work_list: WorkList) -> tuple[Work | None, list[Work]]:
+    """Separates a work and those it supersedes by claim: the works of other claims as one work, and those of this claim."""
+    works = (*work.superseded, work)
+    of_claim = [member for member in works if member.work_list is work_list]
+    others = [member for member in works if member.work_list is not work_list]
     work.superseded = []
-    if not rest:
-        return None, gone
-    last = rest.pop()
-    last.superseded = rest
-    return last, gone
+    if not others:
+        return None, of_claim
+    last = others.pop()
+    last.superseded = others
+    return last, of_claim

@@ -1,4 +1,4 @@
-"""How much a consumer may hold: when it pauses receiving, and when it goes on."""
+"""How much a consumer may hold: when it pauses receiving, and when it resumes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from msgspec import Struct
 from consumer.options import BacklogLimits
 
 LEAST_INTAKE = 100
+"""Events that may be held however low the rate is: as many as one bulk request takes (BatchLimits.operations)."""
 
 
 class Held(Struct, frozen=True):
-    """What a pipeline holds. `unsaved` is the most settled events of one partition that no checkpoint covers, `beyond`
-    the most that are beyond the low-water mark of one.
+    """What a pipeline holds.
+
+    `unsaved` counts settled events of a partition that no checkpoint covers, `beyond` those above its low-water mark;
+    both are the highest of all partitions.
     """
 
     count: int
@@ -24,7 +27,7 @@ class Held(Struct, frozen=True):
 
 
 def high_count(limits: BacklogLimits, rate: float | None) -> int:
-    """At how many events receiving pauses."""
+    """The number of held events at which receiving pauses."""
     most = min(limits.high_count, max(1, limits.backlog_of // 2))
     if rate is None:
         return most
@@ -41,7 +44,7 @@ def pause_reason(limits: BacklogLimits, held: Held) -> str | None:
     if held.unsaved >= limits.unsaved:
         return f"{held.unsaved} settled events are in no checkpoint: the checkpoint store does not answer"
     if held.beyond >= limits.unsaved:
-        return f"{held.beyond} events are settled beyond one that is not: it is tried again first"
+        return f"{held.beyond} events are settled beyond one that is not; that one is retried first"
     return None
 
 

@@ -1,13 +1,13 @@
-"""From events received to checkpoints saved: the decisions, with no clock and no I/O.
+"""All decisions from received events to saved checkpoints, without a clock and without I/O.
 
-`handle` is the only way to change a pipeline. It takes what happened and returns what is to be done; results of
-what was done come back as further inputs. What always holds, and tests/support/consumer/pipeline_checks.py checks:
+`handle` is the only way to change a pipeline. It takes an input (what happened) and returns effects (what is to be done).
+The results of effects come back as further inputs. Invariants, checked by tests/support/consumer/pipeline_checks.py:
 
 1. The low-water mark of a partition is below its lowest unsettled event.
 2. An event is settled only by WRITTEN, or by its stored dead letter; every received event at most once.
-3. A started event is in a batch, waiting for a retry, or waiting for its dead letter.
+3. An attempted event is in a batch, waits for a retry, or waits for its dead letter to be stored.
 4. Receiving is paused when the backlog reaches its high mark and resumed below the low one, half of it.
-5. Nothing of an older claim changes anything.
+5. An input of an older claim changes nothing.
 
 Times are seconds of a monotonic clock.
 """
@@ -49,7 +49,7 @@ class Pipeline:
         now: float,
         chance: Chance | None = None,
     ) -> None:
-        """`chance` spreads retries; None spreads nothing."""
+        """`chance` spreads retries in time; None does not spread them."""
         self._limits = limits
         self._transactional = transactional
         self._limiter = RateLimiter(rate, now)
@@ -67,14 +67,14 @@ class Pipeline:
         self._failed = False
         self.totals = Totals()
 
-    # -- the one entry
+    # -- entry
 
     def handle(self, item: effects.Input, *, now: float) -> Sequence[effects.Effect]:
-        """What follows from an input. Raises nothing but programming errors."""
-        self._take_in(item, now)
+        """Applies an input and returns the effects that follow. Raises nothing but programming errors."""
+        self._apply(item, now)
         return [*self._effects(now), effects.WakeAt(self._wake_at(now))]
 
-    def _take_in(self, item: effects.Input, now: float) -> None:
+    def _apply(self, item: effects.Input, now: float) -> None:
         match item:
             case effects.EventsReceived():
                 self._received(item, now)
@@ -94,7 +94,7 @@ class Pipeline:
                 self._limiter.set_rate(item.rate, now)
             case effects.RoutesRead():
                 self._routes_read(item, now)
-        # A Tick changes nothing by itself: whatever depends on time alone is done in any case.
+        # A Tick needs no case: `handle` evaluates everything that depends on time after every input.
 
     # -- inputs
 
@@ -109,10 +109,10 @@ class Pipeline:
 
     def _received(self, item: effects.EventsReceived, now: float) -> None:
         self.totals.expired += item.expired
-        partition = self._backlog.current(item.partition, item.epoch)
+        partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
-        partition.enqueued(item.last_enqueued)
+        partition.note_last_enqueued(item.last_enqueued)
         for record in item.records:
             event = record.event
             self.totals.received += 1
@@ -130,20 +130,20 @@ class Pipeline:
     def _written(self, item: effects.BatchWritten, now: float) -> None:
         for result in item.results:
             self._tally(result)
-        for work, result in self._lanes.written(item.batch_id, item.results, now):
-            if result.outcome is Outcome.RETRY:  # of a claim that is over
+        for work, result in self._lanes.take_results(item.batch_id, item.results, now):
+            if result.outcome is Outcome.RETRY:  # its claim is over
                 self._backlog.release(work)
             elif result.outcome is Outcome.REJECT:
                 self._reject(work, Rejection(f"status_{result.status}", result.reason), now)
             else:
-                for each in (*work.superseded, work):
-                    self._backlog.settle(each)
-                self._lanes.finished(work, now)
+                for settled in (*work.superseded, work):
+                    self._backlog.settle(settled)
+                self._lanes.release_key(work, now)
 
     def _reject(self, work: Work, rejection: Rejection, now: float) -> None:
-        for each in self._lanes.restore(work, now):
-            self._backlog.release(each)
-        if work.work_list.closed:  # whoever has the partition now comes to it by himself
+        for dropped in self._lanes.restore_superseded(work, now):
+            self._backlog.release(dropped)
+        if work.work_list.closed:  # the present owner of the partition receives it itself
             self._backlog.release(work)
         else:
             self._rejected.add(work, rejection)
@@ -157,7 +157,7 @@ class Pipeline:
             totals.throttled += result.throttled
             self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
-            self._count_dead_letter(poison=True)  # the sink kept it itself
+            self._count_dead_letter(poison=True)  # the sink stored the dead letter itself
         elif result.outcome is Outcome.WRITTEN:
             totals.written += 1
             totals.written_units += result.request_units
@@ -168,12 +168,13 @@ class Pipeline:
         self._poison += poison
 
     def _stored(self, item: effects.DeadLettersStored, now: float) -> None:
-        lot = self._rejected.answered(item.lot_id)
+        lot = self._rejected.take_stored(item.lot_id)
         if item.stored:
             self._dead_letters_backoff.worked()
             others = self._backlog.count - len(lot) - len(self._rejected)
             for work, _ in lot:
-                # Of those never tried one cannot say that nothing is written between while others wait for the sink.
+                # A record rejected before any attempt proves no poison while others still wait for the sink: they may be
+                # written in between.
                 self._count_dead_letter(poison=bool(work.attempts) or not others)
                 self._backlog.settle(work)
         elif lot:
@@ -181,32 +182,32 @@ class Pipeline:
                 if work.work_list.closed:
                     self._backlog.release(work)
             self._rejected.put_back(
-                [each for each in lot if not each[0].work_list.closed],
+                [rejected for rejected in lot if not rejected[0].work_list.closed],
                 now + self._dead_letters_backoff.failed(),
             )
             self._cause = "the dead-letter store does not take them"
 
     def _saved(self, item: effects.CheckpointSaved, now: float) -> None:
-        partition = self._backlog.current(item.partition, item.epoch)
+        partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None:
             return
-        partition.saved(item)
+        partition.note_saved(item)
         if item.saved:
             self.totals.checkpoints += 1
         else:
             self.totals.checkpoints_failed += 1
-            if partition.draining:  # no waiting for the next round: the deadline is near
+            if partition.draining:  # the deadline is near, so the next save does not wait for its turn
                 self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
 
     def _draining(self, item: effects.PartitionDraining, now: float) -> None:
-        partition = self._backlog.current(item.partition, item.epoch)
+        partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
         partition.drain()
         self._drop(partition, now)
 
     def _lost(self, item: effects.PartitionLost, now: float) -> None:
-        partition = self._backlog.current(item.partition, item.epoch)
+        partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is not None:
             self._forget(partition, now)
             del self._backlog.partitions[item.partition]
@@ -223,22 +224,22 @@ class Pipeline:
     # -- works
 
     def _forget(self, partition: ClaimedPartition, now: float) -> None:
-        """The claim is over. What is being written ends by itself, settles nothing and is not tried again: somebody
-        else may have written a later version meanwhile.
+        """Ends a claim. Batches in flight end by themselves, settle nothing and are not retried, because another consumer
+        may have written a later version meanwhile.
         """
         partition.work_list.closed = True
         self._drop(partition, now)
 
     def _drop(self, partition: ClaimedPartition, now: float) -> None:
-        """Takes out the works of a claim that were never sent, to sink or dead letters; of a closed one all but those
-        that are on their way.
+        """Drops the works of a claim that were never sent to the sink or the dead-letter store; of a closed claim all
+        that are not in flight.
         """
         work_list = partition.work_list
 
-        def goes(work: Work) -> bool:
+        def is_dropped(work: Work) -> bool:
             return work.work_list is work_list and (work_list.closed or not work.attempts)
 
-        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(goes)):
+        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(is_dropped)):
             self._backlog.release(work)
 
     # -- effects
@@ -251,9 +252,11 @@ class Pipeline:
             self._reading_routes = True
             yield effects.ReadRoutes()
         yield from self._save(now)
-        yield from filter(None, [each.drained() for each in self._backlog.partitions.values()])
+        yield from filter(
+            None, [partition.report_drained() for partition in self._backlog.partitions.values()]
+        )
         yield from self._regulate()
-        error = None if self._failed else self._excess(now)
+        error = None if self._failed else self._check_limits(now)
         if error is not None:
             self._failed = True
             yield effects.Fail(error)
@@ -263,8 +266,8 @@ class Pipeline:
         for batch in self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=ending):
             for work in self._lanes.batch(batch.batch_id):
                 if work.attempts == 1:
-                    for each in (work, *work.superseded):
-                        self._backlog.begin(each, now)
+                    for begun in (work, *work.superseded):
+                        self._backlog.begin(begun, now)
             yield effects.WriteBatch(batch)
 
     def _save(self, now: float) -> Iterator[effects.Effect]:
@@ -273,10 +276,12 @@ class Pipeline:
         if due:
             self._checkpoint_at = now + every
         partitions = self._backlog.partitions.values()
-        yield from filter(None, [each.save(now, every, after, due=due) for each in partitions])
+        yield from filter(
+            None, [partition.start_save(now, every, after, due=due) for partition in partitions]
+        )
 
     def _regulate(self) -> Iterator[effects.Effect]:
-        held = self._backlog.held(self._limiter.rate)
+        held = self._backlog.measure(self._limiter.rate)
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
@@ -286,13 +291,13 @@ class Pipeline:
             self._paused = False
             yield effects.ResumeReceiving()
 
-    def _excess(self, now: float) -> TidemarkError | None:
+    def _check_limits(self, now: float) -> TidemarkError | None:
         limits, backlog = self._limits, self._backlog
         if self._poison >= limits.poison:
             return PoisonError(
                 f"{self._poison} events in a row were rejected and none was written (CONSUMER_POISON_LIMIT is {limits.poison});"
                 " the consumer stops before it drains the hub into the dead letters. See `tidemark dead-letters list` for the"
-                " reasons; when their cause is mended, start again, and write them with `tidemark dead-letters replay`"
+                " reasons. When their cause is repaired, start again, and write them with `tidemark dead-letters replay`"
             )
         if backlog.count > limits.backlog_of:
             what, setting = (
@@ -306,8 +311,8 @@ class Pipeline:
             )
         else:
             return None
-        way_on = f"start again when that is over, and all of them come again; or raise {setting}, and they wait longer"
-        return BacklogError(f"{what}; {backlog.story(now, self._cause)}; {way_on}")
+        way_on = f"start again when the cause is gone, and all of them are received again; or raise {setting}, and they wait longer"
+        return BacklogError(f"{what}; {backlog.describe_oldest(now, self._cause)}; {way_on}")
 
     def _wake_at(self, now: float) -> float:
         at = min(
@@ -317,25 +322,25 @@ class Pipeline:
             at = min(at, self._routes_at)
         return at
 
-    # -- looking
+    # -- reading
 
     @property
     def room(self) -> int:
-        """How many events may come before receiving pauses."""
+        """How many events may be received before receiving pauses."""
         return max(0, high_count(self._limits, self._limiter.rate) - self._backlog.count)
 
     def unsettled(self, partition: str, epoch: int) -> int | None:
-        """How many events of a claim are not settled; None when it is over."""
-        current = self._backlog.current(partition, epoch)
+        """How many events of a claim are not settled; None when the claim is over."""
+        current = self._backlog.find_claimed(partition, epoch)
         return None if current is None else current.work_list.unsettled
 
     def epoch(self, partition: str) -> int | None:
-        """Of the present claim."""
+        """The epoch of the present claim; None without a claim."""
         current = self._backlog.partitions.get(partition)
         return None if current is None else current.claim.epoch
 
     def statistics(self, now: float) -> PipelineStatistics:
-        """A picture of the present state."""
+        """A snapshot of the present state."""
         return PipelineStatistics(
             totals=structs.replace(self.totals),
             backlog_count=self._backlog.count,
@@ -346,5 +351,5 @@ class Pipeline:
             paused=self._paused,
             cause=self._cause,
             concurrency=self._lanes.congestion(),
-            partitions=tuple(each.statistics() for each in self._backlog.partitions.values()),
+            partitions=tuple(partition.statistics() for partition in self._backlog.partitions.values()),
         )

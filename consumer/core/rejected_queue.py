@@ -1,4 +1,4 @@
-"""Rejected events on their way to the dead-letter store: one lot at a time, in the order they were rejected.
+"""Rejected events that wait for the dead-letter store. They are stored in lots, one at a time, in order of rejection.
 
 Times are seconds of a monotonic clock.
 """
@@ -13,12 +13,13 @@ from consumer.core.lane import Work
 from consumer.model import Rejection
 
 DEAD_LETTERS_AT_ONCE = 100
+"""Dead letters in one lot, hence in one call to the store: as many as one bulk request takes (BatchLimits.operations)."""
 
 Rejected = tuple[Work, Rejection]
 
 
 class RejectedQueue:
-    """What waits for the store, and the lot that is being stored."""
+    """The rejected events that wait, and the lot that is being stored."""
 
     def __init__(self) -> None:
         self._waiting: deque[Rejected] = deque()
@@ -27,14 +28,14 @@ class RejectedQueue:
         self._numbers = count(1)
 
     def __len__(self) -> int:
-        """What waits; without the lot that is being stored."""
+        """How many wait, without the lot that is being stored."""
         return len(self._waiting)
 
     def add(self, work: Work, why: Rejection) -> None:
         self._waiting.append((work, why))
 
     def next_lot(self, now: float) -> StoreDeadLetters | None:
-        """The next lot to be stored, unless one is on its way, or the store has asked for patience."""
+        """The next lot to be stored; None while a lot is being stored, or until the pause after a failure ends."""
         if self._storing is not None or not self._waiting or now < self._not_before:
             return None
         lot = [self._waiting.popleft() for _ in range(min(DEAD_LETTERS_AT_ONCE, len(self._waiting)))]
@@ -43,24 +44,24 @@ class RejectedQueue:
             self._storing[0], tuple(RejectedRecord(work.record, why, work.attempts) for work, why in lot)
         )
 
-    def answered(self, lot_id: int) -> list[Rejected]:
-        """Takes out the lot of that number; empty when there is none: the answer is an old one."""
+    def take_stored(self, lot_id: int) -> list[Rejected]:
+        """Removes and returns the lot that was being stored; empty if it is another one: the answer is outdated."""
         if self._storing is None or self._storing[0] != lot_id:
             return []
         lot, self._storing = self._storing[1], None
         return lot
 
     def put_back(self, lot: Sequence[Rejected], not_before: float) -> None:
-        """The store did not take these: they come first, and not before that time."""
+        """Queues a lot that was not stored: in front, and not before the time `not_before`."""
         self._waiting.extendleft(reversed(lot))
         self._not_before = not_before
 
-    def remove(self, goes: Callable[[Work], bool]) -> list[Work]:
-        """Takes out of what waits the works for which `goes` says so."""
-        out = [work for work, _ in self._waiting if goes(work)]
-        self._waiting = deque(each for each in self._waiting if not goes(each[0]))
-        return out
+    def remove(self, is_dropped: Callable[[Work], bool]) -> list[Work]:
+        """Removes and returns the waiting works for which `is_dropped` is true."""
+        dropped = [work for work, _ in self._waiting if is_dropped(work)]
+        self._waiting = deque(rejected for rejected in self._waiting if not is_dropped(rejected[0]))
+        return dropped
 
     def next_at(self) -> float:
-        """When `next_lot` may have something without further input."""
+        """When `next_lot` may return a lot without further input."""
         return self._not_before if self._waiting and self._storing is None else math.inf

@@ -1,4 +1,4 @@
-"""Pictures of a pipeline: counted since the start of the process."""
+"""Snapshots of a pipeline. Counters start with the process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from msgspec import Struct
 
 
 class Totals(Struct):
-    """Counters. `attempts` counts records sent, each retry again; `request_units` all that was charged."""
+    """Counters. `attempts` counts every send of a record, retries too; `request_units` everything that was charged."""
 
     received: int = 0
     skipped: int = 0
-    """Received again although settled: replays after a restart, duplicate deliveries."""
+    """Events received again that were settled already: after a restart, or delivered twice."""
     expired: int = 0
-    """Taken by retention before they were received: lost to this consumer."""
+    """Events that retention removed before they were received: lost to this consumer."""
     attempts: int = 0
     written: int = 0
     retried: int = 0
@@ -26,7 +26,7 @@ class Totals(Struct):
 
 
 class PartitionStatistics(Struct, frozen=True):
-    """Sequence numbers; -1 is none."""
+    """The numbers are sequence numbers; -1 means none."""
 
     partition: str
     epoch: int
@@ -38,8 +38,10 @@ class PartitionStatistics(Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Events of the partition not yet settled, or None while that is unknown: the hub's newest is, or nothing was
-        received yet by a consumer without a checkpoint.
+        """Events of the partition that are not settled.
+
+        None while that is unknown: the hub has not reported its newest event, or a consumer without a checkpoint has
+        not received any event yet.
         """
         if self.last_enqueued is None or (self.received < 0 <= self.last_enqueued):
             return None
@@ -47,7 +49,7 @@ class PartitionStatistics(Struct, frozen=True):
 
 
 class PipelineStatistics(Struct, frozen=True):
-    """`oldest_age` is seconds since the first attempt of the oldest event begun and not settled."""
+    """`oldest_age` is seconds since the first attempt of the oldest event that was attempted and is not settled."""
 
     totals: Totals
     backlog_count: int
@@ -57,12 +59,12 @@ class PipelineStatistics(Struct, frozen=True):
     rate_limit: float | None
     paused: bool
     cause: str
-    """Of the last retry."""
+    """The reason of the last retry."""
     concurrency: dict[str, int]
-    """Batches allowed at once, per lane."""
+    """Batches allowed at a time, by lane."""
     partitions: tuple[PartitionStatistics, ...]
 
     @classmethod
     def of_nothing(cls) -> PipelineStatistics:
-        """Of a consumer that was stopped before it began."""
+        """The statistics of a consumer that was stopped before it began."""
         return cls(Totals(), 0, 0, 0.0, 0, None, False, "", {}, ())  # noqa: FBT003 - in the fields' order

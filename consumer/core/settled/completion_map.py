@@ -1,4 +1,4 @@
-"""The runs of settled events beyond the low-water mark as a short text, to travel with a checkpoint.
+"""Encodes the runs of settled events beyond the low-water mark as a short text that is stored with the checkpoint.
 
 Text: one letter for the method, then base64 of a CRC-32 (big-endian, of the small letter, the mark and the plain bytes) and
 the bytes, deflated if the letter is a capital.
@@ -6,9 +6,9 @@ the bytes, deflated if the letter is a capital.
     r, R   runs: their distances from the last number before them, then their lengths - 1, all LEB128
     b, B   bits: the distance of the first run as LEB128, then one bit per sequence number, the lowest first
 
-The smallest of the four is taken. What does not fit is left out, the runs furthest away first: these events will be
-written again after a restart, no event is ever skipped by it. The CRC covers the mark, so that a map is never read
-with a mark it was not made for: a wrong map would lose events.
+The shortest of the four is used. If it exceeds the limit, the runs furthest from the mark are left out: their events are
+written again after a restart, and no event is skipped. The CRC covers the mark, so that a map is never read with another
+mark: that would lose events.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 
 Run = tuple[int, int]
 
-MOST_RUNS = 20_000  # considered at all: far beyond what fits, and still milliseconds
-MOST_BITS = 1 << 20  # of a bitmap; also bounds what a hostile text can make of itself
+MOST_RUNS = 20_000  # runs that are encoded at most: far more than fit, and still encoded in milliseconds
+MOST_BITS = 1 << 20  # of a bitmap, which bounds the memory that a hostile text can take
 MOST_BYTES = 1 << 18  # of a decoded map
 
 
@@ -33,7 +33,7 @@ def encode(runs: Sequence[Run], mark: int, limit_bytes: int) -> str:
         text = min(_candidates(runs[:kept], mark), key=len)
         if len(text) <= limit_bytes:
             return text
-        # sizes are nearly proportional to the number of runs; a step of 5 % more ends the search quickly
+        # Size grows nearly in proportion to the number of runs; 5 % less than that ends the search in few steps.
         kept = min(kept - 1, int(kept * limit_bytes / len(text) * 0.95))
     return ""
 
@@ -87,7 +87,7 @@ def _to_runs(runs: Sequence[Run], mark: int) -> bytes:
     for first, last in runs:
         _append(packed, first - previous)
         previous = last
-    for first, last in runs:  # apart from the distances, which are nearly all the same and deflate to nothing
+    for first, last in runs:  # behind all distances, which are nearly equal and deflate to almost nothing
         _append(packed, last - first)
     return bytes(packed)
 

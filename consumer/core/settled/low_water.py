@@ -1,4 +1,4 @@
-"""What is received and not yet settled of one partition, and up to where everything is."""
+"""The low-water mark of one partition: which received events are not settled, and up to which one all are."""
 
 from __future__ import annotations
 
@@ -16,22 +16,26 @@ _Entry = tuple[int, str]  # sequence number, offset
 class WorkList:
     """The events of one partition in one claim of it, in the order of their sequence numbers.
 
-    The *mark* is the furthest event at or below which nothing received is unsettled; sequence numbers that never
-    came do not hold it. What is settled beyond it travels with the checkpoint and is skipped when it comes again,
-    after a restart. Every event costs O(1), amortised; `checkpoint` walks what is beyond the mark.
+    The *mark* is the highest event at or below which every received event is settled; missing sequence numbers do not
+    hold it back. The checkpoint also stores which events beyond the mark are settled, so that they are skipped when they
+    are received again after a restart. An event costs O(1), amortised; `checkpoint` walks all events beyond the mark.
     """
 
     def __init__(self, partition: str, checkpoint: Checkpoint | None) -> None:
         self.partition = partition
         self.closed = False
-        """Set when the claim is over: what still comes of it is not tried again."""
+        """Set when the claim is over: its works are not retried."""
         self.mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
         """Sequence number and offset; (-1, "") while nothing is settled."""
         self._origin = checkpoint.origin if checkpoint else Origin()
         self.received = self.mark[0]
         """The highest sequence number received or settled before this claim."""
-        self._ahead = deque(checkpoint.beyond if checkpoint else ())  # settled before, not yet seen again
-        self._queue = deque[_Entry]()  # all received beyond the mark, ascending; the first is unsettled
+        self._ahead = deque(
+            checkpoint.beyond if checkpoint else ()
+        )  # runs settled under an earlier claim and not received again yet
+        self._queue = deque[
+            _Entry
+        ]()  # all events received beyond the mark, ascending; the first is unsettled
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
         self._changes = 0
@@ -49,11 +53,11 @@ class WorkList:
 
     @property
     def dirty(self) -> bool:
-        """Whether `checkpoint` would say more than the last one that was `saved`."""
+        """Whether `checkpoint` would differ from the last one that was saved."""
         return self._changes != self._saved
 
     def receive(self, sequence_number: int, offset: str) -> bool:
-        """Takes an event in. False: skip it, it is settled or in work already."""
+        """Takes an event in. False means: skip it, it is settled or in work already."""
         entry = (sequence_number, offset)
         if sequence_number > self.received:
             self.received = sequence_number
@@ -68,7 +72,7 @@ class WorkList:
             or sequence_number in self._settled
         ):
             return False
-        else:  # out of order: no service does it, and still nothing gets lost
+        else:  # Out of order: no service is known to do that, but no event may be lost if one does.
             self._queue.insert(bisect_left(self._queue, entry), entry)
         self._unsettled.add(sequence_number)
         return True
@@ -83,14 +87,14 @@ class WorkList:
         self._advance()
 
     def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
-        """The position as it is now; tell `saved` when it is stored."""
+        """The position as it is now. Call `note_saved` when it is stored."""
         position = Checkpoint(self.partition, *self.mark, tuple(self._runs()), saved_at, owner, epoch)
-        made = structs.replace(position, origin=self._origin)
-        self._offered = (made, self._changes)
-        return made
+        checkpoint = structs.replace(position, origin=self._origin)
+        self._offered = (checkpoint, self._changes)
+        return checkpoint
 
-    def saved(self, checkpoint: Checkpoint) -> None:
-        """The checkpoint is stored. An older one than the last made leaves the list dirty."""
+    def note_saved(self, checkpoint: Checkpoint) -> None:
+        """Notes that the checkpoint is stored. If a newer one was made since, the list stays dirty."""
         offered, changes = self._offered
         if checkpoint == offered:
             self._saved = changes

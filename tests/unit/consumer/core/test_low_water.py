@@ -63,7 +63,7 @@ def test_what_the_checkpoint_settled_and_has_not_come_again_yet_stays_in_the_nex
 
 def test_a_skipped_event_after_the_settled_ones_moves_the_mark_by_itself_and_must_be_saved():
     work = settled(received([3], Checkpoint("0", 2, "o2", ((4, 4),))), [3])
-    work.saved(work.checkpoint(0.0, "", 0))
+    work.note_saved(work.checkpoint(0.0, "", 0))
     assert not work.dirty
 
     assert not work.receive(4, "o4")
@@ -89,10 +89,10 @@ def test_what_settles_while_a_checkpoint_is_saved_leaves_the_list_dirty():
     work = settled(received(range(5)), [0])
     checkpoint = work.checkpoint(0.0, "me", 1)
     work.settle(1)
-    work.saved(checkpoint)
+    work.note_saved(checkpoint)
     assert work.dirty
 
-    work.saved(work.checkpoint(0.0, "me", 1))
+    work.note_saved(work.checkpoint(0.0, "me", 1))
     assert not work.dirty
 
 
@@ -101,10 +101,10 @@ def test_a_checkpoint_older_than_the_last_one_made_leaves_the_list_dirty():
     first = work.checkpoint(0.0, "me", 1)
     work.settle(1)
     second = work.checkpoint(0.0, "me", 1)
-    work.saved(first)
+    work.note_saved(first)
     assert work.dirty
 
-    work.saved(second)
+    work.note_saved(second)
     assert not work.dirty
 
 
