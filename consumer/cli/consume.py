@@ -124,7 +124,7 @@ async def _run(
     if worker is not None:
         end_with_parent(worker.parent)
     # A stop is heard from the first line of the command on: until `_listen`, it ends the process at once.
-    from consumer.running.process import ConsumerProcess, whole  # noqa: PLC0415 - the SDKs take a second; other commands need none
+    from consumer.running.process import ConsumerProcess, undivided  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
     stop = asyncio.Event()
     orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)
@@ -132,7 +132,7 @@ async def _run(
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
-    process = ConsumerProcess(config, settings, share=worker.share if worker else whole)
+    process = ConsumerProcess(config, settings, share=worker.share if worker else undivided)
     try:
         statistics = await process.run(stop)
     finally:

@@ -1,4 +1,4 @@
-"""Puts a consumer together from its settings. Clients connect on first use; everything is closed by `aclose`."""
+"""Builds a consumer from its settings. Clients connect on first use."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ log = logging.getLogger("tidemark.consumer")
 
 
 class Parts:
-    """The adapters that a configuration names, made when first asked for.
+    """Creates the adapters that a configuration names.
 
-    Whoever makes a part with a method closes it; SQL parts share one database, which the last one closes.
+    The caller of a method closes what it returns. SQL adapters share one database, which the last of them closes.
     """
 
     def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
@@ -75,8 +75,8 @@ class Parts:
 
         return SqlCheckpointStore(self.database, self.stream)
 
-    def recognized(self) -> CheckpointStore:
-        """Where a trigger whose positions are the host's keeps which hub it receives from, apart from checkpoints."""
+    def known_hubs(self) -> CheckpointStore:
+        """The store in which a trigger notes which hub it receives from; its positions are in the host's own store."""
         group = f"{self.config.consumer_group}~trigger"
         return Parts(structs.replace(self.config, consumer_group=group), self.settings).checkpoints()
 
@@ -152,7 +152,7 @@ def reporter(
     set_rate: Callable[[float | None], None],
     set_fleet_rate: Callable[[float | None], None],
 ) -> Reporter:
-    """What tells of an instance: of a dry run, the log only.
+    """The reporter of an instance. In a dry run it writes to the log only.
 
     Raises SettingsError for a folder or an exporter that cannot work.
     """
@@ -173,14 +173,14 @@ def reporter(
         )
     except ConnectionSettingsError as error:
         log.warning("no row in ConsumerStats and no rate orders: %s", error)
-    told = config.telemetry
-    monitor = told.exporter is MetricsExporter.AZURE_MONITOR
+    telemetry = config.telemetry
+    monitor = telemetry.exporter is MetricsExporter.AZURE_MONITOR
     return Reporter(
         identity,
         statistics,
-        every=told.every,
+        every=telemetry.every,
         stats=stats,
         rates=rates,
-        landing=Landing(told.folder, instance, rotate=told.land) if told.folder else None,
+        landing=Landing(telemetry.folder, instance, rotate=telemetry.land) if telemetry.folder else None,
         metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
     )

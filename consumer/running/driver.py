@@ -1,7 +1,7 @@
-"""Carries out what a pipeline orders: each effect is a task that is owned, and whose result is the next input.
+"""Carries out the effects of a pipeline. Each effect runs as a task of the driver; its result is the next input.
 
-A Driver knows a sink and stores, and neither Event Hubs nor leases: processes, timer slices and trigger-hosted
-functions share it. It lives on one event loop; nothing here blocks it.
+A Driver knows a sink and stores, but neither Event Hubs nor leases, so that processes, timer slices and trigger-hosted
+functions share it. It belongs to one event loop and never blocks it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("tidemark.consumer")
 _T = TypeVar("_T")
 
 PREPARED_AT_ONCE = 500
-"""Events prepared before the loop gets a turn: about ten milliseconds."""
+"""Events prepared before other tasks of the loop run: about ten milliseconds."""
 PREPARED_BYTES = 1 << 20
-"""Bytes of their bodies, at about 100 MB/s."""
+"""Bytes prepared before other tasks of the loop run: about ten milliseconds at 100 MB/s."""
 
 
 class DriverSettings(Struct, frozen=True):
-    """What a driver needs to know. `hub` and `consumer_group` go into dead letters."""
+    """The settings of a driver. `hub` and `consumer_group` are stored in dead letters."""
 
     hub: str
     consumer_group: str
@@ -48,17 +48,17 @@ class DriverSettings(Struct, frozen=True):
     batches: BatchLimits = BatchLimits()
     rate: float | None = None
     call_timeout: float = 60.0
-    """Seconds one call to a sink or store may take; then its outcome is unknown and it is made again."""
+    """Seconds one call to a sink or store may take; after that its outcome is unknown and it is repeated."""
     dry_run: bool = False
     """COSMOS_WRITE=false: everything but the writes, the dead letters and the checkpoints."""
 
 
 @dataclass(eq=False)
 class Driver:
-    """`failed` is set when the pipeline gave up; `receiving` is cleared while it takes no events.
+    """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
-    `on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a partition
-    and epoch that turned out to be somebody else's. `chance` spreads retries.
+    `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
+    with a partition and an epoch that another consumer replaced. `chance` spreads retries in time.
     """
 
     settings: DriverSettings
@@ -71,22 +71,25 @@ class Driver:
     chance: Chance = random.random
 
     def __post_init__(self) -> None:
-        self._routes: Routes | None = None  # of the open sink, as it was opened
+        self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None
-        self._incarnations: dict[tuple[str, int], str] = {}  # of claims whose hub needs it in keys
+        self._incarnations: dict[
+            tuple[str, int], str
+        ] = {}  # by partition and epoch, of claims whose hub was created anew
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._changed: asyncio.Future[None] | None = None
         self._closed = False
         self.context: Context | None = None
-        """Where tasks and timers run; None: in the context of whoever caused them. Log lines are attributed by it."""
+        """The context in which tasks and timers run; None means that of their caller. The Functions host attributes log lines
+        by it."""
         self.receiving = asyncio.Event()
         self.receiving.set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self) -> None:
-        """Opens the sink and the dead letters. Raises SettingsError, and UnavailableError: try again."""
+        """Opens the sink and the dead-letter store. Raises SettingsError, and UnavailableError: then call it again."""
         if self._routes is None:
             self._routes = await self.sink.open()
         await self.dead_letters.open()
@@ -115,13 +118,13 @@ class Driver:
         return self._pipeline is not None
 
     def set_rate(self, rate: float | None) -> None:
-        """Records per second from now on; None is no limit."""
+        """Sets the rate in records per second; None means no limit."""
         self._feed(effects.RateChanged(rate))
 
     # -- partitions
 
     def claimed(self, claim: Claim) -> None:
-        """A claim of a partition replaces the one before it; an older one changes nothing."""
+        """Takes in a claim. It replaces an earlier claim of the partition; an older one changes nothing."""
         if self.sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
             _transactional(self.sink).attach(claim)
         if claim.origin.incarnation:
@@ -129,14 +132,14 @@ class Driver:
         self._feed(effects.PartitionClaimed(claim))
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
-        """Retention took so many events before they were received: they are counted."""
+        """Counts events that retention removed before they were received."""
         if count:
             self._feed(effects.EventsReceived(partition, epoch, (), expired=count))
 
     async def receive(
         self, partition: str, epoch: int, events: Sequence[Event], last_enqueued: int | None = None
     ) -> None:
-        """Takes events in, in order; waits while receiving is paused."""
+        """Takes events in, in order, and waits while receiving is paused."""
         if not events:
             self._feed(effects.EventsReceived(partition, epoch, (), last_enqueued))
         incarnation = self._incarnations.get((partition, epoch))
@@ -144,16 +147,18 @@ class Driver:
             events = [structs.replace(event, incarnation=incarnation) for event in events]
         start = 0
         while start < len(events):
-            while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
+            while (
+                not self.receiving.is_set()
+            ):  # several wait here: the first to resume may have filled it again
                 await self.receiving.wait()
-            end = self._piece(events, start)
+            end = self._end_of_turn(events, start)
             records = [prepared(self.sink.prepare, event) for event in events[start:end]]
             self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
             start = end
             await asyncio.sleep(0)
 
-    def _piece(self, events: Sequence[Event], start: int) -> int:
-        """Where the events end that are prepared in one turn."""
+    def _end_of_turn(self, events: Sequence[Event], start: int) -> int:
+        """The index after the last event that is prepared in this turn of the loop."""
         end, size = start, 0
         last = min(len(events), start + max(1, min(PREPARED_AT_ONCE, self.pipeline.room)))
         while end < last and size < PREPARED_BYTES:
@@ -162,8 +167,9 @@ class Driver:
         return end
 
     async def drain(self, partition: str, epoch: int, *, deadline: float) -> bool:
-        """Starts nothing more of a claim; True once all that was begun is settled and the checkpoint saved, False when
-        the claim is over before that, or the deadline.
+        """Starts no more events of a claim and waits for those that were attempted.
+
+        True when all of them are settled and the checkpoint is saved; False when the claim or the time ends before.
         """
         drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
         self._feed(effects.PartitionDraining(partition, epoch))
@@ -174,32 +180,32 @@ class Driver:
         return drained.done() and not drained.cancelled()
 
     def lost(self, partition: str, epoch: int) -> None:
-        """The claim is over: nothing of it counts any more."""
+        """Ends a claim: later results under it are ignored."""
         drained = self._drains.pop((partition, epoch), None)
         if drained is not None:
             drained.cancel()
         self._incarnations.pop((partition, epoch), None)
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
-        if current and self.sink.transactional:  # else a later claim is attached
+        if current and self.sink.transactional:  # otherwise a later claim is attached, which must stay
             _transactional(self.sink).detach(partition)
 
     async def settled(self, partition: str, epoch: int) -> None:
-        """Waits until nothing of a claim is unsettled. Any number may wait.
+        """Waits until every event of a claim is settled. Several tasks may wait.
 
-        Raises FencedError when the claim ends before, and what made the driver fail.
+        Raises FencedError when the claim ends before, and the error in `failed`.
         """
         while (unsettled := self.pipeline.unsettled(partition, epoch)) != 0:
             if self.failed.done():
                 self.failed.result()
             if unsettled is None:
                 raise FencedError(f"partition {partition} was claimed anew before its events were settled")
-            if self._changed is None or self._changed.done():  # else somebody waits for it already
+            if self._changed is None or self._changed.done():  # otherwise another task waits for it already
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
 
     async def aclose(self) -> None:
-        """Cancels what still runs and waits for its end. What was on its way has an unknown outcome: unsettled."""
+        """Cancels all tasks and waits for their end. Calls in flight have an unknown outcome, so their events stay unsettled."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -209,7 +215,7 @@ class Driver:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         finally:
             if self.failed.done() and not self.failed.cancelled():
-                self.failed.exception()  # seen, whoever waited for it
+                self.failed.exception()  # marks it as retrieved, so that asyncio does not log it
             self.failed.cancel()
 
     # -- effects
@@ -221,7 +227,7 @@ class Driver:
         return self._now() + self.settings.call_timeout
 
     async def _answered(self, what: str, call: Awaitable[_T]) -> _T:
-        """What a call answers; one that does not keep its own deadline is left behind."""
+        """The result of a call. A call that does not keep its own deadline is abandoned."""
         return await answered(what, self._deadline() + PATIENCE, call)
 
     def _feed(self, item: effects.Input) -> None:
@@ -235,15 +241,15 @@ class Driver:
     def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.WriteBatch():
-                self._own(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
+                self._start_task(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
             case effects.WakeAt():
                 self._wake_at(effect.at)
             case effects.StoreDeadLetters():
-                self._own(self._store(effect))
+                self._start_task(self._store(effect))
             case effects.SaveCheckpoint():
-                self._own(self._save(effect.claim, effect.checkpoint))
+                self._start_task(self._save(effect.claim, effect.checkpoint))
             case effects.ReadRoutes():
-                self._own(self._read_routes())
+                self._start_task(self._read_routes())
             case effects.PartitionDrained():
                 drained = self._drains.get((effect.partition, effect.epoch))
                 if drained is not None and not drained.done():
@@ -258,14 +264,14 @@ class Driver:
             log.info("receiving pauses: %s", effect.reason)
             self.receiving.clear()
         else:
-            log.info("receiving goes on")
+            log.info("receiving resumes")
             self.receiving.set()
 
     def _fail(self, error: TidemarkError) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         context = None if self.context is None else self.context.copy()
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks.add(task)
@@ -275,7 +281,7 @@ class Driver:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("a task of the consumer broke", exc_info=error)
+            log.error("a task of the consumer failed", exc_info=error)
             self._fail(TidemarkError(f"internal error: {error!r}"))
 
     def _wake_at(self, at: float) -> None:
@@ -291,7 +297,7 @@ class Driver:
         self._feed(effects.Tick())
 
     async def _write(self, batch: Batch, epoch: int | None) -> None:
-        """`epoch` is of the batch's claim, for a transactional sink: its lanes are partitions."""
+        """`epoch` is that of the claim with a transactional sink, whose lanes are partitions."""
         if self.settings.dry_run:
             results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
         else:
@@ -304,7 +310,7 @@ class Driver:
         except FencedError as error:
             self.fenced(batch.lane, epoch, error)
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: tried again
+        except Exception as error:  # noqa: BLE001 - the outcome is unknown: written again
             log.warning("writing %d records failed: %r", len(batch.records), error)
             reason = f"{type(error).__name__}: {error}"
         else:
@@ -314,10 +320,10 @@ class Driver:
         return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
 
     def fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
-        """A claim turned out to be over: somebody else claimed the partition, or an operator set its position."""
+        """Ends a claim that a store refused: another consumer claimed the partition, or an operator set its position."""
         if epoch is None or self.pipeline.epoch(partition) != epoch:
-            return  # of a claim that is over: we know
-        log.warning("partition %s is somebody else's now: %s", partition, error)
+            return  # that claim has ended already
+        log.warning("partition %s was claimed by another consumer: %s", partition, error)
         self.lost(partition, epoch)
         if self.on_fenced is not None:
             self.on_fenced(partition, epoch)
@@ -325,10 +331,10 @@ class Driver:
     async def _store(self, order: effects.StoreDeadLetters) -> None:
         stored = True
         if not self.settings.dry_run:
-            whose, now = (self.settings.hub, self.settings.consumer_group), time.time()
+            now, stream = time.time(), (self.settings.hub, self.settings.consumer_group)
             dead_letters = [
-                DeadLetter(*whose, each.record.event, each.rejection, each.attempts, now)
-                for each in order.rejected
+                DeadLetter(*stream, rejected.record.event, rejected.rejection, rejected.attempts, now)
+                for rejected in order.rejected
             ]
             try:
                 await self._answered(

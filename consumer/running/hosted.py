@@ -1,9 +1,9 @@
 """The consumer inside a function that the Event Hubs trigger calls with a batch of one partition.
 
-The host checkpoints after the invocation, whatever became of the batch. So an invocation returns only when every
-event of its batch is written or a stored dead letter, and raises otherwise: the function's retry policy, without a
-limit, then brings the same batch again, and the partition waits meanwhile. Rate, bulk, retries and dead letters are
-the pipeline's, shared by all invocations of the process.
+The host saves its checkpoint after an invocation even if the batch failed. Therefore an invocation returns only when every
+event of its batch is written or stored as a dead letter, and raises otherwise. The retry policy of the function has no
+limit: it delivers the same batch again, and the partition waits. All invocations of a process share one pipeline, hence
+one rate, bulk requests, retries and dead letters.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from tidemark.foundation.log.process import quiet_sdks
 log = logging.getLogger("tidemark.consumer")
 
 DRAIN = 5.0
-"""Seconds before the deadline at which nothing more is begun, so that what was begun can end; a quarter at most."""
-RECOGNIZED_WITHIN = 2.0
-"""Seconds the hub has to say that it is still the same; asking it takes some hundredths of one."""
+"""Seconds before the deadline from which on no event is started, so that attempted ones can end; at most a quarter of
+the time of the invocation."""
+SAME_HUB_WITHIN = 2.0
+"""Seconds for the hub to answer whether it is still the same one; usually that takes some hundredths of a second."""
 SAME_BATCH = 60.0
-"""Seconds within which a batch that was not finished must come again for its progress to count."""
-LAST_WORDS = 5.0
+"""Seconds within which an unfinished batch must be delivered again for its progress to count."""
+FINAL_REPORT_WITHIN = 5.0
+"""Seconds for the final telemetry report, and again for closing the hub's connection."""
 
 
 class HostedConsumer:
-    """One per process and event loop. The driver outlives invocations; one that failed is replaced by the next."""
+    """One per process and event loop. Invocations share a driver; after a failure the next invocation makes a new one."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class HostedConsumer:
         settings: Mapping[str, str],
         parts: Callable[[ConsumerConfig, Mapping[str, str]], Parts] = Parts,
     ) -> None:
-        """`parts` gives each driver its adapters. Raises SettingsError, also for what a trigger cannot do."""
+        """`parts` creates the adapters of each driver. Raises SettingsError, also for settings that a trigger cannot follow."""
         _check(config)
         for doubt in config.doubts:
             log.warning("%s", doubt)
@@ -63,9 +65,9 @@ class HostedConsumer:
         self._batches = _Batches(self._owner)
 
     async def settle(self, partition: str, events: Sequence[Event], *, deadline: float) -> None:
-        """Returns when every event is settled. Raises TidemarkError when that is not so by `deadline` (loop time).
+        """Returns when every event is settled. Raises TidemarkError if they are not by `deadline` (loop time).
 
-        FencedError: the partition was given to somebody else, or to this process once more, meanwhile.
+        Raises FencedError if the partition was given to another instance, or to this process again, meanwhile.
         """
         working = await answered("the sink or the dead letters", deadline, self._open())
         with working.attributed():
@@ -83,7 +85,7 @@ class HostedConsumer:
                 working.driver.lost(partition, claim.epoch)
 
     async def aclose(self) -> None:
-        """Ends what runs. The host has no word for it: for those who start more than one."""
+        """Closes the driver. The host never calls it; tests that start several consumers do."""
         if self._working is not None:
             await self._discard(self._working)
 
@@ -97,7 +99,7 @@ class HostedConsumer:
                     await working.aclose()
                     raise
                 self._working = working
-                log.info("rate: %s", _rate_story(self._config))
+                log.info("rate: %s", _describe_rate(self._config))
         return self._working
 
     async def _discard(self, working: _Working) -> None:
@@ -110,17 +112,17 @@ class _Working:
     """A driver with its parts, until it fails."""
 
     def __init__(self, parts: Parts, owner: str, progress: CheckpointStore) -> None:
-        """`progress` keeps positions for a sink that has none. Raises SettingsError."""
+        """`progress` stores the positions of unfinished batches for a sink without positions. Raises SettingsError."""
         self._parts = parts
         self._owner = owner
         self._hub = parts.receiver()
-        self._origins: dict[str, Origin] = {}  # of partitions that are known to be of this hub
-        self._brought: dict[str, int] = {}  # the last event of each that was settled here
+        self._origins: dict[str, Origin] = {}  # by partition, where the present hub is known
+        self._last_settled: dict[str, int] = {}  # by partition: the last sequence number settled here
         self._every = parts.config.telemetry.every
         sink = parts.sink()
-        self._is_host_s = not sink.transactional  # the position
-        self._stored = parts.recognized() if self._is_host_s else parts.checkpoints()
-        positions = progress if self._is_host_s else self._stored
+        self._host_keeps_position = not sink.transactional
+        self._stored = parts.known_hubs() if self._host_keeps_position else parts.checkpoints()
+        positions = progress if self._host_keeps_position else self._stored
         self.driver = Driver(shared(DriverSettings, parts.config), sink, positions, parts.dead_letters())
         self._reporter = reporter(
             parts,
@@ -134,7 +136,7 @@ class _Working:
 
     @contextlib.contextmanager
     def attributed(self) -> Iterator[None]:
-        """What the driver logs meanwhile is of this invocation: the host drops lines of those that ended."""
+        """Attributes the driver's log lines to this invocation: the host drops lines of invocations that have ended."""
         context = contextvars.copy_context()
         self._contexts.append(context)
         self.driver.context = context
@@ -145,13 +147,15 @@ class _Working:
             self.driver.context = self._contexts[-1] if self._contexts else None
 
     async def claim(self, partition: str, events: Sequence[Event], batches: _Batches) -> Claim:
-        """The host owns the position, but for a transactional sink, which has its own. Which hub the position is of is
-        ours to know: of one that was created anew, the host would leave out, and we take for settled, what is not.
+        """Claims the partition for one batch.
+
+        The host keeps the position, except for a transactional sink, which stores its own. The consumer itself checks
+        which hub a position belongs to. Without that, events of a hub that was created anew would be skipped.
 
         Raises PositionError, UnavailableError.
         """
-        await self._recognize(partition, events[0].sequence_number)
-        if self._is_host_s:
+        await self._check_hub(partition, events[0].sequence_number)
+        if self._host_keeps_position:
             if partition not in self._origins:
                 self._origins[partition] = (await self._claim_anew(partition, events)).origin
             return await batches.claim(partition, events, self._origins[partition])
@@ -173,40 +177,42 @@ class _Working:
             self._parts.config.policy,
             brought=events[0].sequence_number,
         )
-        if not self._is_host_s:
+        if not self._host_keeps_position:
             self.driver.expired(partition, claim.epoch, begin.gap)
         return claim
 
-    async def _recognize(self, partition: str, first: int) -> None:
-        """Forgets what is known of the hub where it was created anew since. A hub that does not say is the same while
-        its events go on where the last batch ended. Raises UnavailableError: then nobody knows.
+    async def _check_hub(self, partition: str, first: int) -> None:
+        """Forgets the origins of partitions if the hub was created anew.
+
+        A hub that does not answer counts as the same one if the batch follows the last one without a gap. Raises
+        UnavailableError otherwise.
         """
         if partition not in self._origins:
-            return  # it is asked anyhow
+            return  # the claim asks the hub anyway
         try:
-            async with asyncio.timeout(RECOGNIZED_WITHIN):
+            async with asyncio.timeout(SAME_HUB_WITHIN):
                 await self._hub.partitions()
         except PositionError:
             before, self._hub = self._hub, self._parts.receiver()
             self._origins.clear()
-            self._brought.clear()
+            self._last_settled.clear()
             await before.close(asyncio.get_running_loop().time() + CALL)
         except (UnavailableError, TimeoutError) as error:
-            if self._brought.get(partition) != first - 1:
+            if self._last_settled.get(partition) != first - 1:
                 raise UnavailableError(
                     f"partition {partition}: event {first} does not follow the last one, and the hub does not say whether"
                     f" it is the same: {error or 'no answer'}"
                 ) from None
 
     async def settle(self, partition: str, epoch: int, events: Sequence[Event], deadline: float) -> None:
-        """Telemetry is told from here: of the tasks of a process, only invocations have a log."""
+        """Settles a batch and reports telemetry meanwhile: only invocations of a process have a log, its other tasks have none."""
         driver, loop = self.driver, asyncio.get_running_loop()
         left = max(0.0, deadline - loop.time())
         work = asyncio.create_task(self._settle(partition, epoch, events))
         try:
             async with asyncio.timeout_at(deadline - min(DRAIN, left / 4)):
                 while not (work.done() or driver.failed.done()):
-                    self._reporter.tell()
+                    self._reporter.report_if_due()
                     await asyncio.wait(
                         (work, driver.failed), timeout=self._every, return_when=asyncio.FIRST_COMPLETED
                     )
@@ -216,37 +222,39 @@ class _Working:
             raise TidemarkError(
                 f"partition {partition}: not all of {len(events)} events, from sequence number"
                 f" {events[0].sequence_number} on, were settled in the time of an invocation (CONSUMER_SLICE); last"
-                f" cause: {driver.statistics().cause or 'none told'}. The batch comes again"
+                f" cause: {driver.statistics().cause or 'none reported'}. The batch is delivered again"
             ) from None
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-        self._brought[partition] = events[-1].sequence_number
-        self._reporter.tell()
+        self._last_settled[partition] = events[-1].sequence_number
+        self._reporter.report_if_due()
 
     async def _settle(self, partition: str, epoch: int, events: Sequence[Event]) -> None:
         await self.driver.receive(partition, epoch, events)
         await self.driver.settled(partition, epoch)
 
     async def aclose(self) -> None:
-        await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
+        await self._reporter.aclose(asyncio.get_running_loop().time() + FINAL_REPORT_WITHIN)
         await self.driver.aclose()
-        await self._hub.close(asyncio.get_running_loop().time() + LAST_WORDS)
+        await self._hub.close(asyncio.get_running_loop().time() + FINAL_REPORT_WITHIN)
         for part in (self.driver.sink, self.driver.dead_letters, self._stored):
             await close_part(part)
 
 
 class _Batches:
-    """What is settled of batches that were not finished: when one comes again, it goes on from there.
+    """The progress of unfinished batches: a batch that is delivered again continues where it ended.
 
-    Without that, a batch that takes longer than an invocation may would never end. Of another batch nothing passes for
-    settled, whatever its numbers: the hub may have been created anew.
+    Without it, a batch that takes longer than an invocation would never end. The progress of one batch never counts for
+    another one with the same sequence numbers, because the hub may have been created anew.
     """
 
     def __init__(self, owner: str) -> None:
         self.store = MemoryCheckpointStore()
         self._owner = owner
-        self._batches: dict[str, tuple[object, float]] = {}  # and when they were last worked on
+        self._batches: dict[
+            str, tuple[object, float]
+        ] = {}  # by partition: the batch, and when it was last worked on
 
     async def claim(self, partition: str, events: Sequence[Event], origin: Origin) -> Claim:
         now = asyncio.get_running_loop().time()
@@ -284,8 +292,10 @@ def _check(config: ConsumerConfig) -> None:
 
 
 def with_share(config: ConsumerConfig) -> ConsumerConfig:
-    """With the rate of this process where one is set for all: instances do not know each other, so each takes one share
-    of the most there can be, and all of them never exceed it.
+    """The configuration with the rate of this process, if a fleet rate is set.
+
+    Instances of a trigger do not know each other. Each takes one share of the largest possible number of processes, so
+    that together they never exceed the fleet rate.
     """
     if config.fleet_rate is None:
         return config
@@ -295,7 +305,7 @@ def with_share(config: ConsumerConfig) -> ConsumerConfig:
 def share_of(
     config: ConsumerConfig, set_rate: Callable[[float | None], None]
 ) -> Callable[[float | None], None]:
-    """What is done when a rate for all instances is ordered; None leaves the process its own."""
+    """A function that follows an ordered fleet rate; None leaves this process its own rate."""
 
     def set_fleet_rate(rate: float | None) -> None:
         if rate is None:
@@ -312,7 +322,7 @@ def share_of(
     return set_fleet_rate
 
 
-def _rate_story(config: ConsumerConfig) -> str:
+def _describe_rate(config: ConsumerConfig) -> str:
     processes = config.most_processes
     if config.fleet_rate is not None:
         share = config.fleet_rate / processes
@@ -320,10 +330,10 @@ def _rate_story(config: ConsumerConfig) -> str:
             f"{config.fleet_rate:,g} records/s of all processes, {processes} at most: {share:,g} of this one"
         )
     if config.rate is None:
-        return "no limit of the rate"
+        return "no limit"
     if not processes:
         return (
-            f"{config.rate:,g} records/s of this process; how many of them there may be is not known"
+            f"{config.rate:,g} records/s of this process; how many processes there may be is not known"
             " (CONSUMER_MAXIMUM_INSTANCES)"
         )
     return (

@@ -1,4 +1,4 @@
-"""One consumer from its settings until it is told to stop: what a process, a timer slice and the tests run."""
+"""One consumer, built from its settings and run until an order to stop: for a process, a timer slice and tests."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from tidemark.foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
-LAST_WORDS = 5.0
-"""Seconds the last telemetry may take, after the shutdown."""
+FINAL_REPORT_WITHIN = 5.0
+"""Seconds for the final telemetry report, after the shutdown."""
 
-CLOSE_WITHIN = LAST_WORDS
-"""Seconds for sinks and stores to close, all at once."""
+CLOSE_WITHIN = FINAL_REPORT_WITHIN
+"""Seconds for sinks and stores to close; they close concurrently."""
 
 Share = Callable[[float | None], float | None]
-"""The part of an instance's rate that is this process's; None is no limit."""
+"""From the rate of an instance to the rate of this process; None means no limit."""
 
 
-def whole(rate: float | None) -> float | None:
-    """The share of a process that is alone."""
+def undivided(rate: float | None) -> float | None:
+    """The share of an instance that is one process: all of the rate."""
     return rate
 
 
 class ConsumerProcess:
-    """Everything one consumer needs. `run` may be called once."""
+    """One consumer with its adapters. `run` may be called once."""
 
-    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str], *, share: Share = whole) -> None:
-        """`share` is for one of several processes that are one instance to whoever gave the rate.
+    def __init__(
+        self, config: ConsumerConfig, settings: Mapping[str, str], *, share: Share = undivided
+    ) -> None:
+        """`share` divides a rate where several processes act as one instance.
 
         Raises SettingsError.
         """
@@ -50,7 +52,7 @@ class ConsumerProcess:
         self.owner = unique_owner()
         parts = Parts(config, settings)
         self._stored = parts.checkpoints()
-        # Of a dry run nobody else may notice.
+        # A dry run uses stores in memory: other consumers must not notice it.
         self.driver = Driver(
             shared(DriverSettings, config, rate=self._rate),
             parts.sink(),
@@ -76,7 +78,7 @@ class ConsumerProcess:
         )
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
-        """Consumes until `stop`; how it ended. Raises TidemarkError, which has the exit status."""
+        """Consumes until `stop` and returns the final statistics. Raises TidemarkError, which has the exit status."""
         log.info(
             "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
             *(self.config.name, self.config.hub, self.config.consumer_group, self.config.sink),
@@ -112,13 +114,13 @@ class ConsumerProcess:
         if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         try:
-            await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
+            await self._reporter.aclose(asyncio.get_running_loop().time() + FINAL_REPORT_WITHIN)
         finally:
             closing = {asyncio.create_task(close_part(part)) for part in reversed(parts)}
             _, hanging = await asyncio.wait(closing, timeout=CLOSE_WITHIN)
             if hanging:
                 log.warning(
-                    "%d of %d stores and sinks do not close; they are left behind", len(hanging), len(parts)
+                    "%d of %d stores and sinks do not close; they are abandoned", len(hanging), len(parts)
                 )
                 await ended([*hanging], 0.0)
 
@@ -131,17 +133,17 @@ async def close_part(part: Any) -> None:
 
 
 def longest_slice(config: ConsumerConfig, seconds: float) -> float:
-    """Seconds that a slice of `seconds` may take in all."""
-    return seconds + config.shutdown + 2 * LAST_WORDS
+    """Seconds that a slice of `seconds` may take, with its shutdown and closing."""
+    return seconds + config.shutdown + 2 * FINAL_REPORT_WITHIN
 
 
 async def run_slice(
     config: ConsumerConfig, settings: Mapping[str, str], *, seconds: float
 ) -> PipelineStatistics:
-    """Consumes for so long, then stops in order: what a timer-triggered function does within its time.
+    """Consumes for `seconds`, then stops in order, for a timer-triggered function.
 
-    The shutdown comes on top, and ten seconds for closing; then it is cancelled: a host would end the whole worker.
-    Raises TidemarkError.
+    The shutdown and ten seconds for closing are added to that. Then the slice is cancelled, because the host would end
+    the worker with all its functions. Raises TidemarkError.
     """
     quiet_sdks(settings)
     stop = asyncio.Event()
@@ -152,8 +154,8 @@ async def run_slice(
             return await ConsumerProcess(config, settings).run(stop)
     except TimeoutError:
         raise TidemarkError(
-            f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * LAST_WORDS:g} s): a"
-            " service does not answer; the next slice goes on from the checkpoints"
+            f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * FINAL_REPORT_WITHIN:g} s): a"
+            " service does not answer; the next slice continues from the checkpoints"
         ) from None
     finally:
         timer.cancel()

@@ -1,4 +1,4 @@
-"""Writes dead letters again through a sink, outside of the stream they came from."""
+"""Writes dead letters again through a sink, apart from the stream of events."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tidemark.foundation.pacing.retry_delay import delay
 
 @runtime_checkable
 class ReplayingSink(Protocol):
-    """A transactional sink: its `write` skips everything below the position."""
+    """A transactional sink. It needs a method of its own, because `write` skips events at or below the position."""
 
     async def replay(self, record: Record, *, deadline: float) -> WriteResult:
-        """Writes one record and removes its dead letter, in one transaction; nothing where there is no such dead letter.
+        """Writes one record and removes its dead letter, in one transaction. Without such a dead letter it does nothing.
 
-        Raises UnavailableError: the outcome is unknown, doing it again is safe.
+        Raises UnavailableError: the outcome is unknown, and repeating the call is safe.
         """
         ...
 
 
 class Replay:
-    """Dead letters are mapped anew, by today's settings. Of one key they are written in their order."""
+    """Maps dead letters by the present settings and writes them; those of one key in their order."""
 
     def __init__(self, sink: Sink, routes: Routes) -> None:
         """`routes` as the sink's `open` gave them."""
@@ -37,7 +37,7 @@ class Replay:
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
-        """What became of each, in their order. What is still to be retried at the `deadline` is RETRY."""
+        """One result per dead letter, in their order. Records that still need a retry at `deadline` are RETRY."""
         results: dict[int, WriteResult] = {}
         pending: dict[int, Record] = {}
         for index, dead_letter in enumerate(dead_letters):
@@ -45,15 +45,15 @@ class Replay:
             if record.rejection is None:
                 pending[index] = record
             else:
-                story = f"{record.rejection.reason}: {record.rejection.detail}"
-                results[index] = WriteResult(Outcome.REJECT, reason=story)
+                reason = f"{record.rejection.reason}: {record.rejection.detail}"
+                results[index] = WriteResult(Outcome.REJECT, reason=reason)
         failures = 0
         while pending:
             answers = await self._attempt(pending, deadline)
             results |= answers
-            again = [answer for answer in answers.values() if answer.outcome is Outcome.RETRY]
-            failures = failures + 1 if len(again) == len(answers) else 0
-            waits = [delay(answer.retry_after, failures, random.random) for answer in again]
+            retries = [answer for answer in answers.values() if answer.outcome is Outcome.RETRY]
+            failures = failures + 1 if len(retries) == len(answers) else 0
+            waits = [delay(answer.retry_after, failures, random.random) for answer in retries]
             pause = max(waits, default=0.0)
             for index, answer in answers.items():
                 if answer.outcome is not Outcome.RETRY:
@@ -63,11 +63,11 @@ class Replay:
             if asyncio.get_running_loop().time() + pause >= deadline:
                 break
             await asyncio.sleep(pause)
-        given_up = WriteResult(Outcome.RETRY, reason="no time was left to try it")
-        return [results.get(index, given_up) for index in range(len(dead_letters))]
+        untried = WriteResult(Outcome.RETRY, reason="no time was left to try it")
+        return [results.get(index, untried) for index in range(len(dead_letters))]
 
     async def _attempt(self, pending: dict[int, Record], deadline: float) -> dict[int, WriteResult]:
-        """One round: of each key the first record that is pending."""
+        """Writes the first pending record of each key."""
         first: dict[str, int] = {}
         for index, record in pending.items():
             first.setdefault(record.key, index)

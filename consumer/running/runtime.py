@@ -1,7 +1,7 @@
-"""A consumer process: leases decide which partitions it receives, a driver writes what it receives.
+"""A consumer process: leases decide which partitions it receives, and a driver writes the events.
 
-Stopping has a budget: receive nothing more, finish what was begun, save the last checkpoints, release the leases,
-close. What is not settled by the deadline comes again, to whoever receives the partition next.
+Stopping has one deadline for all its steps: stop receiving, finish attempted events, save the last checkpoints, release the
+leases, close. Events that are not settled by then are received again by the next owner of the partition.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tidemark.foundation.errors import TidemarkError, UnavailableError
 
 log = logging.getLogger("tidemark.consumer")
 
-_LAST_CLOSING = 1.0
-"""Seconds that tasks get to end when the deadline has passed."""
+_GRACE = 1.0
+"""Seconds for tasks to end when the deadline has passed."""
 
-_LOOKED_AT = 1.5
-"""Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
-claim of their new owner is left alone."""
+_RECLAIM_AFTER = 1.5
+"""Lease intervals before a partition is claimed again that another consumer took. The leases are read in between, so that
+this process does not claim a partition whose lease it has lost."""
 
 
 class RuntimeSettings(Struct, frozen=True):
@@ -46,11 +46,11 @@ class RuntimeSettings(Struct, frozen=True):
     policy: PositionPolicy = PositionPolicy()
     lease_interval: float = 10.0
     lease_expiry: float = 30.0
-    """A process that was killed is replaced after at most expiry + interval: 40 s."""
+    """The partitions of a killed process are claimed by others after at most expiry + interval, 40 s by default."""
     drain: float = 20.0
-    """What a partition that moves to another instance gets to finish what was begun."""
+    """The time in which a partition that moves to another instance may finish attempted events."""
     shutdown: float = 25.0
-    """The whole of a shutdown. Azure gives a container 30 s between SIGTERM and SIGKILL."""
+    """The time of a shutdown with all its steps. Azure gives a container 30 s between SIGTERM and SIGKILL."""
     fleet_rate: float | None = None
     """Records per second of all instances together: each takes the share of the partitions it owns."""
     retry: float = 2.0
@@ -66,7 +66,7 @@ class _Receiving:
 
 @dataclass(eq=False)
 class Consumer:
-    """Runs until told to stop or until it must not go on. `on_stopping` is called when the shutdown begins."""
+    """Runs until an order to stop, or an error. `on_stopping` is called when the shutdown begins."""
 
     settings: RuntimeSettings
     receiver: HubReceiver
@@ -78,7 +78,7 @@ class Consumer:
     def __post_init__(self) -> None:
         self._receiving: dict[str, _Receiving] = {}
         self._share = FleetShare()
-        self._is_first_look = True
+        self._is_first_listing = True
         self._undrained: list[str] = []
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -95,12 +95,12 @@ class Consumer:
     async def run(self, stop: asyncio.Event) -> None:
         """Consumes until `stop` is set, then shuts down in order.
 
-        Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
-        deadline passed before everything begun was settled; UnavailableError when the sink or the dead letters were
-        away until `stop`.
+        Raises SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the deadline passed before
+        every attempted event was settled; UnavailableError when the sink or the dead-letter store did not answer
+        before `stop`.
         """
         self._close_by = asyncio.get_running_loop().time() + self.settings.shutdown
-        async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
+        async with AsyncExitStack() as closing:  # every step is taken, even if an earlier one fails
             closing.push_async_callback(lambda: self.receiver.close(self._close_by))
             closing.push_async_callback(self.driver.aclose)
             if not await self._open(stop):
@@ -111,20 +111,21 @@ class Consumer:
         self._raise(outcome)
 
     async def _open(self, stop: asyncio.Event) -> bool:
-        """Waits for sink and dead letters to be there. False when told to stop while they had not answered yet; raises the
-        last UnavailableError when they had.
+        """Waits until the sink and the dead-letter store are open. False if `stop` came before any answer.
+
+        Raises the last UnavailableError if `stop` came after a failure.
         """
         patience, retry = self.settings.shutdown, self.settings.retry
         what = "the sink or the dead letters"
         try:
             await when_available(what, self.driver.open, retry=retry, stop=stop, patience=patience)
         except StoppedError:
-            log.info("told to stop before %s had answered: nothing was begun", what)
+            log.info("an order to stop came before %s answered: nothing was begun", what)
             return False
         return True
 
     async def _balance_until(self, stop: asyncio.Event) -> BaseException | None:
-        """What balancing ended with, or None."""
+        """The error with which balancing ended, or None."""
         balancing = asyncio.create_task(self.ownership.run(), name="ownership")
         stopping = asyncio.create_task(stop.wait(), name="stop")
         watching = asyncio.create_task(self._watch_positions(), name="positions")
@@ -159,14 +160,14 @@ class Consumer:
 
     async def _end_receiving(self) -> None:
         left = self._close_by - asyncio.get_running_loop().time()
-        await ended({each.task for each in self._receiving.values()}, max(left, _LAST_CLOSING))
+        await ended({receiving.task for receiving in self._receiving.values()}, max(left, _GRACE))
         if self._failure.done():
-            self._failure.exception()  # seen, whatever else is raised
+            self._failure.exception()  # marks it as retrieved, so that asyncio does not log it
 
-    # -- what the ownership tells
+    # -- called by the ownership
 
     async def claimed(self, partition: str) -> None:
-        """The lease is ours: begins to receive."""
+        """Begins to receive a partition whose lease this process has."""
         log.info("partition %s: claimed", partition)
         self._receiving[partition] = _Receiving(
             asyncio.create_task(self._receive(partition), name=f"partition {partition}")
@@ -174,7 +175,7 @@ class Consumer:
         self._share_rate()
 
     async def lost(self, partition: str, *, deadline: float, stolen: bool) -> None:
-        """The lease goes: drains unless somebody else has it already, and forgets the partition."""
+        """Gives a partition up: drains it, unless it is `stolen`, and ends its claim."""
         receiving = self._receiving.pop(partition, None)
         if receiving is None:
             return
@@ -184,7 +185,7 @@ class Consumer:
             await asyncio.gather(receiving.task, return_exceptions=True)
             if claim is not None and not stolen:
                 drained = await self.driver.drain(partition, claim.epoch, deadline=deadline)
-        finally:  # also when the time is over: nothing is written any more
+        finally:  # also after a timeout: from here on nothing is written under the claim
             if claim is not None:
                 self.driver.lost(partition, claim.epoch)
                 log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
@@ -196,53 +197,53 @@ class Consumer:
         clock, partitions = asyncio.get_running_loop().time, await self.receiver.partitions()
         known: Collection[str] = partitions if self.settings.fleet_rate is None else ()
         receivable = self._share.receivable(partitions, clock(), known_to_all=known)
-        self._share_rate()  # by the larger number at once, whatever becomes of the next call
+        self._share_rate()  # with the larger number at once, even if the next call fails
         if len(receivable) < len(partitions):
             known = await self._known_to_all(partitions)
             receivable = self._share.receivable(partitions, clock(), known_to_all=known)
         return receivable
 
     async def _known_to_all(self, partitions: Sequence[str]) -> Collection[str]:
-        """Those of the partitions that no other instance may have overlooked so far; see `FleetShare`."""
+        """The partitions that every other instance knows by now; see `FleetShare`."""
         settings = self.settings
         deadline = asyncio.get_running_loop().time() + settings.lease_interval
         leases, store_now = await self.leases.list(deadline=deadline)
         leased, _ = split(leases)
-        others = (each for each in leased if each.owner not in {"", settings.owner})
-        is_alone = all(each.renewed_at + settings.lease_expiry < store_now for each in others)
-        is_first, self._is_first_look = self._is_first_look, False
-        if is_first and is_alone:  # whoever comes later learns of them all
+        others = (lease for lease in leased if lease.owner not in {"", settings.owner})
+        is_alone = all(lease.renewed_at + settings.lease_expiry < store_now for lease in others)
+        is_first, self._is_first_listing = self._is_first_listing, False
+        if is_first and is_alone:  # instances that start later list all partitions
             return partitions
-        return {each.partition for each in leased}
+        return {lease.partition for lease in leased}
 
     def _share_rate(self) -> None:
-        """Partitions have one owner each, so the shares of all instances never exceed the whole."""
+        """Sets the rate to this instance's share. A partition has one owner, so that all shares never exceed the fleet rate."""
         fleet = self.settings.fleet_rate
         if fleet is not None and self._share.partitions and self._receiving:
             self.driver.set_rate(self._share.rate(fleet, len(self._receiving)))
 
     def set_fleet_rate(self, rate: float | None) -> None:
-        """Changes the budget of all instances; each one must be told."""
+        """Changes the rate of all instances together; it must be set on each of them."""
         self.settings = structs.replace(self.settings, fleet_rate=rate)
         self._share_rate()
 
     def fenced(self, partition: str, epoch: int) -> None:
-        """The driver found that a claim is over: claims again, if the lease still is ours."""
+        """Claims a partition again whose claim was refused, if this process still receives it."""
         receiving = self._receiving.get(partition)
         if receiving is not None and receiving.claim is not None and receiving.claim.epoch == epoch:
             receiving.claim = None
             receiving.task.cancel()
             receiving.task = asyncio.create_task(
-                self._again(partition, receiving.task), name=f"partition {partition}"
+                self._receive_again(partition, receiving.task), name=f"partition {partition}"
             )
 
-    async def _again(self, partition: str, before: asyncio.Task[None]) -> None:
+    async def _receive_again(self, partition: str, before: asyncio.Task[None]) -> None:
         await asyncio.gather(before, return_exceptions=True)
-        await asyncio.sleep(_LOOKED_AT * self.settings.lease_interval)
+        await asyncio.sleep(_RECLAIM_AFTER * self.settings.lease_interval)
         await self._receive(partition)
 
     async def _watch_positions(self) -> None:
-        """An idle partition saves nothing, and so is told by no store that an operator set its position: looks for it."""
+        """Looks for positions that an operator set. An idle partition saves nothing, so no refused save reveals them."""
         while True:
             await asyncio.sleep(self.settings.lease_interval)
             if all(receiving.claim is None for receiving in self._receiving.values()):
@@ -250,11 +251,11 @@ class Consumer:
             deadline = asyncio.get_running_loop().time() + self.settings.lease_interval
             try:
                 loading = self.checkpoints.load_all(deadline=deadline)
-                found = await answered("the checkpoint store", deadline + PATIENCE, loading)
-            except Exception as error:  # noqa: BLE001 - whatever it was: a save, or the next look, tells as well
-                log.debug("the positions cannot be looked at: %s", error)
+                checkpoints = await answered("the checkpoint store", deadline + PATIENCE, loading)
+            except Exception as error:  # noqa: BLE001 - a refused save or the next listing shows the same
+                log.debug("the positions cannot be read: %s", error)
                 continue
-            for partition, stored in found.items():
+            for partition, stored in checkpoints.items():
                 receiving = self._receiving.get(partition)
                 claim = None if receiving is None else receiving.claim
                 if claim is not None and isinstance(stored, Checkpoint) and stored.epoch > claim.epoch:
@@ -267,26 +268,26 @@ class Consumer:
     # -- one partition
 
     async def _receive(self, partition: str) -> None:
-        """Receives while the lease is ours. What ends it for good ends the consumer."""
+        """Receives until it is cancelled, over errors that pass. Any other error ends the consumer."""
         while True:
             try:
                 await self._receive_once(partition)
             except FencedError as error:
-                # Somebody receives with a higher epoch and without the lease, or the lease is about to be lost.
+                # Another consumer receives with a higher epoch: it has no lease, or this process is about to lose its own.
                 log.warning("partition %s: another receiver took over: %s", partition, error)
                 self._forget_claim(partition)
-                await asyncio.sleep(_LOOKED_AT * self.settings.lease_interval)
+                await asyncio.sleep(_RECLAIM_AFTER * self.settings.lease_interval)
             except UnavailableError as error:
                 if self._failure.done():
                     return
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition)
                 await asyncio.sleep(max(error.retry_after or 0.0, self.settings.retry))
-            except TidemarkError as error:  # a position, a setting: for the operator
+            except TidemarkError as error:  # a position or a setting: the operator must act
                 self._fail(error)
                 return
             except Exception as error:
-                log.exception("partition %s: receiving broke", partition)
+                log.exception("partition %s: receiving failed", partition)
                 self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 return
 
@@ -313,15 +314,15 @@ class Consumer:
         async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
             try:
                 await self.driver.receive(partition, claim.epoch, events, last_enqueued)
-            except Exception as error:  # of our own: what is in memory cannot be trusted any more
-                log.exception("partition %s: taking events in broke", partition)
+            except Exception as error:  # an error in this program: the state in memory cannot be trusted
+                log.exception("partition %s: taking events in failed", partition)
                 self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 raise
 
-        def on_expired(gone: Expired) -> None:
-            refuse_gap(self.settings.policy, partition, gone)
-            log.warning("partition %s: %s", partition, gone)
-            self.driver.expired(partition, claim.epoch, gone.count)
+        def on_expired(lost: Expired) -> None:
+            refuse_gap(self.settings.policy, partition, lost)
+            log.warning("partition %s: %s", partition, lost)
+            self.driver.expired(partition, claim.epoch, lost.count)
 
-        receiving_it = self.receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
-        await answered("receiving", None, receiving_it)
+        receive_events = self.receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
+        await answered("receiving", None, receive_events)

@@ -1,8 +1,8 @@
-"""Several worker processes on one machine: the SDKs keep one Python process to one core.
+"""Runs several worker processes on one machine, because one Python process uses only one core.
 
-The parent receives nothing itself. It passes SIGTERM and SIGINT on, replaces a worker that was killed, and stops all
-when one ends by itself with an error: what one may not go on with, the others may not either. When the parent itself is
-killed, its workers notice (consumer/running/worker.py) and stop in order.
+The parent receives no events. It passes SIGTERM and SIGINT on and replaces a worker that was killed. When a worker ends by
+itself with an error, the parent stops all of them, because the error concerns all. When the parent is killed, its workers
+notice (consumer/running/worker.py) and stop in order.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from consumer.running.worker import Worker
 
 log = logging.getLogger("tidemark.consumer")
 
-_LOOK = 0.2  # seconds between two looks at the workers
-_AGAIN = (
-    1.0  # seconds until a killed worker is replaced; twice as many with each one in a row that did not last
-)
-_MOST = 30.0  # seconds at most: as long as the leases of a killed one last, by default
-_LASTED = 60.0  # seconds after which a worker that is killed did not die of its start
+_POLL_EVERY = 0.2  # seconds between two polls of the workers
+_FIRST_PAUSE = 1.0
+"""Seconds before a killed worker is replaced; doubled with each death in a row."""
+_LONGEST_PAUSE = 30.0
+"""Seconds at most: by default the leases of a killed worker expire after the same time (CONSUMER_LEASE_EXPIRY)."""
+_LASTED = 60.0
+"""Seconds after which the death of a worker no longer counts as a failed start."""
 
 
 class _Fleet:
@@ -49,35 +50,36 @@ class _Fleet:
             if worker is not None and worker.poll() is None:
                 worker.send_signal(signal.SIGTERM)
 
-    def look(self, now: float) -> bool:
-        """Starts and replaces workers; True while there is something to wait for."""
+    def poll(self, now: float) -> bool:
+        """Starts and replaces workers; True while a worker runs or is to be started."""
         running = 0
         for index, worker in enumerate(self.workers):
             status = None if worker is None else worker.poll()
             if worker is not None and status is None:
                 running += 1
-            elif (
-                self.stopping
-            ):  # one that ended by our own signal had not come to listening: nothing was begun
-                self._ended(0 if status == -signal.SIGTERM else status)
+            elif self.stopping:
+                # A worker that the SIGTERM ended had not installed its handler yet, so it had begun nothing.
+                self._note_status(0 if status == -signal.SIGTERM else status)
             elif worker is None or (status is not None and status < 0):
                 if worker is not None:
-                    self._bury(index, worker, -(status or 0), now)
+                    self._schedule_replacement(index, worker, -(status or 0), now)
                 if now >= self._due[index]:
                     self._start(index, now)
                 running += 1
             else:
-                self._ended(status)
+                self._note_status(status)
                 self.stop(f"worker {worker.pid} ended with status {status}")
         return running > 0
 
-    def _bury(self, index: int, worker: subprocess.Popen[bytes], killed_by: int, now: float) -> None:
+    def _schedule_replacement(
+        self, index: int, worker: subprocess.Popen[bytes], killed_by: int, now: float
+    ) -> None:
         self.workers[index] = None
         if worker.stdin is not None:
             worker.stdin.close()
         lasted = now - self._started_at[index]
         self._deaths[index] = 1 if lasted >= _LASTED else self._deaths[index] + 1
-        pause = min(_MOST, _AGAIN * 2.0 ** min(self._deaths[index] - 1, 10))
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._deaths[index] - 1, 10))
         self._due[index] = now + pause
         log.warning(
             "worker %d was killed (%s) after %.0f s; another takes its place in %g s",
@@ -88,18 +90,18 @@ class _Fleet:
         worker = Worker(index, len(self.workers), os.getpid())
         self._started_at[index] = now
         try:
-            # Nothing is written to its standard input: that it ends with this process is what it is for.
+            # Its standard input is a pipe that is never written: its end tells the worker that this process is gone.
             started = self.workers[index] = subprocess.Popen(  # noqa: S603 - ourselves
                 [*self._command, "--worker", str(worker)], stdin=subprocess.PIPE
             )
-        except OSError as error:  # no memory, no more processes: the others go on meanwhile
+        except OSError as error:  # no memory, or too many processes: the other workers continue
             log.warning("worker %d of %d cannot be started: %s; tried again", index + 1, worker.count, error)
-            self._due[index] = now + _AGAIN
+            self._due[index] = now + _FIRST_PAUSE
         else:
-            if self.stopping:  # the order came while it was being started
+            if self.stopping:  # the order to stop came during the start
                 started.terminate()
 
-    def _ended(self, status: int | None) -> None:
+    def _note_status(self, status: int | None) -> None:
         if status and self.status in {None, 0}:
             self.status = status if status > 0 else 128 - status
 
@@ -109,7 +111,7 @@ class _Fleet:
                 log.error("worker %d did not stop in time and is killed", worker.pid)
                 worker.kill()
                 worker.wait()
-                self._ended(-signal.SIGKILL)
+                self._note_status(-signal.SIGKILL)
 
 
 def _name(number: int) -> str:
@@ -120,17 +122,17 @@ def _name(number: int) -> str:
 
 
 def supervise(processes: int, *, seconds: float | None, grace: float, root: Path) -> int:
-    """Runs workers until a signal, for so many seconds, or until one fails; the exit status.
+    """Runs workers until a signal, for `seconds`, or until one fails; returns the exit status.
 
-    `grace` is how long workers may take to stop.
+    Workers may take `grace` seconds to stop; then they are killed.
     """
     fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root)], processes)
     before = {number: signal.signal(number, fleet.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     began = time.monotonic()
     stopping_since: float | None = None
     try:
-        while fleet.look(time.monotonic()):
-            time.sleep(_LOOK)
+        while fleet.poll(time.monotonic()):
+            time.sleep(_POLL_EVERY)
             now = time.monotonic()
             if seconds is not None and now - began > seconds and not fleet.stopping:
                 fleet.stop(f"{seconds:g} s are over")

@@ -1,4 +1,4 @@
-"""What has to be there before anything can begin is waited for, until somebody says to stop."""
+"""Waits for services that a start needs, until an order to stop."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ log = logging.getLogger("tidemark.consumer")
 
 _T = TypeVar("_T")
 
-TELL_EVERY = 10.0
-"""Seconds between two lines about a start that has to wait."""
+LOG_EVERY = 10.0
+"""Seconds between two log lines about a start that waits."""
 RETRY = 2.0
-"""Seconds between two tries, at least: a service that throttles names milliseconds, and to begin a little later costs
-nothing.
+"""Least seconds between two tries. A service that throttles asks for milliseconds, but a start that is two seconds later
+costs nothing.
 """
 
 
 class StoppedError(Exception):
-    """Told to stop before the first answer came: nothing was begun."""
+    """An order to stop came before the first answer: nothing was begun."""
 
 
 async def when_available(
@@ -37,20 +37,20 @@ async def when_available(
     stop: asyncio.Event | None = None,
     patience: float = 0.0,
 ) -> _T:
-    """What `call` answers, tried again while it raises UnavailableError.
+    """The result of `call`, which is repeated while it raises UnavailableError.
 
-    Once `stop` is set, a call that hangs is cancelled and gets `patience` seconds to end; then it is left behind. Raises
-    StoppedError then, or the last UnavailableError, if there was one.
+    Once `stop` is set, a hanging call is cancelled and gets `patience` seconds to end; then it is abandoned. After that it
+    raises the last UnavailableError, or StoppedError if there was none.
     """
-    clock, told_at, tries = asyncio.get_running_loop().time, -inf, 0
+    clock, logged_at, tries = asyncio.get_running_loop().time, -inf, 0
     last: UnavailableError | None = None
     while True:
         try:
             return await _before(stop, answered(what, None, call()), patience)
         except UnavailableError as error:
             last, tries = error, tries + 1
-            if clock() - told_at >= TELL_EVERY:
-                told_at = clock()
+            if clock() - logged_at >= LOG_EVERY:
+                logged_at = clock()
                 log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
         except StoppedError:
             if last is not None:
@@ -68,7 +68,7 @@ async def when_available(
 
 
 async def _before(stop: asyncio.Event | None, call: Awaitable[_T], patience: float) -> _T:
-    """What a call answers, if it does before `stop`. Raises StoppedError."""
+    """The result of a call. Raises StoppedError if `stop` is set before it."""
     if stop is None:
         return await call
     calling = asyncio.ensure_future(call)
@@ -85,16 +85,16 @@ async def _before(stop: asyncio.Event | None, call: Awaitable[_T], patience: flo
 
 
 async def ended(tasks: Collection[asyncio.Future[_T]], patience: float) -> bool:
-    """Cancels tasks and waits so many seconds for their end; whether all have ended. The others are left behind."""
+    """Cancels tasks and waits `patience` seconds for their end. True if all have ended; the others are abandoned."""
     for task in tasks:
         task.cancel()
-        task.add_done_callback(_see)
+        task.add_done_callback(_mark_retrieved)
     if not tasks:
         return True
     _, late = await asyncio.wait(tasks, timeout=max(0.0, patience))
     return not late
 
 
-def _see(task: asyncio.Future[_T]) -> None:
+def _mark_retrieved(task: asyncio.Future[_T]) -> None:
     if not task.cancelled():
-        task.exception()  # seen, though nobody waits for it any more
+        task.exception()  # otherwise asyncio logs it as never retrieved

@@ -1,9 +1,8 @@
-"""What makes a process a worker: its part of what was given to the whole command, and a parent it does not outlive.
+"""A worker process: its share of the command's rate, and its end when the parent ends.
 
-A parent that is killed can tell nobody. Two things tell its workers, whatever they are doing: standard input is a pipe
-that only the parent holds, and it ends with the parent, on every platform; and Linux sends a SIGTERM, which also
-ends a worker that has not come to reading the pipe. A worker that knows stops in order, and leaves at a deadline
-even if it cannot.
+A parent that is killed cannot send a signal. Its workers notice in two ways. Their standard input is a pipe that only the
+parent holds, so that it ends with the parent on every platform. And Linux sends a SIGTERM, which also ends a worker that
+does not read the pipe yet. A worker without a parent stops in order, and exits at a deadline even if it cannot.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
 class Worker(Struct, frozen=True):
-    """Worker `index` (from 0) of `count`, of the process `parent`."""
+    """Worker `index` (from 0) of `count`, with the process id of its parent."""
 
     index: int
     count: int
@@ -42,45 +41,45 @@ class Worker(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Worker:
-        """From what `str` gave. Raises SettingsError."""
+        """The worker that `str` described. Raises SettingsError."""
         numbers = text.replace("@", "/").split("/")
-        if len(numbers) != 3 or not all(each.isdecimal() for each in numbers):
+        if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
             raise SettingsError(
                 f"--worker is '{shorten(text, 60)}'; accepted: index/count@parent, from `consume` itself"
             )
         return cls(*map(int, numbers))
 
     def share(self, rate: float | None) -> float | None:
-        """Its part of a rate that was given to the command as a whole; None is no limit."""
+        """The share of this worker in a rate of the command; None means no limit."""
         return divided(rate, self.index, self.count)
 
 
 def end_with_parent(parent: int) -> None:
-    """Lets the system send a SIGTERM when the parent ends, where it can. Raises OrphanedError if it has ended."""
+    """On Linux, asks the system for a SIGTERM when the parent ends. Raises OrphanedError if it has ended already."""
     if sys.platform != "linux":
         return
-    with contextlib.suppress(OSError, AttributeError):  # another C library: the pipe will do
+    with contextlib.suppress(OSError, AttributeError):  # another C library has no prctl: the pipe suffices
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the request, which then tells nothing any more
+    if os.getppid() != parent:  # it ended before the request, so no signal will come
         raise OrphanedError("the parent process is gone: nothing was begun")
 
 
 def watch_parent(
     pipe: int, on_gone: Callable[[], object], *, within: float, leave: Callable[[int], object] = os._exit
 ) -> threading.Thread:
-    """Calls `on_gone`, on a thread of its own, when the parent's end of `pipe` is closed.
+    """Calls `on_gone` on a thread when the parent's end of `pipe` is closed.
 
-    `within` so many seconds the process has to end by itself; then `leave` is called with the exit status.
+    The process then has `within` seconds to end by itself; after that `leave` is called with the exit status.
     """
 
     def watch() -> None:
-        with contextlib.suppress(OSError):  # a pipe that cannot be read tells of no parent either
+        with contextlib.suppress(OSError):  # a pipe that cannot be read has no parent at its end either
             while os.read(pipe, 1):
                 pass
         with contextlib.suppress(RuntimeError):  # the event loop is closed: it is ending already
             on_gone()
         time.sleep(within)
-        log.error("the parent process is gone, and what was begun did not end within %g s: leaving", within)
+        log.error("the parent process is gone, and the shutdown did not end within %g s: exiting", within)
         leave(ShutdownError.exit_status)
 
     thread = threading.Thread(target=watch, name="parent", daemon=True)

@@ -98,15 +98,15 @@ class Reporter:
         self._loop_task = asyncio.create_task(self._run(), name="telemetry")
 
     def open(self) -> None:
-        """For an owner that calls `tell` when it likes, instead of `start`."""
+        """For an owner that calls `report_if_due` itself, instead of `start`."""
         self._before_at = asyncio.get_running_loop().time()
         if self.landing is not None:
             self.landing.start()
 
-    def tell(self) -> None:
+    def report_if_due(self) -> None:
         """Reports on the time since the last report, once every interval at most."""
         if asyncio.get_running_loop().time() >= self._before_at + self.every:
-            self._tell()
+            self._report_now()
 
     def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
         """A checkpoint was saved; `left` events received of its partition are not settled."""
@@ -141,9 +141,9 @@ class Reporter:
         while True:
             at = max(at + self.every, loop.time())  # a loop that was blocked does not catch up in a burst
             await asyncio.sleep(at - loop.time())
-            self._tell()
+            self._report_now()
 
-    def _tell(self) -> None:
+    def _report_now(self) -> None:
         try:
             row = self.report()
         except Exception:

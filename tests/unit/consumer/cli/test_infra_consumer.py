@@ -8,7 +8,7 @@ import pytest
 
 from consumer.cli.consume import GRACE
 from consumer.config import Hosting, read_config, read_hosting
-from consumer.running.process import LAST_WORDS
+from consumer.running.process import FINAL_REPORT_WITHIN
 from tests.bicep_language import expand
 from tests.support.infra.templates import (
     INFRA,
@@ -102,7 +102,7 @@ def test_the_platform_waits_longer_than_processes_take_to_stop(shutdown: int) ->
     (process,) = found.of_type(APP)
     waits = process.properties["template"]["terminationGracePeriodSeconds"]
 
-    assert shutdown + GRACE + LAST_WORDS < waits <= 600  # the most that Container Apps waits
+    assert shutdown + GRACE + FINAL_REPORT_WITHIN < waits <= 600  # the most that Container Apps waits
 
 
 def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_nobody() -> None:

@@ -433,7 +433,9 @@ def test_a_backlog_larger_than_allowed_ends_the_process():
     error = only(world.receive(*range(4)), Fail).error
 
     assert str(error).startswith("4 events wait, ALLOW_BACKLOG_OF is 3; none of them was attempted")
-    assert str(error).endswith("all of them are received again; or raise ALLOW_BACKLOG_OF, and they wait longer")
+    assert str(error).endswith(
+        "all of them are received again; or raise ALLOW_BACKLOG_OF, and they wait longer"
+    )
     raised = World(limits=BacklogLimits(backlog_of=4), batches=BatchLimits(flush_after=100.0))
     assert not [effect for effect in raised.receive(*range(4)) if isinstance(effect, Fail)]
 

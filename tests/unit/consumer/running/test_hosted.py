@@ -113,7 +113,7 @@ class World:
     def receiver(self):
         return self.hub.receiver()
 
-    def recognized(self):
+    def known_hubs(self):
         return self.positions
 
     async def invoke(self, events, *, budget=BUDGET):
@@ -370,12 +370,12 @@ def test_a_fleets_rate_is_divided_by_the_most_processes_there_can_be(run):
             {"rate": 100.0, "most_processes": 40},
             "100 records/s of this process, of which there may be 40: 4,000 together",
         ),
-        ({"rate": 100.0}, "100 records/s of this process; how many of them there may be is not known"),
+        ({"rate": 100.0}, "100 records/s of this process; how many processes there may be is not known"),
         (
             {"fleet_rate": 200.0, "most_processes": 40},
             "200 records/s of all processes, 40 at most: 5 of this one",
         ),
-        ({}, "no limit of the rate"),
+        ({}, "rate: no limit"),
     ],
 )
 def test_the_first_batch_says_what_the_rate_comes_to(run, caplog, config, story):

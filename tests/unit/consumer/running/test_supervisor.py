@@ -40,11 +40,11 @@ def started(monkeypatch):
 
 def test_a_killed_worker_s_successor_has_its_part_of_the_rate_and_its_pipe_is_closed(started):
     fleet = _Fleet(["consume"], 3)
-    fleet.look(0.0)
+    fleet.poll(0.0)
     started[1].status = -9
 
-    fleet.look(10.0)
-    fleet.look(11.0)
+    fleet.poll(10.0)
+    fleet.poll(11.0)
 
     assert [each.worker.index for each in started] == [0, 1, 2, 1]
     assert {each.worker.count for each in started} == {3}
@@ -56,7 +56,7 @@ def test_a_worker_that_dies_again_and_again_is_replaced_ever_more_seldom_with_a_
     starts, now = [], 0.0
     while now < 100.0:
         before = len(started)
-        fleet.look(now)
+        fleet.poll(now)
         if len(started) > before:
             starts.append(now)
             started[-1].status = -9
@@ -66,30 +66,30 @@ def test_a_worker_that_dies_again_and_again_is_replaced_ever_more_seldom_with_a_
     assert sum("was killed (SIGKILL)" in record.getMessage() for record in caplog.records) == len(starts)
 
     started[-1].status = None
-    fleet.look(150.0)
-    fleet.look(250.0)
+    fleet.poll(150.0)
+    fleet.poll(250.0)
     started[-1].status = -64  # a real-time signal has no name everywhere
-    fleet.look(300.0)
+    fleet.poll(300.0)
     count = len(started)
-    fleet.look(301.0)
+    fleet.poll(301.0)
     assert len(started) == count + 1
 
 
 def test_a_worker_that_cannot_be_started_is_tried_again_and_ends_no_other(started, monkeypatch):
     fleet = _Fleet(["consume"], 2)
-    fleet.look(0.0)
+    fleet.poll(0.0)
     started[0].status = -9
 
     def refused(*_arguments, **_options):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", refused)
-    assert fleet.look(10.0)
-    assert fleet.look(11.0)
+    assert fleet.poll(10.0)
+    assert fleet.poll(11.0)
     monkeypatch.setattr(subprocess, "Popen", FakeProcess)
-    assert fleet.look(11.5)
+    assert fleet.poll(11.5)
     assert len(started) == 2
-    assert fleet.look(12.0)
+    assert fleet.poll(12.0)
 
     assert [each.worker.index for each in started] == [0, 1, 0]
     assert started[1].heard == []
@@ -103,7 +103,7 @@ def test_an_order_to_stop_that_comes_while_a_worker_is_started_reaches_it(starte
         return FakeProcess(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
-    fleet.look(0.0)
+    fleet.poll(0.0)
 
     assert started[0].heard == [signal.SIGTERM]
 
@@ -111,10 +111,10 @@ def test_an_order_to_stop_that_comes_while_a_worker_is_started_reaches_it(starte
 @pytest.mark.parametrize(("ended", "status"), [(-15, 0), (0, 0), (-9, 137), (6, 6)])
 def test_a_worker_that_ends_by_the_order_to_stop_itself_had_begun_nothing(started, ended, status):
     fleet = _Fleet(["consume"], 2)
-    fleet.look(0.0)
+    fleet.poll(0.0)
     fleet.stop("SIGTERM")
     for worker in started:
         worker.status = ended
-    fleet.look(1.0)
+    fleet.poll(1.0)
 
     assert (fleet.status or 0) == status
