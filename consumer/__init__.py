@@ -1,1 +1,1 @@
-"""Event Hubs to Cosmos DB or SQL: exact rate, bulk, low-water checkpoints, no record lost."""
+"""Consumes an event hub into Cosmos DB or SQL: exact rate, bulk writes, low-water checkpoints, no record lost."""

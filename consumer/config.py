@@ -1,6 +1,6 @@
-"""The consumer's settings: app settings and environment variables, read once, all problems told together.
+"""The consumer's settings: app settings and environment variables, read once. One error names all that are wrong.
 
-Names without CONSUMER_ are older than this consumer and mean what they always meant. docs/settings.md has the table.
+Names without CONSUMER_ are older than this consumer and keep their meaning. docs/settings.md has the table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MetricsExporter(StrEnum):
 
 
 class Hosting(StrEnum):
-    """Which functions this app has for the consumer."""
+    """Which functions run the consumer in this app."""
 
     OFF = "off"
     SLICES = "slices"
@@ -53,11 +53,11 @@ class Hosting(StrEnum):
 
 
 class SqlConfig(Struct, frozen=True):
-    """The database of a SQL sink, and where in it events go."""
+    """The database of a SQL sink, and the table or handler that gets the events."""
 
     url: Annotated[str, "CONSUMER_SQL_URL"] = ""
     table: Annotated[str, "CONSUMER_SQL_TABLE"] = ""
-    """A table of the user's own; '' is the one that keeps whole bodies."""
+    """A table of the user's own; '' means the table `Events`, which stores the bodies."""
     columns: Mapping[str, str] = {}
     key: tuple[str, ...] = ()
     """Columns of a unique key of the user's table: rows are then upserted."""
@@ -67,29 +67,29 @@ class SqlConfig(Struct, frozen=True):
 
 
 class TelemetryConfig(Struct, frozen=True):
-    """How often an instance tells of itself, in seconds, and where to."""
+    """How often an instance reports, in seconds, and where to."""
 
     every: Annotated[float, "CONSUMER_TELEMETRY_EVERY"] = 5.0
     folder: Annotated[str, "CONSUMER_TELEMETRY_FOLDER"] = ""
     land: Annotated[float, "CONSUMER_TELEMETRY_LAND"] = 10.0
-    """Between two files of records: what a killed process has not told, besides the interval that it was in. A file is
-    a write and later a read: at 10 s, 8,640 a day of an instance, some 6 cents' worth in a data lake.
+    """Seconds between two files of records. A killed process loses the records of that time, besides the interval that it
+    was in. Each file is one write and later one read: at 10 s, 8,640 a day of an instance, some 6 cents in a data lake.
     """
     exporter: Annotated[MetricsExporter, "CONSUMER_METRICS_EXPORTER"] = MetricsExporter.NONE
 
 
 class ConsumerConfig(Struct, frozen=True):
-    """One consumer. Connections are names of settings; secrets stay where they are."""
+    """One consumer. A connection is the name of a setting, so that no secret is copied here."""
 
     hub: Annotated[str, "EVENTHUB_NAME"]
     name: Annotated[str, "CONSUMER_NAME"] = "consumer"
-    """Instances of one name share partitions, a row of statistics each, and a rate order."""
+    """Instances of one name share the partitions and a rate order. Each has its own row of statistics."""
     hub_connection: str = "EventHubConnection"
     consumer_group: Annotated[str, "EVENTHUB_CONSUMERGROUP"] = "$Default"
     rate: Annotated[float | None, "EVENTHUB_RATELIMIT"] = None
     fleet_rate: Annotated[float | None, "CONSUMER_FLEET_RATELIMIT"] = None
     most_processes: int = 0
-    """Worker processes the platform may run of a trigger, in all instances together; 0 is unknown."""
+    """The most worker processes that the platform may run of a trigger, over all instances; 0 means unknown."""
     limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
     policy: PositionPolicy = PositionPolicy()
@@ -113,10 +113,10 @@ class ConsumerConfig(Struct, frozen=True):
     lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
     shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
     shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
-    """Receive past the SDK's own decoding where its version is known; see consumer/receiving/fast_path.py."""
+    """Whether to bypass the SDK's decoding if its version is supported; see consumer/receiving/fast_path.py."""
     telemetry: TelemetryConfig = TelemetryConfig()
     doubts: tuple[str, ...] = ()
-    """What is no setting and was perhaps meant to be one; whoever runs the consumer tells it."""
+    """Names that look like misspelt settings, as sentences; they are logged at the start."""
 
 
 class _Reader:
@@ -140,36 +140,36 @@ class _Reader:
             return default
 
     def of(self, name: str, default: _T, least: int = 1) -> _T:
-        """A setting of the default's kind; `least` of a whole number."""
-        found: Any
+        """A setting, read by the type of its default; `least` is the lower bound of a whole number."""
+        value: Any
         match default:
             case bool():
-                found = self.value(name, bool(default), _flag, "true or false")
+                value = self.value(name, bool(default), _flag, "true or false")
             case int():
-                found = self.count(name, default, least)
+                value = self.count(name, default, least)
             case float():
-                found = self.seconds(name, default)
+                value = self.seconds(name, default)
             case None:
-                found = self.rate(name)
+                value = self.rate(name)
             case StrEnum():
                 kind: Any = type(default)
-                found = self.value(name, default, lambda text: kind(text.lower()), ", ".join(kind))
+                value = self.value(name, default, lambda text: kind(text.lower()), ", ".join(kind))
             case _:
-                found = self.text(name) or default
-        return cast("_T", found)
+                value = self.text(name) or default
+        return cast("_T", value)
 
-    def filled(self, standard: _S) -> _S:
-        """The struct with what the settings say of fields: those that name a setting, and of structs within."""
-        said = {}
+    def fill(self, standard: _S) -> _S:
+        """The struct with every field that names a setting read from it, in nested structs too."""
+        values = {}
         for field, hint in get_type_hints(type(standard), include_extras=True).items():
             if isinstance(getattr(standard, field), Struct):
-                said[field] = self.filled(getattr(standard, field))
+                values[field] = self.fill(getattr(standard, field))
             elif metadata := getattr(hint, "__metadata__", ()):
-                said[field] = self.of(metadata[0], getattr(standard, field), *metadata[1:])
-        return structs.replace(standard, **said)
+                values[field] = self.of(metadata[0], getattr(standard, field), *metadata[1:])
+        return structs.replace(standard, **values)
 
     def connection(self, legacy: str, default: str) -> str:
-        """The name of the setting that has the connection string."""
+        """The name of the setting that holds the connection string: the legacy name if it is set."""
         return legacy if self.text(legacy) else default
 
     def count(self, name: str, default: int, least: int = 1) -> int:
@@ -219,63 +219,65 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     config = _config(read)
     problems = read.problems + list(_missing(config))
     if problems:
-        raise SettingsError(_a_line_each(problems))
+        raise SettingsError(_join_problems(problems))
     return structs.replace(config, doubts=tuple(_misspelt(settings, read.known)))
 
 
 def _config(read: _Reader) -> ConsumerConfig:
     sink = read.of("CONSUMER_SINK", SinkKind.COSMOS)
-    kept = "sql" if sink is SinkKind.SQL else "blob"
-    standard = ConsumerConfig("", sink=sink, checkpoints=StoreKind(kept), dead_letters=DeadLettersKind(kept))
-    found = read.filled(standard)
-    a_time = "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
+    store = "sql" if sink is SinkKind.SQL else "blob"
+    standard = ConsumerConfig(
+        "", sink=sink, checkpoints=StoreKind(store), dead_letters=DeadLettersKind(store)
+    )
+    config = read.fill(standard)
+    accepted_start = "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
     return structs.replace(
-        found,
-        hub_connection=read.connection("EVENTHUB_CONNSTRING", found.hub_connection),
+        config,
+        hub_connection=read.connection("EVENTHUB_CONNSTRING", config.hub_connection),
         most_processes=read.count("CONSUMER_MAXIMUM_INSTANCES", 0)
         * read.count("FUNCTIONS_WORKER_PROCESS_COUNT", 1),
         policy=structs.replace(
-            found.policy, start=read.value("CONSUMER_START", found.policy.start, _start, a_time)
+            config.policy, start=read.value("CONSUMER_START", config.policy.start, _start, accepted_start)
         ),
         dry_run=not read.of("COSMOS_WRITE", default=True),
-        cosmos_connection=read.connection("COSMOS_CONNSTRING", found.cosmos_connection),
+        cosmos_connection=read.connection("COSMOS_CONNSTRING", config.cosmos_connection),
         sql=structs.replace(
-            found.sql,
+            config.sql,
             columns=read.value(
-                "CONSUMER_SQL_COLUMNS", found.sql.columns, _columns, "column=$.field, comma-separated"
+                "CONSUMER_SQL_COLUMNS", config.sql.columns, _columns, "column=$.field, comma-separated"
             ),
             key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
             create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag, "true or false"),
         ),
-        storage_connection=read.connection("BLOB_CONNSTRING", found.storage_connection),
+        storage_connection=read.connection("BLOB_CONNSTRING", config.storage_connection),
     )
 
 
-def _a_line_each(problems: Sequence[str]) -> str:
+def _join_problems(problems: Sequence[str]) -> str:
     if len(problems) == 1:
         return problems[0]
     return f"{len(problems)} settings are wrong:\n" + "\n".join(f"  {problem}" for problem in problems)
 
 
-OTHERS = (
+OTHER_SETTINGS = (
     *("CONSUMER_HOSTING", "CONSUMER_SLICE", "CONSUME_SCHEDULE", "CONSUMER_LOG_LEVEL"),
     "CONSUMER_MAXIMUM_INSTANCES",
     *("EVENTHUB_CONNSTRING", "COSMOS_CONNSTRING", "BLOB_CONNSTRING"),
 )
-"""Settings that are read elsewhere, or only where another one is not there."""
+"""Settings that are read elsewhere, or only if another one is missing."""
 
 _FAMILIES = ("EVENTHUB_", "COSMOS_", "BLOB_", "ALLOW_", "CONSUMER_", "CONSUME_")
 
 
 def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
-    """Settings that look like ours and are none: a limit with a typing error limits nothing, in silence."""
-    known = {*known, *OTHERS}
+    """Names that look like misspelt settings. Without a warning, a misspelt limit would silently limit nothing."""
+    known = {*known, *OTHER_SETTINGS}
     for name in sorted(settings):
         if not name.startswith(_FAMILIES) or name in known or "__" in name:
             continue
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
-        if near:
-            yield f"{name} is no setting of the consumer; did you mean {near[0]}?"
+        similar = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
+        if similar:
+            yield f"{name} is no setting of the consumer; did you mean {similar[0]}?"
         elif name.startswith("CONSUMER_"):
             yield f"{name} is no setting of the consumer"
 
@@ -307,8 +309,8 @@ def _missing(config: ConsumerConfig) -> list[str]:
 def _start(text: str) -> str | float:
     if text.lower() in {"earliest", "latest"}:
         return text.lower()
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _columns(text: str) -> Mapping[str, str]:
@@ -319,8 +321,10 @@ def _columns(text: str) -> Mapping[str, str]:
 
 
 def read_hosting(settings: Mapping[str, str]) -> Hosting:
-    """CONSUMER_HOSTING; what is none of its values is told by `read_slice` when the function runs, since an error
-    while the app is loaded would take the autoscaler down too.
+    """The value of CONSUMER_HOSTING; an invalid one is read as `slices`.
+
+    `read_slice` reports the invalid value when the function runs. An error here would stop the whole app from loading,
+    the autoscaler too.
     """
     text = settings.get("CONSUMER_HOSTING", "").strip().lower()
     if not text:
@@ -329,10 +333,10 @@ def read_hosting(settings: Mapping[str, str]) -> Hosting:
 
 
 def read_slice(settings: Mapping[str, str]) -> float:
-    """CONSUMER_SLICE: seconds one invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
+    """The value of CONSUMER_SLICE: for how many seconds an invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
     read = _Reader(settings)
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
     read.of("CONSUMER_HOSTING", Hosting.OFF)
     if read.problems:
-        raise SettingsError(_a_line_each(read.problems))
+        raise SettingsError(_join_problems(read.problems))
     return seconds

@@ -1,4 +1,4 @@
-"""The consumer's errors, by who must act."""
+"""The errors of the consumer. Each says who must act."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class PositionError(TidemarkError):
     exit_status = 3
 
 
-def unreadable_checkpoint(partition: str, place: str, why: object) -> PositionError:
-    """The error for a checkpoint that is damaged, with the ways on and what each costs."""
+def unreadable_checkpoint(partition: str, location: str, why: object) -> PositionError:
+    """The error for a damaged checkpoint, with the possible repairs and the cost of each."""
     return PositionError(
-        f"the checkpoint of partition {partition}, {place}, cannot be read: {why}. Set the position with 'tidemark checkpoints set"
+        f"the checkpoint of partition {partition}, {location}, cannot be read: {why}. Set the position with 'tidemark checkpoints set"
         f" --partition {partition}' and --earliest (all that the hub has is written again), --sequence-number, --time, or --latest"
         " (what came before is left out)"
     )
 
 
 class FencedError(TidemarkError):
-    """Somebody else has claimed the partition since: stop writing, never retry."""
+    """Another consumer has claimed the partition: stop writing, and do not retry."""
 
 
 class BacklogError(TidemarkError):
@@ -31,18 +31,18 @@ class BacklogError(TidemarkError):
 
 
 class PoisonError(TidemarkError):
-    """Nearly everything is rejected: the consumer stops before it drains the hub into the dead letters."""
+    """Many events in a row were rejected: the consumer stops before the whole hub becomes dead letters."""
 
     exit_status = 5
 
 
 class ShutdownError(TidemarkError):
-    """The deadline passed before all that was begun was settled. Nothing is lost: it comes again."""
+    """The deadline passed before every attempted event was settled. None is lost: they are received again."""
 
     exit_status = 6
 
 
 class OrphanedError(TidemarkError):
-    """The parent of a worker is gone, so the worker stopped in order: nobody would watch it, or stop it."""
+    """The parent of a worker has ended, so the worker stopped in order: nothing would watch or stop it."""
 
     exit_status = 7

@@ -1,8 +1,8 @@
 """The values of the consumer. Times of events and checkpoints are epoch seconds (UTC); `now`, deadlines and
 delays inside the pipeline are seconds of a monotonic clock.
 
-What exists per event is kept out of the garbage collector's sight (`gc=False`): tens of thousands wait at a time, it
-would walk them all again and again, and nothing they hold refers back to them.
+Structs that exist once per event are hidden from the garbage collector (`gc=False`). Tens of thousands of them wait at a
+time, the collector would walk them again and again, and nothing that they hold refers back to them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from msgspec import Struct, structs
 from tidemark.foundation.sanitize import without_secrets
 
 PER_PROPERTY = 100
-"""Bytes that a place in a dictionary takes, beside the name and the value."""
+"""Bytes that an entry of a dictionary or list takes, besides its name and value."""
 
 NOTHING_SETTLED = -1
-"""The low-water mark of a partition of which nothing is settled: sequence numbers begin at 0."""
+"""The low-water mark of a partition without settled events: sequence numbers begin at 0."""
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -35,9 +35,9 @@ class Event(Struct, frozen=True, gc=False):
     partition_key: str | None = None
     properties: Mapping[str, Any] = {}
     unreadable: str | None = None
-    """Why the message has no body of bytes (an AMQP value, say), or None. `body` is then its closest rendering."""
+    """Why the message has no body of bytes (it is an AMQP value, for example), or None. `body` then describes it as text."""
     incarnation: str = ""
-    """Of its hub, where keys made of positions need it (see Origin); '' for the first hub of its name."""
+    """The incarnation of its hub, which is part of keys made of positions (see Origin); '' for the first hub of a name."""
 
     @property
     def place(self) -> str:
@@ -46,10 +46,7 @@ class Event(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of memory that grow with what was sent: of body, partition key and properties.
-
-        Nothing else of a message is kept: neither other annotations nor its message id.
-        """
+        """Bytes of memory of body, partition key and properties. Other parts of a message are not stored."""
         size = len(self.body)
         if self.partition_key is not None:
             size += len(self.partition_key)
@@ -58,15 +55,16 @@ class Event(Struct, frozen=True, gc=False):
 
 def _size_of(value: Any) -> int:
     if isinstance(value, Mapping):
-        return sum(PER_PROPERTY + _size_of(name) + _size_of(each) for name, each in value.items())
+        return sum(PER_PROPERTY + _size_of(name) + _size_of(member) for name, member in value.items())
     if isinstance(value, list | tuple):
-        return sum(PER_PROPERTY + _size_of(each) for each in value)
+        return sum(PER_PROPERTY + _size_of(member) for member in value)
     return sys.getsizeof(value)
 
 
 class Rejection(Struct, frozen=True):
-    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence; what is secret in it is
-    hidden, as it is kept with the event and shown.
+    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence.
+
+    Secrets in `detail` are hidden, because it is stored with the event and shown.
     """
 
     reason: str
@@ -77,7 +75,7 @@ class Rejection(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True, gc=False):
-    """An event made ready for its sink, or the reason why it cannot be."""
+    """An event prepared for its sink, or with the reason why it cannot be written."""
 
     event: Event
     key: str
@@ -87,12 +85,12 @@ class Record(Struct, frozen=True, gc=False):
     partition_key: str = ""
     """For Cosmos the partition key as JSON array text, such as '["LGA"]'."""
     route: str = ""
-    """Where it belongs among the sink's lanes; for Cosmos the effective partition key, upper-case hex."""
+    """Selects the lane of the sink; for Cosmos the effective partition key, upper-case hex."""
     rejection: Rejection | None = None
 
     @property
     def size(self) -> int:
-        """Bytes held in memory for it."""
+        """Bytes of memory that the record takes."""
         return self.event.size + len(self.payload)
 
 
@@ -103,13 +101,13 @@ class Outcome(StrEnum):
 
 
 class WriteResult(Struct, frozen=True, gc=False):
-    """What became of one record. `status` is the service's status code, 0 where there was no answer."""
+    """The result of writing one record. `status` is the service's status code, 0 without an answer."""
 
     outcome: Outcome
     status: int = 0
     reason: str = ""
     retry_after: float | None = None
-    """Seconds the service asked to wait; None means the retry rule decides."""
+    """Seconds that the service asked to wait; None means that the retry rule decides."""
     request_units: float = 0.0
     rerouted: bool = False
     """The lane no longer holds this record (a split): the routes were refreshed."""
@@ -120,7 +118,7 @@ class WriteResult(Struct, frozen=True, gc=False):
 
     @property
     def unserved(self) -> bool:
-        """The service was busy, failing, silent or closed to us: no word about this record."""
+        """Whether the service was busy, failing, silent or refused access, so that the result says nothing about this record."""
         if self.outcome is not Outcome.RETRY or self.rerouted:
             return False
         return self.status in _UNSERVED or self.status >= 500
@@ -130,8 +128,10 @@ _UNSERVED = frozenset({0, 401, 403, 408, 429})
 
 
 class Batch(Struct, frozen=True):
-    """Records to be written in one call. A transactional sink gets those of one partition, in order, the rejected
-    ones among them; any other sink gets records of one lane and of different keys.
+    """Records to be written in one call.
+
+    A transactional sink gets the records of one partition in order, rejected ones too. Another sink gets records of one
+    lane with different keys.
     """
 
     batch_id: int
@@ -140,15 +140,15 @@ class Batch(Struct, frozen=True):
 
 
 class Routes(Struct, frozen=True):
-    """Which lane a record belongs to. A lane is written independently of the others: it has its own batches,
-    its own congestion control and its own throttling.
+    """Assigns records to lanes. Lanes are written independently: each has its own batches, congestion control and
+    throttling.
     """
 
     lower_bounds: tuple[str, ...] = ("",)
-    """Sorted; a lane holds the routes from its bound up to the next one."""
+    """Sorted. A lane has the routes from its bound up to the next bound."""
     lanes: tuple[str, ...] = ("all",)
     by_partition: bool = False
-    """Each Event Hubs partition is its own lane: a transactional sink."""
+    """Whether each Event Hubs partition is a lane, as with a transactional sink."""
 
     def lane_of(self, record: Record) -> str:
         if self.by_partition:
@@ -157,8 +157,9 @@ class Routes(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True):
-    """Whose positions and dead letters: the fully qualified namespace, the event hub, and the consumer group. Service Bus
-    does not tell upper from lower case.
+    """Identifies positions and dead letters: the fully qualified namespace, the event hub, and the consumer group.
+
+    Stored names are lower-case, because the service ignores case.
     """
 
     namespace: str
@@ -166,7 +167,7 @@ class Stream(Struct, frozen=True):
     consumer_group: str
 
     def folder(self, kind: str) -> str:
-        """The beginning of the names of the blobs of a kind, `checkpoint` or `ownership`."""
+        """The prefix of the blob names of a kind, `checkpoint` or `ownership` for example."""
         return f"{self.namespace}/{self.hub}/{self.consumer_group}/{kind}/".lower()
 
     def blob(self, kind: str, partition: str) -> str:
@@ -189,31 +190,32 @@ def split_place(place: str) -> tuple[str, str]:
 
 
 class Origin(Struct, frozen=True, omit_defaults=True):
-    """What was decided when a partition was claimed for the first time. It is stored before the first event is
-    received, and holds until an operator decides anew.
+    """The decisions of the first claim of a partition. They are stored before the first event is received, and hold until an
+    operator sets the position.
     """
 
     hub: int = 0
-    """When the hub was created, milliseconds since 1970 by the service: two hubs of one name differ in it. 0: not
-    known, as in a checkpoint of an older version or of another program."""
+    """When the hub was created, milliseconds since 1970 by the service; two hubs of one name differ in it. 0 means unknown,
+    as in a checkpoint of an older version or of another program."""
     partitions: int = 0
-    """How many the hub had then; 0: not known. Those that came later begin at their earliest event."""
+    """How many partitions the hub had then; 0 means unknown. Partitions added later begin at their earliest event."""
     incarnation: str = ""
-    """What keys made of positions carry, so that a hub created anew overwrites nothing of the one before it: `hub`
-    as text. '' for the first hub of its name, whose keys are plain."""
+    """`hub` as text. Keys made of positions contain it, so that events of a hub that was created anew overwrite nothing of
+    the hub before. '' for the first hub of a name, whose keys are plain."""
     number: int | None = None
-    """The oldest event then: where receiving begins while nothing is settled."""
+    """The oldest event then. Receiving begins there while nothing is settled."""
     time: float | None = None
-    """Instead, the enqueued time from which on events are received, epoch seconds."""
+    """Instead of `number`: the enqueued time from which on events are received, epoch seconds."""
     since: float = 0.0
-    """When the consumer group claimed the first partition of this hub, epoch seconds by the clock of whoever did; 0: not
-    known. "latest" means the latest event then, also for a partition that is claimed later, or whose checkpoint is gone."""
+    """When the consumer group claimed the first partition of this hub, epoch seconds by the clock of that consumer; 0 means
+    unknown. "latest" means the latest event at that time, also for a partition that is claimed later or whose checkpoint
+    was removed."""
 
 
 class Checkpoint(Struct, frozen=True):
-    """A position: every event up to `sequence_number` is settled, and those in `beyond`.
+    """A position: every event up to `sequence_number` is settled, and the events in `beyond`.
 
-    `beyond` holds runs (first, last) of settled sequence numbers above the low-water mark, ascending and apart.
+    `beyond` has runs (first, last) of settled sequence numbers above the low-water mark, ascending and not adjacent.
     """
 
     partition: str
@@ -227,19 +229,21 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Replacement(Struct, frozen=True):
-    """What a claim stores at once, provided that `found` is still what is stored: the first position of a partition,
-    what an older version did not store, or the position that an operator's setting begins anew at.
+    """A checkpoint that a claim stores, if the stored one is still `found`.
+
+    It is the first position of a partition, a position with an origin that an older version did not store, or the new
+    position that a setting such as CONSUMER_ON_FOREIGN_CHECKPOINT asks for.
     """
 
     found: Checkpoint | str | None
-    """As CheckpointStore.load_all gave it."""
+    """The checkpoint as CheckpointStore.load_all returned it."""
     by: Checkpoint
 
 
 class Claim(Struct, frozen=True):
-    """The right to write a partition's checkpoint, as a checkpoint store gave it.
+    """The right to write a partition's checkpoint, granted by a checkpoint store.
 
-    `epoch` grows with every claim of a partition, by whomever; a save under an older one is refused.
+    `epoch` grows with every claim of the partition by any consumer. A save under an older epoch is refused.
     """
 
     partition: str
@@ -247,7 +251,7 @@ class Claim(Struct, frozen=True):
     epoch: int
     checkpoint: Checkpoint | None = None
     replaced: bool = False
-    """Whether what the claimant wanted stored is: then it is `checkpoint`."""
+    """Whether the wanted replacement was stored; `checkpoint` is then that replacement."""
 
     @property
     def origin(self) -> Origin:
@@ -255,7 +259,7 @@ class Claim(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """Who receives a partition. `renewed_at` is the store's own time, epoch seconds; an owner of '' is nobody."""
+    """Who receives a partition. `renewed_at` is the store's own time, epoch seconds; an owner of '' means none."""
 
     partition: str
     owner: str
@@ -265,7 +269,7 @@ class Lease(Struct, frozen=True):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A rejected event, with all that is needed to understand and to replay it."""
+    """A rejected event, with everything that is needed to understand and to replay it."""
 
     hub: str
     consumer_group: str
@@ -276,12 +280,12 @@ class DeadLetter(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The same for every delivery of the event, and of no event of another hub of that name."""
+        """Equal for every delivery of the event, and different for an event of another hub of that name."""
         return f"{self.hub}~{self.consumer_group}~{self.event.place}~{self.event.sequence_number}"
 
 
 class PartitionState(Struct, frozen=True):
-    """What the hub says of a partition. `last_sequence_number` is -1 in one that never had an event."""
+    """The state of a partition as the hub reports it. `last_sequence_number` is -1 if it never had an event."""
 
     partition: str
     begin_sequence_number: int

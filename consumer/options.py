@@ -1,6 +1,6 @@
-"""What can be set of a consumer's work: how much it holds, how batches are cut, where a partition begins. Pure.
+"""Options of a consumer: how much it holds, how batches are cut, where a partition begins. Pure.
 
-A field that an app setting says is annotated with the setting's name, a whole number also with the least accepted.
+A field with an app setting is annotated with the name of the setting, and a whole number with its lower bound too.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from tidemark.foundation.errors import SettingsError
 
 
 class BacklogLimits(Struct, frozen=True):
-    """What a pipeline may hold. Events count from receipt to settlement."""
+    """What a pipeline may hold. An event is held from receipt to settlement."""
 
     backlog_of: Annotated[int, "ALLOW_BACKLOG_OF"] = 320_000
     """More unsettled events than this end the process."""
     backlog_to: Annotated[float, "ALLOW_BACKLOG_TO"] = 600.0
     """An event whose first attempt is older than this ends the process."""
     high_count: Annotated[int, "CONSUMER_HIGH_EVENTS"] = 50_000
-    """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
+    """Receiving pauses at this many events, or at half of `backlog_of` if that is less, and resumes at half of that."""
     high_bytes: Annotated[int, "CONSUMER_HIGH_BYTES", 1024] = 256 * 1024 * 1024
-    """Receiving pauses at so many bytes of events (body, key, properties) and documents, and resumes at half."""
+    """Receiving pauses at this many bytes of events (body, key, properties) and documents, and resumes at half of them."""
     intake_seconds: float = 10.0
-    """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
+    """With a rate, events for at most this many seconds are held, because other instances could take the rest."""
     checkpoint_every: Annotated[float, "CONSUMER_CHECKPOINT_EVERY"] = 5.0
     checkpoint_after: Annotated[int, "CONSUMER_CHECKPOINT_AFTER"] = 500
-    """So many settled events of a partition are saved before their time, but no sooner than a tenth of it after the
-    last save: a killed process writes about that many again, one in a hundred of the high mark.
+    """This many settled events of a partition are saved before `checkpoint_every`, but not before a tenth of it. A killed
+    process writes about that many events again: one in a hundred of `high_count`.
     """
     unsaved: int = 100_000
-    """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down), or
-    beyond one event that is not settled: each is held in memory, and could be written again."""
+    """Receiving pauses when this many settled events of a partition are in no saved checkpoint (its store is down), or
+    are beyond one event that is not settled. Each takes memory, and is written again after a crash."""
     poison: Annotated[int, "CONSUMER_POISON_LIMIT"] = 500
-    """So many events rejected in a row, with none written between, end the process."""
+    """This many events rejected in a row, with none written in between, end the process."""
 
 
 class BatchLimits(Struct, frozen=True):
@@ -45,10 +45,10 @@ class BatchLimits(Struct, frozen=True):
     operations: Annotated[int, "CONSUMER_BATCH_OPERATIONS"] = 100
     """The service takes up to 100 operations per request."""
     bytes: Annotated[int, "CONSUMER_BATCH_BYTES", 1024] = 220_201
-    """As the .NET, Java and JavaScript SDKs cut their bulk requests; a larger record travels alone."""
+    """The limit of the .NET, Java and JavaScript SDKs for bulk requests; a larger record is sent alone."""
     flush_after: Annotated[float, "CONSUMER_FLUSH_AFTER"] = 1.0
     concurrency: Annotated[int, "CONSUMER_BATCH_CONCURRENCY"] = 20
-    """Batches at once per lane; JavaScript's limit (.NET: 50)."""
+    """Batches in flight per lane; the limit of the JavaScript SDK (.NET: 50)."""
     coalesce: Annotated[bool, "CONSUMER_COALESCE"] = False
 
 
@@ -64,9 +64,9 @@ class OnDistrust(StrEnum):
 
 
 class PositionPolicy(Struct, frozen=True):
-    """`start` is for a partition without a checkpoint: "earliest", "latest" or a time in epoch seconds.
+    """Where a partition begins. `start` is for one without a checkpoint: "earliest", "latest" or a time in epoch seconds.
 
-    Never "latest" by default: what was sent before the first start would be lost in silence.
+    The default is never "latest": events sent before the first start would be lost silently.
     """
 
     start: str | float = "earliest"
@@ -75,9 +75,11 @@ class PositionPolicy(Struct, frozen=True):
     on_unreadable_checkpoint: Annotated[OnDistrust, "CONSUMER_ON_UNREADABLE_CHECKPOINT"] = OnDistrust.FAIL
 
     def __post_init__(self) -> None:
-        """Raises SettingsError for a start that is none."""
-        known = self.start in {"earliest", "latest"} if isinstance(self.start, str) else isfinite(self.start)
-        if not known:
+        """Raises SettingsError for an invalid start."""
+        is_valid = (
+            self.start in {"earliest", "latest"} if isinstance(self.start, str) else isfinite(self.start)
+        )
+        if not is_valid:
             raise SettingsError(
                 f"start is {self.start!r}; accepted: 'earliest', 'latest', or a time in epoch seconds"
             )

@@ -1,4 +1,4 @@
-"""What the consumer needs from outside. One conformance suite per protocol runs on every implementation.
+"""The protocols of sinks and stores. One conformance suite per protocol runs on every implementation.
 
 Deadlines are seconds of the event loop's clock (`loop.time()`).
 """
@@ -23,30 +23,33 @@ from consumer.model import (
 
 
 class Sink(Protocol):
-    """Writes records. `prepare` is CPU only and raises nothing but MemoryError: what cannot be prepared carries a rejection."""
+    """Writes records.
+
+    `prepare` does no I/O and raises nothing but MemoryError: a record that cannot be prepared has a rejection.
+    """
 
     transactional: bool
-    """True: `write` stores rows, dead letters and the checkpoint together; see TransactionalSink."""
+    """Whether `write` stores rows, dead letters and the checkpoint together; see TransactionalSink."""
 
     async def open(self) -> Routes:
-        """Connects, checks that the target exists and is usable, gives the lanes.
+        """Connects, checks that the target exists and is usable, and returns the lanes.
 
-        Raises SettingsError when it can never work, UnavailableError when it may later.
+        Raises SettingsError when it can never work, UnavailableError when it may work later.
         """
         ...
 
     def prepare(self, event: Event) -> Record: ...
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
-        """One result per record, in their order. Idempotent: a record may come again after an unknown outcome.
+        """Returns one result per record, in their order. Idempotent: a record is written again after an unknown outcome.
 
-        An answer that never came, a lost connection or a passed deadline is RETRY with status 0, not an exception;
-        any exception but CancelledError is read as RETRY for the whole batch.
+        A missing answer, a lost connection or a passed deadline is RETRY with status 0, not an exception. Any exception
+        but CancelledError counts as RETRY for the whole batch.
         """
         ...
 
     async def routes(self) -> Routes:
-        """The lanes as they are now, read anew after a result with `rerouted`. Raises UnavailableError."""
+        """The present lanes; they are read after a result with `rerouted`. Raises UnavailableError."""
         ...
 
     async def aclose(self) -> None: ...
@@ -55,9 +58,10 @@ class Sink(Protocol):
 class TransactionalSink(Sink, Protocol):
     """A sink that commits records, dead letters and the checkpoint in one transaction.
 
-    `attach` before the first write of a claim (it raises SettingsError where that can never be right), `detach` after the last. `write` gets rejected records too, in
-    their places, and keeps them as dead letters: their result is WRITTEN. It skips records at or below the stored
-    position (result WRITTEN) and raises FencedError when the claim's epoch is no longer the stored one.
+    Call `attach` before the first write of a claim and `detach` after the last. `attach` raises SettingsError for a claim
+    that the target can never write. `write` gets rejected records too, in their order, and stores them as dead letters:
+    their result is WRITTEN. It skips records at or below the stored position (result WRITTEN) and raises FencedError when
+    the claim's epoch is no longer the stored one.
     """
 
     def attach(self, claim: Claim) -> None: ...
@@ -66,88 +70,88 @@ class TransactionalSink(Sink, Protocol):
 
 
 class CheckpointStore(Protocol):
-    """Positions per partition of one hub and consumer group: conditional, monotonic, fenced by claim."""
+    """The positions of the partitions of one hub and consumer group. Saves are conditional, monotonic, and fenced by claim."""
 
     async def claim(
         self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
     ) -> Claim:
-        """Becomes the only writer of the partition's checkpoint: epoch + 1, with the checkpoint as stored.
+        """Makes `owner` the only writer of the partition's checkpoint: epoch + 1. Returns the stored checkpoint too.
 
-        A `replacement` is stored in the same step, unless something else than it expects is stored by now. Raises
-        PositionError for what cannot be read as a checkpoint and is not replaced, UnavailableError.
+        A `replacement` is stored in the same step, if the stored checkpoint is the one that it expects. Raises
+        PositionError for a checkpoint that cannot be read and is not replaced, UnavailableError.
         """
         ...
 
     async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
-        """Of all hubs of this name, in whichever namespace, the one whose keys carry no incarnation: when it was
-        created (see Origin.hub). `hub` becomes it if none is stored. Raises UnavailableError.
+        """When the hub was created whose keys have no incarnation (see Origin.hub), of all hubs of this name in any
+        namespace.
+
+        If none is stored, `hub` is stored and returned. Raises UnavailableError.
         """
         ...
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
         """Stores a position. A lower sequence number than the stored one changes nothing.
 
-        Raises FencedError when a later claim exists, UnavailableError (the outcome is then unknown; saving again is
-        safe).
+        Raises FencedError when a later claim exists, UnavailableError when the outcome is unknown; saving again is safe.
         """
         ...
 
     async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
-        """All stored checkpoints by partition; a text instead says why one cannot be read."""
+        """All stored checkpoints by partition; for one that cannot be read, a text that says why."""
         ...
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
-        """The operator's order: sets the position whatever is stored, backwards too, and fences the present owner
-        (epoch + 1).
-        """
+        """Sets the position by order of an operator, whatever is stored, backwards too. Fences the present owner (epoch + 1)."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class LeaseStore(Protocol):
-    """Who owns which partition. Times are the store's own, so that clocks of machines may differ."""
+    """Stores who owns which partition. Times are the store's own, so that the clocks of machines may differ."""
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
         """All leases, and the store's present time (epoch seconds)."""
         ...
 
     async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
-        """Takes or renews a lease if it is still as `lease` says (token '' = there is none yet); None when somebody
-        else was faster.
+        """Takes or renews a lease if the stored one still equals `lease`; a token of '' means that none is stored.
+
+        None if another instance was faster.
         """
         ...
 
     async def release(self, lease: Lease, *, deadline: float) -> None:
-        """Gives it up if it is still as `lease` says; else nothing. Of a presence (`~<owner>`) nothing is left."""
+        """Releases a lease if the stored one still equals `lease`; otherwise does nothing. A presence (`~<owner>`) is deleted."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class DeadLetterBox(Protocol):
-    """Where a consumer at work puts rejected events. A dead letter put twice is one dead letter."""
+    """Stores the rejected events of a running consumer. A dead letter stored twice is one dead letter."""
 
     async def open(self) -> None:
-        """Checks or creates the place. Raises SettingsError, UnavailableError."""
+        """Checks or creates the container or table. Raises SettingsError, UnavailableError."""
         ...
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        """All stored, or UnavailableError with an unknown outcome: put them again."""
+        """Stores all of them. Raises UnavailableError when the outcome is unknown; storing them again is safe."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class DeadLetterStore(DeadLetterBox, Protocol):
-    """Rejected events, for whoever looks after them, too."""
+    """A DeadLetterBox whose dead letters can be listed, read and deleted, for operators."""
 
     def list(self, *, partition: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
-        """In order of partition and sequence number."""
+        """Yields dead letters in order of partition and sequence number."""
         ...
 
     async def get(self, dead_letter_id: str) -> DeadLetter | None: ...
 
     async def delete(self, dead_letter_ids: Sequence[str]) -> int:
-        """How many there were."""
+        """Deletes the dead letters of these ids; returns how many existed."""
         ...

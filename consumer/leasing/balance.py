@@ -1,10 +1,10 @@
-"""Which partitions an instance claims, keeps and gives up. Every instance runs the same plan on the same leases,
-with the store's clock and nobody else's, so that they agree without talking.
+"""Decides which partitions an instance claims, keeps and releases. Every instance computes the same plan from the same
+leases and the store's clock, so that instances agree without exchanging messages.
 
-An instance that takes part announces itself by a presence: a lease on `~<owner>`. Partitions move by consent: an
-owner above its share drains and releases, and what is free is dealt to those below theirs. Nobody steals from an
-instance that announces itself. A foreign consumer (the SDK's own, say) has leases only; from it the excess is
-taken, once it has kept it for two expiry times.
+An instance announces itself by a presence: a lease on `~<owner>`. Partitions are not taken from an instance that is
+present: an owner above its share drains and releases partitions, and free ones are assigned to owners below theirs. A
+foreign consumer, such as the SDK's own processor, has leases but no presence. Its excess partitions are taken once it
+has kept them for two expiry times.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from msgspec import Struct
 from consumer.model import Lease
 
 PRESENCE = "~"
-"""First character of a presence's partition; no partition of a hub is called so."""
+"""First character of a presence's partition; no partition id of a hub begins with it."""
 
 FOREIGN_PATIENCE = 2.0
-"""Expiry times that a foreign owner may keep its excess. The SDK gives it up within one round of its own (10 to
-36 s), by letting itself be stolen from: whoever wants partitions takes them."""
+"""Expiry times for which a foreign owner may keep its excess. Instances of the SDK take partitions from each other within
+one round (10 to 36 s), and accept that others take them."""
 
 FORGET_AFTER = 10.0
 """Expiry times after which the presence of a dead instance is removed."""
 
 
 class Plan(Struct, frozen=True):
-    """What an instance does now. `claim` and `renew` are compare-and-set on the leases as they were listed."""
+    """The next steps of an instance. `claim` and `renew` are compare-and-set on the leases as listed."""
 
     claim: tuple[Lease, ...] = ()
     renew: tuple[Lease, ...] = ()
     release: tuple[Lease, ...] = ()
-    """Ours, above our share or of a partition that is gone: drain, then release. Renew them meanwhile."""
+    """Own leases above the share, or of a removed partition: drain, then release. Renew them meanwhile."""
     forget: tuple[Lease, ...] = ()
-    """Presences of instances that are long gone."""
+    """Presences of dead instances, to be deleted."""
     missing: int = 0
-    """Partitions that are ours by right and still in other hands: look again soon."""
+    """Partitions of the own share that other owners still hold; list again soon."""
     excess_since: Mapping[str, float] = {}
-    """Since when (store time) each foreign owner is above its share; give it to the next plan."""
+    """Since when (store time) a foreign owner is above its share; pass it to the next plan."""
 
 
 def presence_of(owner: str) -> str:
@@ -53,7 +53,7 @@ def is_presence(partition: str) -> bool:
 
 
 def split(leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
-    """Leases of partitions, and presences."""
+    """Separates the leases of partitions from presences."""
     of_partitions: list[Lease] = []
     presences: list[Lease] = []
     for lease in leases:
@@ -62,7 +62,7 @@ def split(leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
 
 
 def partition_order(partition: str) -> tuple[int, int, str]:
-    """Sorts '10' behind '9'."""
+    """A sort key that puts '10' after '9'."""
     return (0, int(partition), partition) if partition.isdecimal() else (1, 0, partition)
 
 
@@ -77,38 +77,38 @@ def plan(
     draining: Collection[str] = (),
     excess_since: Mapping[str, float] | None = None,
 ) -> Plan:
-    """The plan of `owner`. `expiry` is in seconds without a renewal; all times are the store's.
+    """The plan of `owner`. A lease expires after `expiry` seconds without a renewal; all times are the store's.
 
-    `draining` are partitions that `owner` is giving up already: they go first if any must. Plans of different
-    owners on the same leases never claim the same partition, and targets differ by at most one.
+    `draining` are partitions that `owner` is giving up already; they are the first to be released. Plans of different
+    owners on the same leases never claim the same partition, and their shares differ by at most one.
     """
     stored = {lease.partition: lease for lease in leases}
     wanted = sorted(set(partitions), key=partition_order)
     cooperative = {owner} | {
         lease.owner for lease in presences if lease.owner and store_now - lease.renewed_at <= expiry
     }
-    holder = {
+    owner_of = {
         partition: lease.owner
         for partition in wanted
         if (lease := stored.get(partition)) is not None
         and lease.owner
-        # An instance that is present renews or releases what is its own, however old: not to be taken from it.
+        # A present instance renews or releases its own leases, however old they are, so they are not free.
         and (lease.owner in cooperative or store_now - lease.renewed_at <= expiry)
     }
-    held = Counter(holder.values())
+    held = Counter(owner_of.values())
     targets = _targets(len(wanted), held, cooperative | held.keys())
     since = _excess_since(held, targets, cooperative, store_now, excess_since or {})
-    free = [partition for partition in wanted if partition not in holder]
-    free += _overdue(holder, held, targets, since, store_now - FOREIGN_PATIENCE * expiry)
+    free = [partition for partition in wanted if partition not in owner_of]
+    free += _overdue(owner_of, held, targets, since, store_now - FOREIGN_PATIENCE * expiry)
 
-    mine = [partition for partition, by in holder.items() if by == owner]
-    kept = sorted(mine, key=lambda each: (each in draining, partition_order(each)))[: targets[owner]]
-    gone = [lease for lease in leases if lease.owner == owner and lease.partition not in set(wanted)]
-    claims = _dealt(free, held, targets, cooperative, owner)
+    mine = [partition for partition, held_by in owner_of.items() if held_by == owner]
+    kept = sorted(mine, key=lambda name: (name in draining, partition_order(name)))[: targets[owner]]
+    removed = [lease for lease in leases if lease.owner == owner and lease.partition not in set(wanted)]
+    claims = _deal(free, held, targets, cooperative, owner)
     return Plan(
         claim=tuple(stored.get(partition) or Lease(partition, "", 0.0, "") for partition in claims),
         renew=tuple(stored[partition] for partition in sorted(kept, key=partition_order)),
-        release=(*(stored[partition] for partition in mine if partition not in set(kept)), *gone),
+        release=(*(stored[partition] for partition in mine if partition not in set(kept)), *removed),
         forget=tuple(lease for lease in presences if store_now - lease.renewed_at > FORGET_AFTER * expiry),
         missing=max(0, targets[owner] - len(kept) - len(claims)),
         excess_since=since,
@@ -116,12 +116,12 @@ def plan(
 
 
 def _targets(total: int, held: Mapping[str, int], owners: Collection[str]) -> dict[str, int]:
-    """Fair shares. The partitions that do not divide stay with those who hold more than the share, so that least
-    is moved; the rest goes by name, which does not change while partitions are on their way.
+    """The share of every owner. If the partitions do not divide evenly, owners that hold the most get one more, so that
+    the fewest partitions move. Ties are broken by name, which does not change while partitions move.
     """
-    share, left_over = divmod(total, len(owners))
-    ranked = sorted(owners, key=lambda each: (-max(held.get(each, 0), share), each))
-    return {each: share + (rank < left_over) for rank, each in enumerate(ranked)}
+    share, remainder = divmod(total, len(owners))
+    ranked = sorted(owners, key=lambda owner: (-max(held.get(owner, 0), share), owner))
+    return {owner: share + (rank < remainder) for rank, owner in enumerate(ranked)}
 
 
 def _excess_since(
@@ -132,48 +132,48 @@ def _excess_since(
     before: Mapping[str, float],
 ) -> dict[str, float]:
     return {
-        each: before.get(each, store_now)
-        for each, count in held.items()
-        if each not in cooperative and count > targets[each]
+        owner: before.get(owner, store_now)
+        for owner, count in held.items()
+        if owner not in cooperative and count > targets[owner]
     }
 
 
 def _overdue(
-    holder: Mapping[str, str],
+    owner_of: Mapping[str, str],
     held: Mapping[str, int],
     targets: Mapping[str, int],
     since: Mapping[str, float],
     limit: float,
 ) -> list[str]:
-    """The excess of foreign owners that they kept since before `limit`: the last partitions of each."""
+    """The last partitions of every foreign owner that is above its share since `limit` or earlier."""
     taken: list[str] = []
-    for each in sorted(since):
-        if since[each] <= limit:
-            theirs = [partition for partition, by in holder.items() if by == each]
-            taken += theirs[targets[each] - held[each] :]
+    for owner in sorted(since):
+        if since[owner] <= limit:
+            theirs = [partition for partition, held_by in owner_of.items() if held_by == owner]
+            taken += theirs[targets[owner] - held[owner] :]
     return taken
 
 
-def _dealt(
+def _deal(
     free: Sequence[str],
     held: Mapping[str, int],
     targets: Mapping[str, int],
     cooperative: Collection[str],
     owner: str,
 ) -> list[str]:
-    """`owner`'s part of what is free, when it is dealt in order to those below their share, one each in turn.
+    """The free partitions that `owner` claims. They are dealt in order to the owners below their share, one at a time.
 
-    What foreign owners lack is left for them: they claim what they find without an owner.
+    Partitions that foreign owners lack are left free, because those claim partitions without an owner themselves.
     """
-    cards = iter(free)
-    dealt: dict[str, list[str]] = {each: [] for each in sorted(cooperative)}
-    needs = {each: targets[each] - held.get(each, 0) for each in dealt}
+    remaining = iter(free)
+    dealt: dict[str, list[str]] = {name: [] for name in sorted(cooperative)}
+    needs = {name: targets[name] - held.get(name, 0) for name in dealt}
     while any(need > 0 for need in needs.values()):
-        short = [each for each, need in needs.items() if need > 0]
-        hand = list(islice(cards, len(short)))
-        for each, partition in zip(short, hand, strict=False):
-            dealt[each].append(partition)
-            needs[each] -= 1
-        if len(hand) < len(short):
+        below_share = [name for name, need in needs.items() if need > 0]
+        next_free = list(islice(remaining, len(below_share)))
+        for name, partition in zip(below_share, next_free, strict=False):
+            dealt[name].append(partition)
+            needs[name] -= 1
+        if len(next_free) < len(below_share):
             break
     return dealt[owner]

@@ -1,7 +1,7 @@
-"""Becoming the writer of a partition's checkpoint, once it is clear that the checkpoint is this hub's.
+"""Claims a partition's checkpoint, after a check that the checkpoint belongs to this hub.
 
-Where receiving begins for the first time, and which hub that is, is stored by the claim itself, before the first event is
-received: a process that ends before its first checkpoint leaves to the next one what was decided.
+The first claim stores which hub it is and where receiving begins, before the first event is received. So a process that
+ends before its first checkpoint hands these decisions to the next one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _log = logging.getLogger("tidemark.consumer")
 
 
 class Partitions(Protocol):
-    """What the hub tells of itself."""
+    """The questions to a hub."""
 
     @property
     def created_at(self) -> float | None:
-        """Epoch seconds; None before `partitions` was asked."""
+        """When the hub was created, epoch seconds; None before the first call of `partitions`."""
         ...
 
     async def partitions(self) -> Sequence[str]: ...
@@ -51,8 +51,8 @@ class Partitions(Protocol):
     async def state(self, partition: str) -> PartitionState: ...
 
 
-class Known(Struct, frozen=True):
-    """What the hub says of itself and of a partition."""
+class HubState(Struct, frozen=True):
+    """The state of a hub and of one of its partitions, as the hub reported it."""
 
     state: PartitionState
     created_at: float | None
@@ -63,12 +63,16 @@ class Known(Struct, frozen=True):
         return identity_of(self.created_at)
 
 
-async def ask_hub(hub: Partitions, partition: str) -> Known:
-    """Raises PositionError when the hub was created anew since `hub` was asked first, SettingsError, UnavailableError."""
+async def ask_hub(hub: Partitions, partition: str) -> HubState:
+    """Asks for the state of hub and partition.
+
+    Raises PositionError when the hub was created anew since the first call, SettingsError, UnavailableError.
+    """
     state = await _hub(hub.state(partition))
-    # Afterwards: a hub that was created anew in between is noticed, and a state is not taken for that of another.
+    # After the state: so a hub that was created anew in between is noticed, and the state is not mistaken for that of
+    # the hub before.
     names = await _hub(hub.partitions())
-    return Known(state, hub.created_at, len(names))
+    return HubState(state, hub.created_at, len(names))
 
 
 async def claim_partition(
@@ -80,33 +84,37 @@ async def claim_partition(
     *,
     brought: int | None = None,
 ) -> tuple[Claim, Start]:
-    """The claim, and where to begin, which is logged. What is decided for the first time, or anew, is stored with it.
+    """Claims a partition; returns the claim and where to begin, which is logged too. New decisions are stored with the claim.
 
-    `brought` is for a host that decides itself where receiving begins: the first event that it brought. Raises
+    `brought` is for a host that decides itself where receiving begins: the first event that it delivered. Raises
     PositionError, UnavailableError.
     """
     if brought is not None:
         policy = structs.replace(policy, start="earliest")
     everything = await _store(checkpoints.load_all(deadline=_deadline()))
     stored = everything.get(partition)
-    # later: else the owner before us could be ahead of what we know of the hub
+    # Asked after the checkpoints are loaded: otherwise the owner before could be ahead of this state of the hub.
     known = await ask_hub(hub, partition)
     begin = begin_at(partition, everything, known, policy)
-    told = begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST
-    unseen = stored is None and is_another_hub(everything.values(), known.hub)
-    if brought is not None and (told or (unseen and policy.on_foreign_checkpoint is not OnDistrust.LATEST)):
+    reset_to_earliest = begin.reset and policy.on_foreign_checkpoint is OnDistrust.EARLIEST
+    is_new_hub = stored is None and is_another_hub(everything.values(), known.hub)
+    if brought is not None and (
+        reset_to_earliest or (is_new_hub and policy.on_foreign_checkpoint is not OnDistrust.LATEST)
+    ):
         refuse_skipped(partition, known.state, brought)
-    replacement = await to_store(checkpoints, stored, begin, known, everything)
-    if replacement is not None and brought is not None:  # where it begins is not ours to say
+    replacement = await replacement_for(checkpoints, stored, begin, known, everything)
+    if replacement is not None and brought is not None:  # the host decides where it begins
         origin = structs.replace(replacement.by.origin, number=None)
         replacement = Replacement(stored, structs.replace(replacement.by, origin=origin))
     claim = await _store(checkpoints.claim(partition, owner, deadline=_deadline(), replacement=replacement))
     if claim.replaced != (replacement is not None) or (replacement is None and claim.checkpoint != stored):
-        # saved in between by the owner before us
+        # the owner before saved a checkpoint in between
         known = await ask_hub(hub, partition)
-        found = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
-        begin = begin_at(partition, found, known, policy)
-        if claim.checkpoint is None or await to_store(checkpoints, claim.checkpoint, begin, known, found):
+        present = {**everything, partition: claim.checkpoint} if claim.checkpoint else {}
+        begin = begin_at(partition, present, known, policy)
+        if claim.checkpoint is None or await replacement_for(
+            checkpoints, claim.checkpoint, begin, known, present
+        ):
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     level = logging.WARNING if begin.gap or begin.reset else logging.INFO
     _log.log(level, "partition %s: %s", partition, begin.note)
@@ -114,9 +122,9 @@ async def claim_partition(
 
 
 def begin_at(
-    partition: str, everything: Mapping[str, Checkpoint | str], known: Known, policy: PositionPolicy
+    partition: str, everything: Mapping[str, Checkpoint | str], known: HubState, policy: PositionPolicy
 ) -> Start:
-    """Where to begin in a partition, from all that is stored. Raises PositionError."""
+    """Where to begin in a partition, from all stored checkpoints. Raises PositionError."""
     return start(
         everything.get(partition),
         known.state,
@@ -127,14 +135,14 @@ def begin_at(
     )
 
 
-async def to_store(
+async def replacement_for(
     checkpoints: CheckpointStore,
     stored: Checkpoint | str | None,
     begin: Start,
-    known: Known,
+    known: HubState,
     everything: Mapping[str, Checkpoint | str],
 ) -> Replacement | None:
-    """What a claim has to store: a position that is new, or the hub of one that does not say it."""
+    """The checkpoint that a claim has to store: a new position, or the origin of one that has none. None: nothing."""
     others = everything.values()
     since = since_of(others, known.hub)
     since = time.time() if since is None else since
@@ -144,9 +152,7 @@ async def to_store(
         incarnation = await incarnation_of(checkpoints, known.hub, others=others)
         adopted = structs.replace(stored.origin, hub=known.hub, incarnation=incarnation, since=since)
         return Replacement(stored, structs.replace(stored, origin=adopted))
-    before = (
-        stored.origin.hub if isinstance(stored, Checkpoint) else known.hub
-    )  # 0: one of which nobody knows when
+    before = stored.origin.hub if isinstance(stored, Checkpoint) else known.hub  # 0: creation time unknown
     incarnation = await incarnation_of(checkpoints, known.hub, first=before, others=others)
     origin = Origin(known.hub, known.partitions, incarnation, since=since)
     return Replacement(stored, first_position(begin, known.state, origin))
@@ -159,18 +165,19 @@ async def incarnation_of(
     first: int | None = None,
     others: Iterable[Checkpoint | str] = (),
 ) -> str:
-    """What keys of a hub's events carry, for the hub that was created then (Origin.hub). `first` is the hub whose keys are
-    plain if that is not stored yet; None: this one. What `others` of the hub carry counts, though the store has lost the
-    note that says so. Raises UnavailableError.
+    """The incarnation in keys of the hub that was created at `hub` (Origin.hub); '' if its keys are plain.
+
+    `first` is the hub whose keys are plain if none is stored yet; None means this one. The incarnation in `others` of the
+    same hub takes precedence, in case the store has lost that note. Raises UnavailableError.
     """
     if not hub:
         return ""
     if same := origins_of(others, hub):
         return same[0].incarnation
-    plain_of = (each.origin for each in others if isinstance(each, Checkpoint) and each.origin.hub)
-    known = next((origin.hub for origin in plain_of if not origin.incarnation), None)
-    asked = known or (hub if first is None else first)
-    plain = await _store(checkpoints.hub_with_plain_keys(asked, deadline=_deadline()))
+    known = (other.origin for other in others if isinstance(other, Checkpoint) and other.origin.hub)
+    plain_hub = next((origin.hub for origin in known if not origin.incarnation), None)
+    proposed = plain_hub or (hub if first is None else first)
+    plain = await _store(checkpoints.hub_with_plain_keys(proposed, deadline=_deadline()))
     return "" if plain == hub else str(hub)
 
 

@@ -1,11 +1,14 @@
-"""What one instance may start of a rate that all share, also while the hub grows. Pure.
+"""The share of one instance in a rate that all instances share, also while the hub gets partitions. Pure.
 
-Every instance takes, of the whole, as many parts as it owns partitions, and divides by the number of partitions it knows.
-A partition has one owner, so that the parts never add up to more than the whole as long as all divide by the same number.
+    rate of an instance = fleet rate * partitions that it owns / partitions that it knows
 
-When a hub grows, some know it before others. Who does not know yet divides by the smaller number, and its parts may use up
-the whole. So whoever learns of it divides by the larger number at once, but leaves the new partitions alone until
-everybody must have learned of them. Where somebody has claimed one, he has waited that long for everybody.
+A partition has one owner, so the rates never add up to more than the fleet rate if all instances know the same number of
+partitions.
+
+When a hub gets partitions, some instances know it before others. An instance that does not know yet divides by the smaller
+number, and those instances together may use all of the fleet rate. Therefore an instance that knows divides by the larger
+number at once, but does not receive the new partitions until every instance must know them. A new partition that another
+instance has claimed may be received at once, because that instance has waited.
 """
 
 from __future__ import annotations
@@ -14,32 +17,32 @@ import math
 from collections.abc import Collection, Sequence
 
 SETTLED_AFTER = 120.0
-"""Seconds after which every instance knows of a new partition: each asks once a minute, and has another one to ask
-again where the answer is late.
+"""Seconds after which every instance knows a new partition: each asks once a minute, plus a minute for an answer that is
+late.
 """
 
 
 class FleetShare:
-    """What this instance knows of the partitions. Times are seconds of a monotonic clock."""
+    """The partitions that this instance knows. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._from: dict[str, float] = {}  # when a partition may be received
+        self._receivable_from: dict[str, float] = {}  # by partition, in the loop's time
 
     @property
     def partitions(self) -> int:
-        """How many partitions are known; 0 before the first look."""
-        return len(self._from)
+        """How many partitions are known; 0 before the first listing."""
+        return len(self._receivable_from)
 
     def receivable(
         self, partitions: Sequence[str], now: float, *, known_to_all: Collection[str] = ()
     ) -> list[str]:
-        """Those of the hub's partitions, as it tells them now, that may be received."""
-        for each in partitions:
-            self._from.setdefault(each, now + SETTLED_AFTER)
-            if each in known_to_all:
-                self._from[each] = -math.inf
-        return [each for each in partitions if self._from[each] <= now]
+        """Those of the hub's present partitions that may be received."""
+        for partition in partitions:
+            self._receivable_from.setdefault(partition, now + SETTLED_AFTER)
+            if partition in known_to_all:
+                self._receivable_from[partition] = -math.inf
+        return [partition for partition in partitions if self._receivable_from[partition] <= now]
 
-    def rate(self, whole: float, owned: int) -> float:
-        """Records per second of an instance that owns so many partitions. Ask after the first look."""
-        return whole * owned / len(self._from)
+    def rate(self, fleet_rate: float, owned: int) -> float:
+        """Records per second of an instance with `owned` partitions. Call it after the first listing."""
+        return fleet_rate * owned / len(self._receivable_from)

@@ -1,11 +1,11 @@
-"""Keeps the leases of an instance: claims its share, renews it, and gives partitions up in order.
+"""Maintains the leases of an instance: claims its share, renews it, and gives partitions up in order.
 
-A lease is ours for `expiry` seconds from before its last renewal was sent, by our own monotonic clock: the store
-cannot count it from an earlier moment. When the store stays away, partitions are given up before that time is over,
-so that nobody else can have them while we still write. (Checkpoints are fenced besides.)
+A lease is valid for `expiry` seconds by the instance's own monotonic clock, counted from before its last renewal was sent:
+the store cannot count from an earlier time. If the store does not answer, partitions are given up before that time ends,
+so that no other instance can have them while this one still writes. (Checkpoints are fenced in addition.)
 
-Nothing but the store of the leases keeps a lease from being renewed: the hub is asked for its partitions beside it, and
-what is known of them holds until it answers.
+Renewals depend on the lease store only. The hub is asked for its partitions in a separate task, and the known partitions
+stay valid until it answers.
 """
 
 from __future__ import annotations
@@ -29,37 +29,39 @@ from tidemark.foundation.errors import TidemarkError, UnavailableError
 _log = logging.getLogger("tidemark.consumer")
 
 _HURRY = 5.0
-"""By which the interval is divided while something of ours is in other hands, or the store is away."""
-_LEAST_PATIENCE = 2.0  # seconds; a store that is well, on a machine that is not, may take longer than one
-_RELEASE_TIMEOUT = 2.0  # seconds; a lease that is not released expires
-_PARTITIONS_EVERY = 60.0  # seconds; a hub seldom gets new ones, and asking takes a connection of its own
-_PARTITIONS_WITHIN = 30.0  # seconds; the receiver's own limit is half of it
-_RESOLUTION = 1.0  # seconds; Blob Storage tells times without fractions
+"""Divides the interval while other owners hold partitions of the own share, or while the store does not answer."""
+_LEAST_PATIENCE = (
+    2.0  # seconds for a call to the store; on a busy machine a healthy store may take more than one
+)
+_RELEASE_TIMEOUT = 2.0  # seconds; after that the lease is left to expire
+_PARTITIONS_EVERY = 60.0  # seconds; a hub seldom gets partitions, and asking takes a connection
+_PARTITIONS_WITHIN = 30.0  # seconds; twice the receiver's own limit
+_RESOLUTION = 1.0  # seconds; Blob Storage reports times in whole seconds
 
 
 def unique_owner() -> str:
-    """A name that no other process has or had; lower-case, since names of blobs are."""
+    """A name that no other process has or had; lower-case like the names of blobs."""
     return f"{socket.gethostname()[:64]}~{os.getpid()}~{secrets.token_hex(4)}".lower()
 
 
 class Listener(Protocol):
-    """Is told about partitions, never about the same one twice at a time."""
+    """Gets partitions and loses them. Calls for one partition never overlap."""
 
     async def claimed(self, partition: str) -> None:
-        """The lease is ours: begin. Returns soon; renewals wait for it. What it raises ends `run`."""
+        """Begins to receive. Must return soon, because renewals wait for it. An exception ends `run`."""
         ...
 
     async def lost(self, partition: str, *, deadline: float, stolen: bool) -> None:
-        """The lease goes: finish by `deadline` (loop time); then it is released and anybody's.
+        """Finishes a partition by `deadline` (loop time); then its lease is released.
 
-        `stolen`: somebody has it already, so there is nothing left to finish.
+        `stolen`: another owner has the lease already, so nothing can be finished.
         """
         ...
 
 
 @dataclass(eq=False)
 class _Held:
-    """A partition of ours, until it is released. While `losing`, the listener is finishing it."""
+    """An owned partition, until it is released. While `losing` is set, the listener finishes it."""
 
     lease: Lease
     valid_until: float = 0.0
@@ -69,9 +71,9 @@ class _Held:
 
 @dataclass(eq=False)
 class Ownership:
-    """`interval`, `expiry` and `drain` are seconds. `partitions` tells which partitions there are now.
+    """`interval`, `expiry` and `drain` are seconds. `partitions` lists the present partitions of the hub.
 
-    `drain` is what a partition gets that moves to another instance.
+    A partition that moves to another instance has `drain` seconds to finish.
     """
 
     store: LeaseStore
@@ -86,28 +88,29 @@ class Ownership:
     def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._known: Sequence[str] = ()
-        self._strange: frozenset[str] = frozenset()  # leased, and not among them
-        self._strange_came = asyncio.Event()
+        self._unknown: frozenset[str] = frozenset()  # leased by somebody, but not in `_known`
+        self._unknown_found = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
-        # A round and a release would otherwise each write over what the other has just read.
+        # Otherwise a round and a release could each overwrite a lease that the other has just read.
         self._writing = asyncio.Lock()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = asyncio.get_running_loop().time
 
     @property
     def owned(self) -> list[str]:
-        """The partitions whose leases are ours and stay so."""
+        """The owned partitions that are not being given up."""
         return [partition for partition, held in self._held.items() if held.losing is None]
 
     async def run(self) -> None:
-        """Until cancelled; `release_all` comes after. Raises what the listener raises, and the TidemarkErrors of
-        `partitions` and of the store that are no UnavailableError.
+        """Balances until it is cancelled; call `release_all` after it.
+
+        Raises the exceptions of the listener, and TidemarkErrors of `partitions` and of the store but UnavailableError.
         """
-        known = await self._ask()
+        known = await self._ask_partitions()
         while not known:
             await asyncio.sleep(self.interval / _HURRY)
-            known = await self._ask()
-        asking = asyncio.create_task(self._ask_for_ever(), name="partitions of the hub")
+            known = await self._ask_partitions()
+        asking = asyncio.create_task(self._keep_asking(), name="partitions of the hub")
         try:
             while True:
                 began = self._clock()
@@ -119,23 +122,23 @@ class Ownership:
             asking.cancel()
 
     async def _try_round(self) -> float:
-        """Seconds from its beginning until the next one."""
+        """Runs a round; returns the seconds from its beginning to the next round."""
         try:
             soon = await self._round()
         except UnavailableError as error:
             _log.warning("leases: %s; %d partitions are kept meanwhile", error, len(self._held))
-            # What the store asks for, but never so long that leases end meanwhile, nor without a breath.
+            # As long as the store asks for, but not so long that leases expire, and not without any pause.
             return min(self.interval / 2, max(error.retry_after or 0.0, self.interval / _HURRY))
         return self.interval / _HURRY if soon else self.interval
 
     async def release_all(self, deadline: float) -> None:
-        """Every partition lost and released, and the presence withdrawn, once `run` has ended.
+        """Gives up and releases every partition, then deletes the presence. Call it once `run` has ended.
 
-        Renews leases meanwhile. Ends two seconds after `deadline` at the latest, whatever store and listener do.
+        Renews leases meanwhile. Ends at the latest two seconds after `deadline`, even if store or listener hang.
         """
         for partition in list(self._held):
             self._lose(partition, deadline, stolen=False)
-        renewing = asyncio.create_task(self._renew_for_ever())
+        renewing = asyncio.create_task(self._keep_renewing())
         try:
             async with asyncio.timeout_at(deadline + _RELEASE_TIMEOUT):
                 while self._held:
@@ -147,17 +150,17 @@ class Ownership:
                 "leases: %s not released in time; they expire", ", ".join(self._held) or "the presence"
             )
         finally:
-            await _ended([renewing, *(held.losing for held in self._held.values() if held.losing)])
+            await _cancel_all([renewing, *(held.losing for held in self._held.values() if held.losing)])
             self._held.clear()
             if self._failure.done():
-                self._failure.exception()  # it was logged; run raised it, if there still was a run
+                self._failure.exception()  # logged already; this marks it as retrieved
 
     # --- a round ---
 
     async def _round(self) -> bool:
-        """Whether it is worth looking again soon."""
+        """Lists, renews, claims and releases once. True if the next round should come soon."""
         async with self._writing:
-            # At once, and so is what follows from it: no lease is renewed late because another call takes its time.
+            # Concurrently, like the calls after it, so that one slow call does not delay a renewal.
             before = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
                 self._list(self._deadline()), self._write(list(before.values())), return_exceptions=True
@@ -169,8 +172,8 @@ class Ownership:
             leases = [self._newer(lease) if lease.partition in renewed else lease for lease in leases]
             of_partitions, presences = split(leases)
             self._compare(of_partitions)
-            self._look_for_strange(of_partitions)
-            made = plan(
+            self._note_unknown(of_partitions)
+            planned = plan(
                 of_partitions,
                 presences,
                 self._known,
@@ -180,14 +183,16 @@ class Ownership:
                 draining=[partition for partition, held in self._held.items() if held.losing],
                 excess_since=self._excess_since,
             )
-            self._excess_since = made.excess_since
-            kept = [lease for lease in made.release if lease.partition in self._held]
-            left = [lease for lease in made.release if lease not in kept]
-            due = [lease for lease in (*made.claim, *made.renew, *kept) if lease.partition not in renewed]
+            self._excess_since = planned.excess_since
+            kept = [lease for lease in planned.release if lease.partition in self._held]
+            unheld = [lease for lease in planned.release if lease not in kept]
+            due = [
+                lease for lease in (*planned.claim, *planned.renew, *kept) if lease.partition not in renewed
+            ]
             claiming, *others = await asyncio.gather(
                 self._write(due),
                 self._announce(presences),
-                *(self._release(lease, self._deadline()) for lease in (*made.forget, *left)),
+                *(self._release(lease, self._deadline()) for lease in (*planned.forget, *unheld)),
                 return_exceptions=True,
             )
         for lease in kept:
@@ -195,34 +200,34 @@ class Ownership:
                 _log.info("partition %s: given up for a fair share", lease.partition)
                 self._lose(lease.partition, self._clock() + self.drain, stolen=False)
         _raise_first([renewing, claiming, *others])
-        return bool(made.missing or renewing or claiming)
+        return bool(planned.missing or renewing or claiming)
 
-    def _look_for_strange(self, leases: Iterable[Lease]) -> None:
-        """A lease of a partition that we do not know of is news: others may be leaving it to us already."""
-        before = self._strange
-        self._strange = frozenset(lease.partition for lease in leases).difference(self._known)
-        if self._strange - before:
-            self._strange_came.set()
+    def _note_unknown(self, leases: Iterable[Lease]) -> None:
+        """A lease of an unknown partition shows that the hub has new ones: asks the hub at once, others may wait for us."""
+        before = self._unknown
+        self._unknown = frozenset(lease.partition for lease in leases).difference(self._known)
+        if self._unknown - before:
+            self._unknown_found.set()
 
-    async def _ask_for_ever(self) -> None:
+    async def _keep_asking(self) -> None:
         answered = True
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PARTITIONS_EVERY if answered else self.interval):
-                    await self._strange_came.wait()
-            self._strange_came.clear()
+                    await self._unknown_found.wait()
+            self._unknown_found.clear()
             try:
-                answered = await self._ask()
+                answered = await self._ask_partitions()
             except TidemarkError as error:
                 self._fail(error)
                 return
 
-    async def _ask(self) -> bool:
-        """Asks the hub which partitions there are, and whether it told. Raises TidemarkErrors that are for good."""
+    async def _ask_partitions(self) -> bool:
+        """Asks the hub for its partitions; True if it answered. Raises TidemarkErrors that waiting does not cure."""
         deadline = self._clock() + _PARTITIONS_WITHIN
         try:
             partitions = await answered("the hub", deadline, self.partitions())
-            if not partitions:  # no hub is without: not to be taken for an order to give up all
+            if not partitions:  # every hub has partitions: this must not make the instance give all up
                 raise UnavailableError("the hub names no partitions")
         except UnavailableError as error:
             if self._known:
@@ -234,11 +239,11 @@ class Ownership:
         return True
 
     def _newer(self, lease: Lease) -> Lease:
-        """As we renewed it while it was listed; whoever else has it by the list has it since then."""
+        """The lease as this instance renewed it during the listing. If the list has another owner, that one took it later."""
         return self._held[lease.partition].lease if lease.owner == self.owner else lease
 
     def _compare(self, leases: Iterable[Lease]) -> None:
-        """Finds out what was taken from us, and what a write did whose answer never came."""
+        """Compares listed leases with the own ones: finds leases that others took, and writes that succeeded unanswered."""
         for lease in leases:
             held = self._held.get(lease.partition)
             if held is None:
@@ -266,15 +271,15 @@ class Ownership:
         await answered(f"releasing {lease.partition}", deadline, self.store.release(lease, deadline=deadline))
 
     async def _write(self, leases: Sequence[Lease]) -> int:
-        """Claims and renews, all at once. How many somebody else was faster with.
+        """Claims and renews leases concurrently; returns how many another instance took first.
 
-        Raises UnavailableError when that is what became of any, after taking note of the others.
+        Raises UnavailableError if any call failed so, after it has noted the others.
         """
         sent_at, deadline = self._clock(), self._deadline()
 
         async def write(lease: Lease) -> Lease | None:
             written = await self._claim(lease, deadline)
-            if written is not None:  # noted as it comes: one that takes its time costs the others none
+            if written is not None:  # noted at once, so that a slow call does not delay the others
                 await self._take(written, sent_at)
             return written
 
@@ -313,7 +318,7 @@ class Ownership:
 
     async def _finish(self, partition: str, held: _Held, deadline: float, *, stolen: bool) -> None:
         try:
-            # After a stall of the process the deadline may be over: the listener is told all the same.
+            # After a stall of the process the deadline may have passed; the listener is called all the same.
             async with asyncio.timeout_at(max(deadline, self._clock()) + _RELEASE_TIMEOUT / 2):
                 await self.listener.lost(partition, deadline=deadline, stolen=stolen)
         except TimeoutError:
@@ -332,7 +337,7 @@ class Ownership:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    async def _renew_for_ever(self) -> None:
+    async def _keep_renewing(self) -> None:
         while True:
             await asyncio.sleep(self.interval)
             async with self._writing:
@@ -340,7 +345,7 @@ class Ownership:
                     await self._write([held.lease for held in self._held.values()])
 
     async def _withdraw(self) -> None:
-        """Releases what is left under our name: the presence, and a lease whose claim was never answered."""
+        """Releases the remaining leases of this owner: the presence, and leases whose claim was never answered."""
         with contextlib.suppress(UnavailableError):  # then they expire
             leases, _ = await self._list(self._clock() + _RELEASE_TIMEOUT)
             for lease in leases:
@@ -348,18 +353,18 @@ class Ownership:
                     await self._release(lease, self._clock() + _RELEASE_TIMEOUT)
 
     def _deadline(self) -> float:
-        """Of one call to the store: one that stays without an answer leaves time for another before the lease ends."""
+        """The deadline of a call to the store: after one without an answer there is time for another before the lease ends."""
         return self._clock() + min(self.interval, max(_LEAST_PATIENCE, self.expiry / 6))
 
 
 def _raise_first(answers: Iterable[object]) -> None:
-    """Raises the first error among answers; what is for good before what passes."""
+    """Raises the first error among answers; one that waiting does not cure before an UnavailableError."""
     errors = [answer for answer in answers if isinstance(answer, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, UnavailableError)):
         raise error
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

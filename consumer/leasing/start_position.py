@@ -1,10 +1,9 @@
-"""Where receiving begins: from a partition's checkpoint, what the hub says of the partition, and the policy.
+"""Decides where receiving begins, from a partition's checkpoint, its state in the hub, and the policy.
 
-A checkpoint is trusted if it says that it is of this very hub: two hubs of one name differ in the time at which the
-service created them, which is compared for equality. Only where one of them is not known, as in a checkpoint of an older
-version, numbers, offsets and clocks decide whether the hub can have written its events. Events that retention took before they were
-received are counted, never skipped in silence. Sequence numbers are compared; offsets are opaque and only tested
-for being the same.
+A checkpoint is trusted if it belongs to this hub: two hubs of one name differ in the time at which the service created
+them. If one of the times is unknown, as in a checkpoint of an older version, then sequence numbers, offsets and clocks
+decide whether the checkpoint can belong to this hub. Events that retention removed before they were received are counted,
+never skipped silently. Offsets are opaque and only compared for equality.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ from consumer.model import NOTHING_SETTLED, Checkpoint, Origin, PartitionState
 from consumer.options import OnDistrust, OnGap, PositionPolicy
 
 CLOCK_TOLERANCE = 300.0
-"""Seconds by which the hub must be younger than a checkpoint of an older version before the checkpoint is called
-foreign: the two times are told by different clocks."""
+"""Seconds by which a hub must be younger than a checkpoint of an older version, for the checkpoint to count as foreign.
+The two times come from different clocks."""
 
 
 class Start(Struct, frozen=True):
     """Where to begin: at `sequence_number`, else at `time` (epoch seconds), else at the earliest event.
 
-    "latest" is given as the sequence number that is the last one now, so that a connection lost before the first
-    event loses nothing.
+    "latest" is the sequence number of the present last event, so that a connection lost before the first event skips
+    nothing.
     """
 
     sequence_number: int | None = None
     offset: str = ""
-    """Of the event with `sequence_number`, where known."""
+    """The offset of the event with `sequence_number`, if known."""
     time: float | None = None
     inclusive: bool = False
     gap: int = 0
-    """Unsettled events that retention took."""
+    """Unsettled events that retention removed."""
     reset: bool = False
-    """The stored checkpoint counts for nothing. A store keeps positions from going back: put a new one first."""
+    """Whether the stored checkpoint is void. It must be replaced first, because a store never moves a position back."""
     note: str = ""
-    """One sentence for the log: why here."""
+    """One sentence for the log: why receiving begins here."""
 
 
 class Expired(Struct, frozen=True):
-    """Events that retention took before they were received: between sequence numbers `first` and `last`.
+    """Events that retention removed before they were received: sequence numbers `first` to `last`.
 
-    `count` is the most that can be: of numbers that are missing nobody can say which were never given.
+    `count` is an upper bound, because some missing numbers may never have been assigned.
     """
 
     first: int
@@ -61,10 +60,10 @@ class Expired(Struct, frozen=True):
 
 
 def expired(delivered: int, state: PartitionState, received: Sequence[int] = ()) -> Expired | None:
-    """What retention took of the events after `delivered`, by a state of the partition asked for afterwards.
+    """The events after `delivered` that retention removed, by a state of the partition that was read later.
 
-    With `received`, which came after `delivered` and ascend, only what is missing between them: later ones may be on
-    their way. A number that is missing at or above the oldest event left was never given, or was compacted away.
+    `received` are the next sequence numbers, ascending. With them, only gaps before and between them count, because later
+    events may be in transit. A number missing at or above the oldest event was never assigned, or was compacted.
     """
     begin = _oldest(state)
     gaps = []
@@ -76,16 +75,16 @@ def expired(delivered: int, state: PartitionState, received: Sequence[int] = ())
     return Expired(gaps[0].start, gaps[-1].stop - 1, sum(map(len, gaps))) if gaps else None
 
 
-def refuse_gap(policy: PositionPolicy, partition: str, story: object) -> None:
-    """Raises PositionError where the policy is not to go on without what retention took."""
+def refuse_gap(policy: PositionPolicy, partition: str, gap: object) -> None:
+    """Raises PositionError if the policy forbids to continue without events that retention removed."""
     if policy.on_retention_gap is OnGap.FAIL:
         raise PositionError(
-            f"partition {partition}: {story}. Set CONSUMER_ON_RETENTION_GAP to 'continue' to go on without them"
+            f"partition {partition}: {gap}. Set CONSUMER_ON_RETENTION_GAP to 'continue' to go on without them"
         )
 
 
 def refuse_skipped(partition: str, state: PartitionState, brought: int) -> None:
-    """Raises PositionError where a host that keeps the position itself has left out events of a hub created anew."""
+    """Raises PositionError if a host that keeps the position itself has skipped events of a hub that was created anew."""
     oldest = _oldest(state)
     if brought > oldest:
         raise PositionError(
@@ -105,13 +104,12 @@ def start(
     came_later: bool = False,
     since: float | None = None,
 ) -> Start:
-    """Where to begin in a partition. A text for a checkpoint says why it cannot be read.
+    """Where to begin in a partition. A `checkpoint` that is a text says why it cannot be read.
 
-    `hub_created_at` is the service's time, epoch seconds. A partition that `came_later` than the consumer begins at its
-    earliest event even if the policy says latest: nobody decided to leave its events out. Nor those that came `since` the
-    consumer group began (0: nobody knows when; None: it begins now), though nothing is stored of the partition. Raises
-    PositionError, naming the
-    setting that would decide otherwise, for a checkpoint that cannot be trusted and for events lost to retention.
+    `hub_created_at` is the service's time, epoch seconds. With the policy "latest", a partition that `came_later` than the
+    consumer still begins at its earliest event, and one without a checkpoint begins at `since`, the start of the consumer
+    group (0: unknown; None: it starts now). Nobody decided to skip those events. Raises PositionError, which names the
+    setting that decides otherwise, for a checkpoint that cannot be trusted and for events that retention removed.
     """
     if checkpoint is None and came_later and policy.start == "latest":
         return _beginning("earliest", state, "no checkpoint, and others were there before the partition")
@@ -126,12 +124,14 @@ def start(
     if checkpoint is None:
         return _beginning(policy.start, state, "no checkpoint")
     if isinstance(checkpoint, str):
-        story = f"partition {state.partition}: the checkpoint cannot be read: {checkpoint}"
-        return _distrusted(policy.on_unreadable_checkpoint, "CONSUMER_ON_UNREADABLE_CHECKPOINT", story, state)
+        problem = f"partition {state.partition}: the checkpoint cannot be read: {checkpoint}"
+        return _distrusted(
+            policy.on_unreadable_checkpoint, "CONSUMER_ON_UNREADABLE_CHECKPOINT", problem, state
+        )
     foreign = _foreign(checkpoint, state, hub_created_at)
     if foreign:
-        story = f"partition {state.partition}: the checkpoint at {checkpoint.sequence_number} is not of this hub: {foreign}"
-        return _distrusted(policy.on_foreign_checkpoint, "CONSUMER_ON_FOREIGN_CHECKPOINT", story, state)
+        problem = f"partition {state.partition}: the checkpoint at {checkpoint.sequence_number} is not of this hub: {foreign}"
+        return _distrusted(policy.on_foreign_checkpoint, "CONSUMER_ON_FOREIGN_CHECKPOINT", problem, state)
     return _after(checkpoint, state, policy)
 
 
@@ -144,46 +144,50 @@ def _beginning(where: str | float, state: PartitionState, why: str, *, reset: bo
     return Start(reset=reset, note=f"{why}: from the earliest event")
 
 
-def _distrusted(decision: OnDistrust, setting: str, story: str, state: PartitionState) -> Start:
+def _distrusted(decision: OnDistrust, setting: str, problem: str, state: PartitionState) -> Start:
     if decision is OnDistrust.FAIL:
         raise PositionError(
-            f"{story}. Set {setting} to 'earliest' (reads everything that the hub has) or 'latest' (leaves out what it"
+            f"{problem}. Set {setting} to 'earliest' (reads everything that the hub has) or 'latest' (leaves out what it"
             " has) to begin anew, or set the position with 'tidemark checkpoints set'"
         )
-    return _beginning(decision.value, state, f"{story}; {setting} says so", reset=True)
+    return _beginning(decision.value, state, f"{problem}; {setting} says so", reset=True)
 
 
 def identity_of(created_at: float | None) -> int:
-    """As Origin.hub. The service tells milliseconds; 0 is not known."""
+    """The value of Origin.hub, in the milliseconds that the service reports; 0 means unknown."""
     return round(created_at * 1000) if created_at else 0
 
 
 def origins_of(others: Iterable[Checkpoint | str], hub: int) -> list[Origin]:
-    """What is stored of a hub's partitions, of those that know which hub it is."""
-    return [each.origin for each in others if isinstance(each, Checkpoint) and hub and each.origin.hub == hub]
+    """The stored origins of partitions that certainly belong to `hub`."""
+    return [
+        other.origin for other in others if isinstance(other, Checkpoint) and hub and other.origin.hub == hub
+    ]
 
 
 def is_another_hub(others: Iterable[Checkpoint | str], hub: int) -> bool:
-    """Whether what is stored of the other partitions is all of another hub of the name: this one was created anew."""
-    known = [each for each in others if isinstance(each, Checkpoint) and each.origin.hub]
+    """Whether all other checkpoints belong to another hub of the name, so that this one was created anew."""
+    known = [other for other in others if isinstance(other, Checkpoint) and other.origin.hub]
     return bool(known) and bool(hub) and not origins_of(known, hub)
 
 
 def since_of(others: Iterable[Checkpoint | str], hub: int) -> float | None:
-    """When the first partition of the hub was claimed; 0 where nobody knows, None where none was."""
-    found = [
-        each.origin.since for each in others if isinstance(each, Checkpoint) and each.origin.hub in {0, hub}
+    """When the first partition of the hub was claimed; 0 if that is unknown, None if none was claimed."""
+    times = [
+        other.origin.since
+        for other in others
+        if isinstance(other, Checkpoint) and other.origin.hub in {0, hub}
     ]
-    return min(found, default=None)
+    return min(times, default=None)
 
 
 def came_later(partition: str, others: Iterable[Checkpoint | str], hub: int) -> bool:
-    """Whether the hub got a partition that nobody has claimed after others were claimed for the first time, by the
-    number of partitions that it had then. Partitions are only ever added. Where that number is not known, nobody can say
-    that it was there: yes.
+    """Whether the hub got a partition after others were claimed for the first time.
+
+    The number of partitions at that time decides, since partitions are only ever added. True if that number is unknown.
     """
     of_this_hub = [
-        each.origin for each in others if isinstance(each, Checkpoint) and each.origin.hub in {0, hub}
+        other.origin for other in others if isinstance(other, Checkpoint) and other.origin.hub in {0, hub}
     ]
     if not of_this_hub or not partition.isdecimal():
         return False
@@ -191,7 +195,7 @@ def came_later(partition: str, others: Iterable[Checkpoint | str], hub: int) -> 
 
 
 def first_position(begin: Start, state: PartitionState, origin: Origin) -> Checkpoint:
-    """What is stored of a beginning, so that the next start begins at the same event, whatever has come by then."""
+    """The checkpoint that stores a beginning, so that the next start begins at the same event."""
     if begin.sequence_number is not None:
         settled = begin.sequence_number - begin.inclusive
         return Checkpoint(state.partition, settled, begin.offset, origin=origin)
@@ -200,15 +204,15 @@ def first_position(begin: Start, state: PartitionState, origin: Origin) -> Check
 
 
 def is_of_hub(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> bool:
-    """Whether a checkpoint may be of this hub, as `start` sees it."""
+    """Whether a checkpoint may belong to this hub, by the rules of `start`."""
     return _foreign(checkpoint, state, hub_created_at) is None
 
 
 def _foreign(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> str | None:
-    """Why this hub cannot have had the checkpoint's events, or None."""
+    """Why the checkpoint cannot belong to this hub, or None."""
     hub, theirs = identity_of(hub_created_at), checkpoint.origin.hub
     if hub and theirs and hub != theirs:
-        return f"this hub was created at {_moment(hub)}, that of the checkpoint at {_moment(theirs)}"
+        return f"this hub was created at {_utc_text(hub)}, that of the checkpoint at {_utc_text(theirs)}"
     furthest = max(checkpoint.sequence_number, *(last for _, last in checkpoint.beyond), NOTHING_SETTLED)
     last = state.last_sequence_number
     if furthest > last:
@@ -222,9 +226,9 @@ def _foreign(checkpoint: Checkpoint, state: PartitionState, hub_created_at: floa
     return None
 
 
-def _moment(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _utc_text(milliseconds: int) -> str:
+    time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy) -> Start:
@@ -234,7 +238,7 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
     if position == NOTHING_SETTLED and not checkpoint.beyond and origin.number is None:
         return _beginning("earliest", state, "nothing settled yet")
     if position == NOTHING_SETTLED and origin.number is not None:
-        position = origin.number - 1  # nothing before it is there, or asked for
+        position = origin.number - 1  # no event before it exists, or is wanted
     begin = _oldest(state)
     settled = sum(max(0, min(last, begin - 1) - first + 1) for first, last in checkpoint.beyond)
     gap = max(0, begin - position - 1) - settled
@@ -242,13 +246,13 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
         if checkpoint.sequence_number == NOTHING_SETTLED:
             return _beginning("earliest", state, "nothing settled below what is")
         return Start(position, checkpoint.offset, note=f"after the checkpoint at {position}")
-    story = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
+    note = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
     if gap:
-        refuse_gap(policy, state.partition, story)
-    return Start(sequence_number=begin, inclusive=True, gap=gap, note=story)
+        refuse_gap(policy, state.partition, note)
+    return Start(sequence_number=begin, inclusive=True, gap=gap, note=note)
 
 
 def _oldest(state: PartitionState) -> int:
-    """The oldest event left, or the next one to come."""
-    # Of an empty partition the begin may say anything: nothing up to the last event is left.
+    """The oldest event in the partition, or the next one if it is empty."""
+    # In an empty partition `begin_sequence_number` is undefined, and no event up to the last one is left.
     return state.last_sequence_number + 1 if state.empty else state.begin_sequence_number

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer.config import OTHERS, read_config, read_slice
+from consumer.config import OTHER_SETTINGS, read_config, read_slice
 from tidemark.foundation.errors import SettingsError
 
 ROOT = Path(__file__).parents[3]
@@ -75,7 +75,7 @@ def test_what_is_far_from_ours_may_be_somebody_elses(name):
 
 
 def test_no_setting_that_the_code_reads_is_doubted():
-    names = set(OTHERS)
+    names = set(OTHER_SETTINGS)
     for source in (ROOT / "consumer").rglob("*.py"):
         names |= set(
             re.findall(
