@@ -1,4 +1,4 @@
-"""A dead letter as a JSON document, to be read by people as well. Pure."""
+"""A dead letter as a JSON document that people can read too. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from consumer.model import DeadLetter, Event, Rejection, split_place
 from tidemark.foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
-_NUMBERS = 2**63  # whatever somebody types
+_NUMBERS = 2**63  # sequence numbers are below it; an id typed by a person may not be
 _OF_EVENT = ("offset", "enqueued_at", "partition_key", "properties", "unreadable")
 _OF_DEAD_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
 
 
 def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
-    """The body is a text where it is one, else base64: whichever is shorter in JSON.
+    """The document of a dead letter. Its body is text if it is UTF-8 and not longer than base64, else base64.
 
     `position` sorts as text by partition, then by sequence number, and is exact where a reader of JSON takes numbers
     for floats. `partition` is that of keys: `0@<created, ms>` of a hub that was created anew.
@@ -44,13 +44,13 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def from_document(document: Mapping[str, Any] | bytes, place: str) -> DeadLetter:
-    """From a document, or its JSON. Raises TidemarkError, naming the place, for what is no dead letter."""
+def from_document(document: Mapping[str, Any] | bytes, location: str) -> DeadLetter:
+    """The dead letter of a document or of its JSON. Raises TidemarkError, which names `location`, if it is none."""
     try:
         return _dead_letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TidemarkError(
-            f"{place} is no dead letter ({error!r}); move it, or delete it, which gives up its event"
+            f"{location} is no dead letter ({error!r}); move it, or delete it, which gives up its event"
         ) from error
 
 
@@ -71,13 +71,13 @@ def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:
 
 
 def position(partition: str, sequence_number: int) -> str:
-    """`!` comes before every digit: partition 1 before partition 10."""
+    """The sort key. `!` sorts before every digit, so partition 1 comes before partition 10."""
     return f"{partition}!{sequence_number:020d}"
 
 
-def is_of(place: str, partition: str | None) -> bool:
-    """Whether a partition, as keys have it, is the one asked for: of all hubs of the name, or of that named as well."""
-    return partition is None or partition.lower() in {place, split_place(place)[0]}
+def is_of(stored_partition: str, partition: str | None) -> bool:
+    """Whether a stored partition is the wanted one: `0` matches those of all hubs of the name, `0@<created, ms>` one."""
+    return partition is None or partition.lower() in {stored_partition, split_place(stored_partition)[0]}
 
 
 def event_of(dead_letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:
@@ -92,12 +92,12 @@ def event_of(dead_letter_id: str, hub: str, consumer_group: str) -> tuple[str, i
 
 
 def clean(text: str | None) -> str | None:
-    """Half of a surrogate pair cannot be encoded."""
+    """The text without halves of surrogate pairs, which cannot be encoded."""
     return None if text is None else text.encode(errors="replace").decode()
 
 
 def plain_properties(properties: Mapping[str, Any]) -> Any:
-    """As JSON has them; a dead letter that cannot be stored would hold up its partition forever."""
+    """The properties as JSON values. Never raises: a dead letter that cannot be stored would block its partition."""
     try:
         return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
     except Exception:  # noqa: BLE001 - see above

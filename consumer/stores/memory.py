@@ -1,4 +1,4 @@
-"""Checkpoints and leases in memory: for a dry run, a trigger, tests, and as the shortest statement of the rules."""
+"""Checkpoints and leases in memory: for a dry run, a trigger and tests. It is also the shortest statement of the rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 class MemoryCheckpointStore:
-    """A CheckpointStore of one hub and consumer group. What is in `unreadable` reads as corrupt."""
+    """A CheckpointStore of one hub and consumer group. Partitions in `unreadable` read as corrupt."""
 
     def __init__(self, *, clock: Clock = time.time) -> None:
         self.unreadable: dict[str, str] = {}
@@ -66,7 +66,7 @@ class MemoryCheckpointStore:
         self._store(checkpoint, owner=checkpoint.owner, epoch=epoch)
 
     async def aclose(self) -> None:
-        """Keeps everything: another consumer may open the store again."""
+        """Does nothing: another consumer may use the store again."""
 
     def _next_epoch(self, partition: str) -> int:
         self._epochs[partition] = self._epochs.get(partition, 0) + 1
@@ -101,7 +101,7 @@ class MemoryLeaseStore:
             self._write(lease, "")
 
     async def aclose(self) -> None:
-        """Keeps everything: another consumer may open the store again."""
+        """Does nothing: another consumer may use the store again."""
 
     def _is_still(self, lease: Lease) -> bool:
         present = self._leases.get(lease.partition)

@@ -123,7 +123,7 @@ async def test_a_lower_position_by_a_foreign_writer_is_overwritten_and_a_higher_
     with caplog.at_level(logging.WARNING):
         await store.save(claim, at(11), deadline=soon())
     assert await stored(store) == 11
-    assert "overwritten by a writer that knows no claims" in caplog.text
+    assert "overwritten by a program without claims" in caplog.text
 
     await sdk.update_checkpoint(plain(50))
     await store.save(claim, at(12), deadline=soon())

@@ -1,4 +1,4 @@
-"""Checkpoints in Blob Storage: conditional by ETag, monotonic, fenced by claim. Layout: blob_layout.py."""
+"""Checkpoints in Blob Storage: conditional by ETag, monotonic, fenced by claim. Layout: layout.py."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tidemark.foundation.azure.blobs import (
 from tidemark.foundation.sanitize import shorten
 
 _LOG = logging.getLogger(__name__)
-_PAUSE = 0.05  # seconds before reading again what somebody else has just written
+_PAUSE = 0.05  # seconds before a blob is read again that another writer has just changed
 _KIND = "checkpoint"
-_PLAIN_KEYS = "plain-keys"  # no namespace is called so: theirs have dots
+_PLAIN_KEYS = "plain-keys"  # no namespace has this name: theirs contain dots
 
 
-class _Seen(msgspec.Struct, frozen=True):
+class _Version(msgspec.Struct, frozen=True):
     etag: str
     stored: Stored
 
@@ -40,15 +40,14 @@ class _Seen(msgspec.Struct, frozen=True):
 class BlobCheckpointStore(BlobStore):
     """A CheckpointStore of one hub and consumer group in a container, which is created if missing.
 
-    A blob that was deleted is written anew by the next save under the present claim: to begin elsewhere, `put` a
-    position. A plain overwrite by an SDK's own store is noticed: a lower position of its is overwritten, a
-    higher one stays until ours has passed it, and the fence holds in both cases. `clock` dates the checkpoints,
-    epoch seconds.
+    If a blob is deleted, the next save under the present claim writes it again; to begin elsewhere, `put` a position. If an
+    SDK's own store overwrites a blob, a lower position of its is overwritten, a higher one stays until this store's is
+    higher, and the fence holds in both cases. `clock` dates the checkpoints, epoch seconds.
     """
 
     _stream: Stream
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
-    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
+    _last_written: dict[str, _Version] = field(default_factory=dict, init=False)
 
     async def claim(
         self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
@@ -73,7 +72,7 @@ class BlobCheckpointStore(BlobStore):
         await answered(doing, deadline, self._claim(written.partition, written.owner, written))
 
     async def _claim(self, partition: str, owner: str, wanted: Replacement | Checkpoint | None) -> Claim:
-        """The next epoch, with the position as stored, or as it shall be from now on."""
+        """Claims the next epoch, with the stored position or the `wanted` one."""
         while True:
             seen = await self._read(partition)
             stored = seen.stored.position if seen else None
@@ -83,14 +82,14 @@ class BlobCheckpointStore(BlobStore):
             elif isinstance(wanted, Checkpoint):
                 position = wanted
             if isinstance(position, str):
-                raise unreadable_checkpoint(partition, f"blob {self._place(partition)}", position)
+                raise unreadable_checkpoint(partition, f"blob {self._location(partition)}", position)
             fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, owner)
             if await self._write(partition, seen, fence, position):
                 return Claim(partition, owner, fence.epoch, position, replaced=position is not stored)
             await asyncio.sleep(_PAUSE)
 
     async def _hub_with_plain_keys(self, hub: int) -> int:
-        """Kept beside the namespaces' folders, since documents and dead letters of two namespaces may meet."""
+        """Stored beside the folders of namespaces, because documents and dead letters of two namespaces may share a container."""
         blob = self._container.get_blob_client(f"{_PLAIN_KEYS}/{self._stream.hub}".lower())
         while True:
             try:
@@ -116,9 +115,9 @@ class BlobCheckpointStore(BlobStore):
             ) from None
 
     async def _save(self, claim: Claim, written: Checkpoint) -> None:
-        """The first attempt is made with what this store wrote last: its ETag tells whether that still holds."""
+        """First tries with the version that this store wrote last; its ETag shows whether that is still the present one."""
         partition, ours = claim.partition, Fence(claim.epoch, claim.owner)
-        seen = self._seen.get(partition) or await self._read(partition)
+        seen = self._last_written.get(partition) or await self._read(partition)
         while True:
             if seen and seen.stored.fence != ours:
                 raise FencedError(
@@ -127,14 +126,14 @@ class BlobCheckpointStore(BlobStore):
                 )
             if seen and _is_ahead(seen.stored.position, written):
                 return
-            if await self._write(partition, seen, ours, written, whole=seen is None):
+            if await self._write(partition, seen, ours, written, with_content=seen is None):
                 return
             await asyncio.sleep(_PAUSE)
             seen = await self._read(partition)
 
     async def _load_all(self) -> dict[str, Checkpoint | str]:
         folder = self._stream.folder(_KIND)
-        found: dict[str, Checkpoint | str] = {}
+        checkpoints: dict[str, Checkpoint | str] = {}
         try:
             async for blob in self._container.list_blobs(name_starts_with=folder, include=["metadata"]):
                 partition = blob.name.removeprefix(folder)
@@ -142,50 +141,50 @@ class BlobCheckpointStore(BlobStore):
                     self._stream, partition, blob.metadata, b"", blob.last_modified.timestamp()
                 )
                 if isinstance(stored.position, str):
-                    found[partition] = f"blob {self._place(partition)}: {stored.position}"
+                    checkpoints[partition] = f"blob {self._location(partition)}: {stored.position}"
                 elif stored.position is not None:
-                    found[partition] = stored.position
+                    checkpoints[partition] = stored.position
         except ResourceNotFoundError as error:
             if not container_is_missing(error):
                 raise
-        return found
+        return checkpoints
 
-    async def _read(self, partition: str) -> _Seen | None:
+    async def _read(self, partition: str) -> _Version | None:
         try:
             blob = await self._container.get_blob_client(self._name(partition)).download_blob()
         except ResourceNotFoundError:
             return None
-        # properties and content are of one answer, so they belong together
+        # one answer has properties and content, so they belong together
         properties, content = blob.properties, await blob.readall()
         modified_at = properties.last_modified.timestamp()
         stored = from_blob(self._stream, partition, properties.metadata, content, modified_at)
         if stored.foreign and stored.fence.epoch:
             _LOG.warning(
-                "the checkpoint of partition %s, blob %s, was overwritten by a writer that knows no claims: is "
-                "another consumer at work in the same consumer group?",
+                "the checkpoint of partition %s, blob %s, was overwritten by a program without claims: does another "
+                "consumer use the same consumer group?",
                 partition,
-                self._place(partition),
+                self._location(partition),
             )
-        return _Seen(properties.etag, stored)
+        return _Version(properties.etag, stored)
 
     async def _write(
         self,
         partition: str,
-        seen: _Seen | None,
+        seen: _Version | None,
         fence: Fence,
         position: Checkpoint | None,
         *,
-        whole: bool = True,
+        with_content: bool = True,
     ) -> bool:
-        """Writes metadata, and the `whole` blob where its content changes, if it is still as seen. False: it is not."""
+        """Writes the metadata, and `with_content` the content too, if the blob is still the version `seen`; else False."""
         metadata = to_metadata(self._stream, partition, fence, position)
         condition: dict[str, Any] = (
             {"etag": seen.etag, "match_condition": MatchConditions.IfNotModified} if seen else {}
         )
         blob = self._container.get_blob_client(self._name(partition))
-        self._seen.pop(partition, None)
+        self._last_written.pop(partition, None)
         try:
-            if whole:
+            if with_content:
                 condition["overwrite"] = seen is not None
                 answer = await blob.upload_blob(to_content(fence), metadata=metadata, **condition)
             else:
@@ -197,21 +196,21 @@ class BlobCheckpointStore(BlobStore):
             if error.status_code in CONFLICT:
                 return False
             raise
-        self._seen[partition] = _Seen(str(answer["etag"]), Stored(fence, position, foreign=False))
+        self._last_written[partition] = _Version(str(answer["etag"]), Stored(fence, position, foreign=False))
         return True
 
     def _name(self, partition: str) -> str:
         return self._stream.blob(_KIND, partition)
 
-    def _place(self, partition: str) -> str:
+    def _location(self, partition: str) -> str:
         return f"'{self._container.container_name}/{self._name(partition)}'"
 
 
-def _is_still(found: Checkpoint | str | None, stored: Checkpoint | str | None) -> bool:
-    """Whether nobody has written since `found` was listed. The list says more of what cannot be read."""
-    return found == stored or (isinstance(found, str) and isinstance(stored, str))
+def _is_still(listed: Checkpoint | str | None, stored: Checkpoint | str | None) -> bool:
+    """Whether `listed` is still stored. Two unreadable ones count as equal, because the list adds the blob's name to the text."""
+    return listed == stored or (isinstance(listed, str) and isinstance(stored, str))
 
 
 def _is_ahead(stored: Checkpoint | str | None, checkpoint: Checkpoint) -> bool:
-    """What cannot be read is ahead of nothing: who owns the claim knows the position."""
+    """Whether the stored position is higher. An unreadable one never is: the owner of the claim knows the position."""
     return isinstance(stored, Checkpoint) and stored.sequence_number > checkpoint.sequence_number

@@ -1,7 +1,7 @@
 """Dead letters in Blob Storage: one JSON file each, of any size.
 
-`{namespace}/{hub}/{group}/dead-letter/{partition}/{sequence number, 20 digits}.json`, so that names sort as the
-dead letters do; the reason is in the metadata too. Of a hub that was created anew the partition is `0@<created, ms>`.
+`{namespace}/{hub}/{group}/dead-letter/{partition}/{sequence number, 20 digits}.json`, so that names sort like
+the dead letters; the metadata has the reason too. In a hub that was created anew the partition is `0@<created, ms>`.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class BlobDeadLetterStore(BlobStore):
         return True
 
     def _name_of(self, dead_letter_id: str) -> str | None:
-        found = event_of(dead_letter_id, self._stream.hub, self._stream.consumer_group)
-        return self._name(*found) if found else None
+        position = event_of(dead_letter_id, self._stream.hub, self._stream.consumer_group)
+        return self._name(*position) if position else None
 
     def _name(self, partition: str, sequence_number: int) -> str:
         return f"{self._stream.blob(_KIND, partition)}/{sequence_number:020d}.json"

@@ -1,4 +1,4 @@
-"""How a checkpoint is kept in a blob: readable by the Event Hubs SDKs and KEDA, and with what they lack. Pure.
+"""The layout of a checkpoint blob: readable by the Event Hubs SDKs and KEDA, with more fields than theirs. Pure.
 
 `{namespace}/{hub}/{group}/checkpoint/{partition}`, all in lower case. Metadata:
 
@@ -12,8 +12,8 @@
 | origin         | us         | JSON: which hub of that name, and where its first claim began (model.Origin)  |
 | stream, format | us         | whose position this is; the version of these rules                   |
 
-The content repeats epoch and owner as JSON. The SDKs replace all metadata and leave the content alone, so that
-the claim outlives a foreign writer.
+The content repeats epoch and owner as JSON. The SDKs replace all metadata but not the content, so that the claim survives
+a foreign writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLAIN = " !#$&'()*+,/:;=?@[]"  # what of ASCII may stay in a header as it is
 
 
 class Fence(Struct, frozen=True):
-    """The claim that may write. An epoch of 0 is nobody's: no store of ours ever claimed the partition."""
+    """The claim that may write. Epoch 0 means that no store of this consumer ever claimed the partition."""
 
     epoch: int = 0
     owner: str = ""
@@ -45,15 +45,18 @@ class Stored(Struct, frozen=True):
 
     fence: Fence
     position: Checkpoint | str | None
-    """A text says why it cannot be read; None is a claim under which nothing was saved yet."""
+    """A text says why it cannot be read; None means that nothing was saved under the claim yet."""
     foreign: bool
-    """The last writer was none of our stores."""
+    """Whether the last writer was another program."""
 
 
 def to_metadata(
     stream: Stream, partition: str, fence: Fence, checkpoint: Checkpoint | None
 ) -> dict[str, str]:
-    """`checkpoint` None: claimed, nothing saved yet. What of `beyond` does not fit is left out, the furthest first."""
+    """The metadata of a checkpoint; None means claimed and nothing saved yet.
+
+    If `beyond` does not fit, the runs furthest from the mark are left out.
+    """
     written = {
         "offset": _START,
         "sequencenumber": str(NOTHING_SETTLED),
@@ -84,19 +87,19 @@ def from_blob(
     content: bytes,
     modified_at: float,
 ) -> Stored:
-    """Never raises: what cannot be read is a text in `position`. `modified_at` dates a foreign checkpoint."""
-    found = {name.casefold(): value or "" for name, value in (metadata or {}).items()}
-    fence = _fence(found, content)
+    """The checkpoint in a blob. Never raises: `position` says why it cannot be read. `modified_at` dates a foreign one."""
+    fields = {name.casefold(): value or "" for name, value in (metadata or {}).items()}
+    fence = _fence(fields, content)
     position: Checkpoint | str | None
     try:
-        position = _position(stream, partition, found, fence, modified_at)
+        position = _position(stream, partition, fields, fence, modified_at)
     except ValueError as error:
         position = str(error)
-    return Stored(fence, position, foreign="epoch" not in found)
+    return Stored(fence, position, foreign="epoch" not in fields)
 
 
 def header_text(text: str) -> str:
-    """As metadata can carry it: plain ASCII stays as it is, save the percent sign."""
+    """The text encoded for metadata: percent-encoded, except plain ASCII."""
     return quote(text, safe=_PLAIN)
 
 
@@ -104,9 +107,9 @@ def plain_text(text: str) -> str:
     return unquote(text)
 
 
-def _fence(found: Mapping[str, str], content: bytes) -> Fence:
-    if found.get("epoch", "").isdecimal():
-        return Fence(int(found["epoch"]), plain_text(found.get("owner", "")))
+def _fence(fields: Mapping[str, str], content: bytes) -> Fence:
+    if fields.get("epoch", "").isdecimal():
+        return Fence(int(fields["epoch"]), plain_text(fields.get("owner", "")))
     try:
         return msgspec.json.decode(content, type=Fence)
     except (ValueError, RecursionError):  # an empty content, as the SDKs write it
@@ -114,30 +117,30 @@ def _fence(found: Mapping[str, str], content: bytes) -> Fence:
 
 
 def _position(
-    stream: Stream, partition: str, found: Mapping[str, str], fence: Fence, modified_at: float
+    stream: Stream, partition: str, fields: Mapping[str, str], fence: Fence, modified_at: float
 ) -> Checkpoint | None:
-    if found.get("format", FORMAT) != FORMAT:
+    if fields.get("format", FORMAT) != FORMAT:
         raise ValueError(
-            f"format is {found['format']!r}: a newer version of Tidemark wrote it; this one reads {FORMAT!r}"
+            f"format is {fields['format']!r}: a newer version of Tidemark wrote it; this one reads {FORMAT!r}"
         )
     ours = stream.blob("checkpoint", partition)
-    if plain_text(found.get("stream", ours)) != ours:
-        raise ValueError(f"it was copied: it is the checkpoint {plain_text(found['stream'])!r}")
+    if plain_text(fields.get("stream", ours)) != ours:
+        raise ValueError(f"it was copied: it is the checkpoint {plain_text(fields['stream'])!r}")
     for name in ("offset", "sequencenumber"):
-        if name not in found:
+        if name not in fields:
             raise ValueError(f"its metadata holds no {name}")
-    number = _whole(found["sequencenumber"], "sequencenumber")
-    if number == NOTHING_SETTLED and "savedat" not in found:
+    number = _whole(fields["sequencenumber"], "sequencenumber")
+    if number == NOTHING_SETTLED and "savedat" not in fields:
         return None
     return Checkpoint(
         partition=partition,
         sequence_number=number,
-        offset="" if number == NOTHING_SETTLED else plain_text(found["offset"]),
-        beyond=decode(found.get("beyond", ""), number),
-        saved_at=_seconds(found["savedat"]) if "savedat" in found else modified_at,
+        offset="" if number == NOTHING_SETTLED else plain_text(fields["offset"]),
+        beyond=decode(fields.get("beyond", ""), number),
+        saved_at=_seconds(fields["savedat"]) if "savedat" in fields else modified_at,
         owner=fence.owner,
         epoch=fence.epoch,
-        origin=_origin(plain_text(found.get("origin", "{}"))),
+        origin=_origin(plain_text(fields.get("origin", "{}"))),
     )
 
 

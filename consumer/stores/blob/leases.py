@@ -1,6 +1,6 @@
 """Leases in Blob Storage, in the layout of the Event Hubs SDKs: `{namespace}/{hub}/{group}/ownership/{partition}`.
 
-Presences of instances are apart, as `.../consumers/{owner}`: an SDK would take them for partitions.
+Presences of instances are stored apart, as `.../consumers/{owner}`, because an SDK would mistake them for partitions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BlobLeaseStore(BlobStore):
             await answered(f"releasing partition {lease.partition}", deadline, work)
 
     async def _list_all(self) -> tuple[Sequence[Lease], float]:
-        # One after the other: a time from before the second list would make what it finds look younger, never older.
+        # In this order: the time is that of the first list, so that presences seem younger than they are, never older.
         leases, now = await self._list(_KIND, "")
         presences, _ = await self._list(_PRESENCE_KIND, PRESENCE)
         return [*leases, *presences], now
@@ -117,5 +117,5 @@ class BlobLeaseStore(BlobStore):
 
 
 def _token(etag: str) -> str:
-    """The service puts an ETag into quotes in a header and leaves them out in a list."""
+    """The ETag without quotes: the service writes them in a header but not in a list."""
     return etag.strip('"')

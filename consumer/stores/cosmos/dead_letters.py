@@ -26,9 +26,9 @@ _Result = TypeVar("_Result")
 class CosmosDeadLetterStore(CosmosPlace):
     """A DeadLetterStore of one hub and consumer group. The container may hold those of others, too.
 
-    It is created if missing, which takes the account's key: an identity may not create it. A document holds 2 MB. An
-    event of the standard tiers (1 MB) fits whatever its bytes; a larger one is refused with a SettingsError
-    that names the other stores, never cut short.
+    It is created if missing, which needs the account's key: an identity may not create containers. A document holds 2 MB,
+    so every event of the standard tiers (1 MB) fits. A larger event is refused with a SettingsError that names the other
+    stores; it is never truncated.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class CosmosDeadLetterStore(CosmosPlace):
         await self._answered("storing dead letters in", deadline, self._put_all(latest.values()))
 
     async def _put_all(self, dead_letters: Collection[DeadLetter]) -> None:
-        """One that is refused keeps no other out; the first error is raised when all were tried."""
+        """Stores all of them, even if some are refused; then raises the first error."""
 
-        async def tried(dead_letter: DeadLetter) -> Exception | None:
+        async def try_one(dead_letter: DeadLetter) -> Exception | None:
             try:
                 await self._open.upsert_item({"id": dead_letter.id, **to_document(dead_letter)})
-            except Exception as error:  # noqa: BLE001 - told below
+            except Exception as error:  # noqa: BLE001 - raised below
                 return error
             return None
 
-        for error in await gather(tried, dead_letters, at_once=_AT_ONCE):
+        for error in await gather(try_one, dead_letters, at_once=_AT_ONCE):
             if error is not None:
                 raise error
 
@@ -91,27 +91,27 @@ class CosmosDeadLetterStore(CosmosPlace):
         partition = self._partition(dead_letter_id)
         if partition is None:
             return None
-        work = self._found(self._open.read_item(dead_letter_id, partition))
+        work = self._or_none(self._open.read_item(dead_letter_id, partition))
         document = await self._answered("reading a dead letter of", None, work)
         return self._dead_letter(document) if document is not None else None
 
     async def delete(self, dead_letter_ids: Sequence[str]) -> int:
-        found = 0
+        deleted = 0
         for dead_letter_id in dict.fromkeys(dead_letter_ids):
             partition = self._partition(dead_letter_id)
             if partition is not None:
-                work = self._found(self._delete(dead_letter_id, partition))
-                found += await self._answered("deleting a dead letter of", None, work) is not None
-        return found
+                work = self._or_none(self._delete(dead_letter_id, partition))
+                deleted += await self._answered("deleting a dead letter of", None, work) is not None
+        return deleted
 
     async def _connected(self) -> Mapping[str, Any]:
-        """A client, and the definition of the container, which is there then."""
+        """Connects; returns the definition of the container, which is created if missing."""
         # here the SDK's own patience with 429 is welcome: a dead letter holds up its partition until it is stored
         client = await self._connect(retry_total=3, retry_throttle_total=9)
         await client.__aenter__()
-        found = await self._found(self._open.read())
-        if found is not None:
-            return found
+        definition = await self._or_none(self._open.read())
+        if definition is not None:
+            return definition
         database, container = self._names
         created = await client.get_database_client(database).create_container_if_not_exists(
             container, PartitionKey(path=PARTITION_KEY)
@@ -122,7 +122,7 @@ class CosmosDeadLetterStore(CosmosPlace):
         await self._open.delete_item(dead_letter_id, partition)
         return True
 
-    async def _found(self, work: Awaitable[_Result]) -> _Result | None:
+    async def _or_none(self, work: Awaitable[_Result]) -> _Result | None:
         try:
             return await work
         except CosmosHttpResponseError as error:
@@ -134,8 +134,8 @@ class CosmosDeadLetterStore(CosmosPlace):
         return from_document(document, f"document {document.get('id')!r} in {self!r}")
 
     def _partition(self, dead_letter_id: str) -> str | None:
-        found = event_of(dead_letter_id, *self._scope)
-        return None if found is None or _FORBIDDEN & set(dead_letter_id) else found[0]
+        position = event_of(dead_letter_id, *self._scope)
+        return None if position is None or _FORBIDDEN & set(dead_letter_id) else position[0]
 
     async def _answered(self, doing: str, deadline: float | None, work: Awaitable[_Result]) -> _Result:
         try:
@@ -149,17 +149,17 @@ class CosmosDeadLetterStore(CosmosPlace):
             raise self._refused(doing, error) from error
         except TidemarkError:
             raise
-        except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
+        except Exception as error:  # of the network, or unforeseen: the outcome is unknown
             raise UnavailableError(f"{doing} {self!r}: {network_story(error)}") from error
 
     def _refused(self, doing: str, error: CosmosHttpResponseError) -> TidemarkError:
-        story = f"{doing} {self!r}: the service answered {error.status_code}"
+        refusal = f"{doing} {self!r}: the service answered {error.status_code}"
         if error.status_code == 413:
             return SettingsError(
-                f"{story}: an event is larger than a document may be (2 MB); keep dead letters in blob storage or SQL"
+                f"{refusal}: an event is larger than a document may be (2 MB); keep dead letters in blob storage or SQL"
             )
         if doing == "opening" and error.status_code in {401, 403, 404}:
             return SettingsError(
-                f"{story}; the database must exist, and the container too unless the connection is by key"
+                f"{refusal}; the database must exist, and the container too unless the connection is by key"
             )
-        return UnavailableError(story, retry_after(error.headers or {}, cosmos=True))
+        return UnavailableError(refusal, retry_after(error.headers or {}, cosmos=True))

@@ -17,11 +17,11 @@ from consumer.stores.sql.tables import LEASES, SqlStore, of_scope, utc_now
 
 _row = LEASES.c
 FIRST_CLAIM_CONFLICTS = 3
-"""Two first claims of a partition insert the same key; from then on there is a row, and a lock."""
+"""Retries after two first claims of a partition insert the same key. Later claims find the row and wait for its lock."""
 
 
 class SqlCheckpointStore(SqlStore):
-    """A CheckpointStore in `EventHubCheckpoint`: what the transactional sink moves within its transactions."""
+    """A CheckpointStore in `EventHubCheckpoint`, the table that the transactional sink changes in its transactions."""
 
     async def claim(
         self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
@@ -58,7 +58,7 @@ class SqlCheckpointStore(SqlStore):
 
 
 class SqlLeaseStore(SqlStore):
-    """A LeaseStore in `EventHubLease`; its clock is the database's."""
+    """A LeaseStore in `EventHubLease`; its clock is that of the database."""
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
         return await self._database.transact(self._list, deadline=deadline, urgent=True)

@@ -1,4 +1,4 @@
-"""Dead letters in SQL: the store, and functions on its rows that run in the caller's transaction and commit nothing."""
+"""Dead letters in SQL: the store, and functions that run in the caller's transaction and do not commit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _insert = insert(DEAD_LETTERS)
 _PAGE = 100
 """Dead letters in memory while listing; a body can have 1 MB."""
 _CONFLICTS = 3
-"""Two consumers that put the same dead letter at the same moment: the second finds it there, and replaces it."""
+"""Retries when two consumers store the same dead letter at the same time: the second then finds and replaces it."""
 
 
 class SqlDeadLetterStore(SqlStore):
-    """A DeadLetterStore in `EventHubDeadLetter`, where the transactional sink puts its own, too."""
+    """A DeadLetterStore in `EventHubDeadLetter`, to which the transactional sink writes too."""
 
     async def open(self) -> None:
         await self._database.transact(lambda _: None)
@@ -89,7 +89,7 @@ class SqlDeadLetterStore(SqlStore):
 
 
 def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter]) -> None:
-    """Replaces dead letters that are there. Raises IntegrityError when somebody else puts one at the same moment."""
+    """Stores or replaces dead letters. Raises IntegrityError when another consumer stores one of them at the same time."""
     if dead_letters:
         rows = list({dead_letter.id: _values(scope, dead_letter) for dead_letter in dead_letters}.values())
         connection.execute(_delete, list(map(_key, rows)))
@@ -97,7 +97,7 @@ def put(connection: Connection, scope: Stream, dead_letters: Sequence[DeadLetter
 
 
 def remove_one(connection: Connection, key: dict[str, Any]) -> bool:
-    """True if there was one."""
+    """Deletes a dead letter; True if it existed."""
     return connection.execute(_delete, _key(key)).rowcount > 0
 
 
@@ -107,8 +107,12 @@ def _key(columns: dict[str, Any]) -> dict[str, Any]:
 
 def key_of(scope: Stream, dead_letter_id: str) -> dict[str, Any] | None:
     """The key columns of a dead letter; None for an id that no dead letter of the scope can have."""
-    found = event_of(dead_letter_id, scope.hub, scope.consumer_group)
-    return None if found is None else {**scope.keys, "PartitionID": found[0], "SequenceNumber": found[1]}
+    position = event_of(dead_letter_id, scope.hub, scope.consumer_group)
+    return (
+        None
+        if position is None
+        else {**scope.keys, "PartitionID": position[0], "SequenceNumber": position[1]}
+    )
 
 
 def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
@@ -117,8 +121,8 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     try:
         properties = msgspec.json.decode(row.Properties)
     except (ValueError, TypeError, RecursionError) as error:
-        place = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
-        raise TidemarkError(f"{place} is no dead letter ({error!r}); move or delete it") from error
+        row_text = f"the row of PartitionID {row.PartitionID}, SequenceNumber {row.SequenceNumber} in {DEAD_LETTERS.name}"
+        raise TidemarkError(f"{row_text} is no dead letter ({error!r}); move or delete it") from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
         *(row.PartitionKey, properties, row.Unreadable, incarnation),
@@ -147,5 +151,5 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
 
 
 def _text(value: str | None) -> str | None:
-    """What every database takes: PostgreSQL refuses U+0000, and no half of a surrogate pair can be encoded."""
+    """The text without characters that a database refuses: U+0000 (PostgreSQL) and halves of surrogate pairs."""
     return None if value is None else clean(value.replace("\0", "\ufffd"))

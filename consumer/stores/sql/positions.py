@@ -1,4 +1,4 @@
-"""The checkpoint's row: every function runs in the caller's transaction, and none commits."""
+"""The rows of checkpoints. Every function runs in the caller's transaction and does not commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _row = CHECKPOINTS.c
 def claim(
     connection: Connection, scope: Stream, partition: str, owner: str, replacement: Replacement | None = None
 ) -> Claim:
-    """Raises PositionError; IntegrityError when somebody else claimed for the first time at the same moment."""
+    """Claims a partition. Raises PositionError; IntegrityError when another first claim happens at the same time."""
     taken = connection.execute(
         update(CHECKPOINTS)
         .where(*of_scope(CHECKPOINTS, scope, partition))
@@ -34,21 +34,25 @@ def claim(
     if row is None:
         raise AssertionError("the row was written in this transaction")
     claimed = Claim(partition, owner, row.OwnerEpoch)
-    replaced = replacement is not None and _position(replacement.found) == _position(_found(row))
-    if replacement is not None and replaced:  # the row is locked since it was updated
+    replaced = replacement is not None and _without_owner(replacement.found) == _without_owner(
+        _read_checkpoint(row)
+    )
+    if replacement is not None and replaced:  # the update above has locked the row
         where = of_scope(CHECKPOINTS, scope, partition)
         connection.execute(update(CHECKPOINTS).where(*where).values(**_decided(replacement.by)))
         row = _read(connection, scope, partition) or row
     return msgspec.structs.replace(claimed, checkpoint=_checkpoint(row), replaced=replaced)
 
 
-def _position(found: Checkpoint | str | None) -> Checkpoint | str | None:
-    """Without whose it is: a claim changes that, and not the position."""
-    return msgspec.structs.replace(found, owner="", epoch=0) if isinstance(found, Checkpoint) else found
+def _without_owner(checkpoint: Checkpoint | str | None) -> Checkpoint | str | None:
+    """The position alone, for comparison: a claim changes owner and epoch."""
+    if isinstance(checkpoint, Checkpoint):
+        return msgspec.structs.replace(checkpoint, owner="", epoch=0)
+    return checkpoint
 
 
 def hub_with_plain_keys(connection: Connection, scope: Stream, hub: int) -> int:
-    """Raises IntegrityError when somebody else asks for the first time at the same moment."""
+    """See CheckpointStore. Raises IntegrityError when another first call happens at the same time."""
     keys = {"Topic": scope.hub.lower(), "ConsumerGroup": "", "PartitionID": ""}
     query = select(_row.SequenceNumber).where(*(_row[name] == value for name, value in keys.items()))
     stored = connection.execute(query).scalar_one_or_none()
@@ -77,7 +81,7 @@ def advance(
 def _move(
     connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint, if_: ColumnElement[bool]
 ) -> bool:
-    # By its owner, too: of a row that was deleted meanwhile the epochs begin at 1 again.
+    # The owner is compared too: if the row was deleted meanwhile, epochs begin at 1 again.
     ours = (_row.OwnerEpoch == claim.epoch, _row.Owner == claim.owner)
     where = (*of_scope(CHECKPOINTS, scope, claim.partition), if_, *ours)
     moved = connection.execute(update(CHECKPOINTS).where(*where).values(**_values(checkpoint)))
@@ -118,18 +122,18 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
 
 
 def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:
-    found: dict[str, Checkpoint | str] = {}
+    checkpoints: dict[str, Checkpoint | str] = {}
     for row in connection.execute(select(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope))):
-        checkpoint = _found(row)
+        checkpoint = _read_checkpoint(row)
         if checkpoint is not None:
-            found[row.PartitionID] = checkpoint
-    return found
+            checkpoints[row.PartitionID] = checkpoint
+    return checkpoints
 
 
-def _found(row: Row[Any] | None) -> Checkpoint | str | None:
+def _read_checkpoint(row: Row[Any] | None) -> Checkpoint | str | None:
     try:
         return None if row is None else _checkpoint(row)
-    except PositionError as error:  # whoever asks says what to do
+    except PositionError as error:  # the caller adds what to do
         return f"table {CHECKPOINTS.name}: {error.__cause__}"
 
 
@@ -148,8 +152,8 @@ def _checkpoint(row: Row[Any]) -> Checkpoint | None:
         origin = _origin.decode(row.Origin or "{}")
     except (ValueError, TypeError, RecursionError) as error:
         raise unreadable_checkpoint(row.PartitionID, f"table {CHECKPOINTS.name}", error) from error
-    whose = row.Owner, row.OwnerEpoch
-    return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, *whose, origin)
+    claimed_by = row.Owner, row.OwnerEpoch
+    return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, *claimed_by, origin)
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _decided(checkpoint: Checkpoint) -> dict[str, Any]:
-    """With its origin, which no later save changes."""
+    """The values with the origin, which no later save changes."""
     return {**_values(checkpoint), "Origin": msgspec.json.encode(checkpoint.origin).decode()}
 
 

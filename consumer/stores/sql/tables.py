@@ -1,8 +1,7 @@
 """The consumer's tables, the same on SQLite, PostgreSQL and Azure SQL. Times in them are UTC.
 
-`EventHubCheckpoint` and `EventHubDeadLetter` are those of the article on transactional checkpoints, with what was
-missing there: the consumer group in the keys, the sequence number in the key of a dead letter, the body itself, and
-the epoch that fences a former owner.
+`EventHubCheckpoint` and `EventHubDeadLetter` follow the article on transactional checkpoints. Added are the consumer group
+in the keys, the sequence number in the key of a dead letter, the body itself, and the epoch that fences a former owner.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 
 
 class UtcSeconds(TypeDecorator[float]):
-    """Epoch seconds here, a readable date and time in UTC there; kept to the microsecond."""
+    """Epoch seconds in Python, a readable date and time in UTC in the database, to the microsecond."""
 
     impl = sa.DateTime
     cache_ok = True
@@ -44,7 +43,7 @@ class UtcSeconds(TypeDecorator[float]):
 
 
 class utc_now(FunctionElement[float]):  # noqa: N801 - an SQL function, named as such
-    """The database's own time at this very moment, not at the start of the transaction."""
+    """The database's time when the statement runs, not when the transaction began."""
 
     type = UtcSeconds()
     inherit_cache = True
@@ -66,7 +65,7 @@ metadata = sa.MetaData()
 
 
 def _keys(partition: int = 32) -> list[sa.Column[Any]]:
-    """Together within the 900 bytes a key may have in Azure SQL."""
+    """The key columns. Together they fit the 900 bytes that a key may have in Azure SQL."""
     return [
         sa.Column("Topic", sa.String(340), primary_key=True),  # namespace/hub
         sa.Column("ConsumerGroup", sa.String(64), primary_key=True),
@@ -90,8 +89,8 @@ CHECKPOINTS = sa.Table(
     sa.Column("SavedAt", UtcSeconds),  # NULL: claimed, never saved
     sa.Column("Origin", sa.UnicodeText),  # JSON of model.Origin; NULL: an older version saved it
 )
-"""Also which hub of a name has plain keys, in any namespace: a row of the hub's bare name, of no group and partition,
-whose SequenceNumber is when that hub was created."""
+"""One more row per hub name says which hub has plain keys, in any namespace: Topic is the hub's name, group and partition
+are empty, and SequenceNumber is when that hub was created."""
 
 DEAD_LETTERS = sa.Table(
     "EventHubDeadLetter",
@@ -134,14 +133,15 @@ EVENTS = sa.Table(
 
 
 def ddl(dialect: str = "postgresql", *, events: bool = True) -> str:
-    """The statements that make the tables, for a database where the consumer may not: `sqlite`, `postgresql` or
-    `mssql`. `events` adds the default target.
+    """The statements that create the tables, for a database where the consumer may not create them.
+
+    `dialect` is `sqlite`, `postgresql` or `mssql`. `events` adds the default target.
     """
     return statements([*TABLES, *([EVENTS] if events else [])], dialect)
 
 
 class SqlStore:
-    """What the stores in these tables have in common: a use of the database, and the rows of one consumer group."""
+    """Base of the stores in these tables: the database, and the consumer group whose rows they use."""
 
     def __init__(self, database: SqlDatabase, scope: Stream) -> None:
         self._database = database
@@ -153,6 +153,6 @@ class SqlStore:
 
 
 def of_scope(table: sa.Table, scope: Stream, partition: str | None = None) -> list[ColumnElement[bool]]:
-    """What holds of the rows of a consumer group, or of one partition of it."""
+    """The conditions that select the rows of a consumer group, or of one of its partitions."""
     keys = scope.keys if partition is None else {**scope.keys, "PartitionID": partition}
     return [table.c[name] == value for name, value in keys.items()]
