@@ -173,7 +173,7 @@ class Ownership:
             of_partitions, presences = split(leases)
             self._compare(of_partitions)
             self._note_unknown(of_partitions)
-            planned = plan(
+            steps = plan(
                 of_partitions,
                 presences,
                 self._known,
@@ -183,16 +183,14 @@ class Ownership:
                 draining=[partition for partition, held in self._held.items() if held.losing],
                 excess_since=self._excess_since,
             )
-            self._excess_since = planned.excess_since
-            kept = [lease for lease in planned.release if lease.partition in self._held]
-            unheld = [lease for lease in planned.release if lease not in kept]
-            due = [
-                lease for lease in (*planned.claim, *planned.renew, *kept) if lease.partition not in renewed
-            ]
+            self._excess_since = steps.excess_since
+            kept = [lease for lease in steps.release if lease.partition in self._held]
+            unheld = [lease for lease in steps.release if lease not in kept]
+            due = [lease for lease in (*steps.claim, *steps.renew, *kept) if lease.partition not in renewed]
             claiming, *others = await asyncio.gather(
                 self._write(due),
                 self._announce(presences),
-                *(self._release(lease, self._deadline()) for lease in (*planned.forget, *unheld)),
+                *(self._release(lease, self._deadline()) for lease in (*steps.forget, *unheld)),
                 return_exceptions=True,
             )
         for lease in kept:
@@ -200,7 +198,7 @@ class Ownership:
                 _log.info("partition %s: given up for a fair share", lease.partition)
                 self._lose(lease.partition, self._clock() + self.drain, stolen=False)
         _raise_first([renewing, claiming, *others])
-        return bool(planned.missing or renewing or claiming)
+        return bool(steps.missing or renewing or claiming)
 
     def _note_unknown(self, leases: Iterable[Lease]) -> None:
         """A lease of an unknown partition shows that the hub has new ones: asks the hub at once, others may wait for us."""

@@ -1,15 +1,15 @@
-"""What happened between two pictures of a pipeline. Pure."""
+"""The growth of the counters between two snapshots of a pipeline. Pure."""
 
 from __future__ import annotations
 
 from consumer.core.statistics import PipelineStatistics, Totals
 
-LAGS_TOLD = 8
-"""Partitions a line names; of more than that the ones furthest behind."""
+LAGS_SHOWN = 8
+"""Partitions that a log line names at most: those with the highest lag."""
 
 
 class Interval(Totals, kw_only=True):
-    """What the totals grew by in `seconds`, and the rates that follow."""
+    """The growth of the totals in `seconds`, and the rates that follow from it."""
 
     seconds: float
 
@@ -36,7 +36,7 @@ class Interval(Totals, kw_only=True):
 
     @property
     def request_units_per_record(self) -> float | None:
-        """The average charge of a record written, without the charges of refused attempts; None when none was."""
+        """The average charge of a written record, without charges for refused attempts; None if none was written."""
         return self.written_units / self.written if self.written else None
 
     def _rate(self, amount: float) -> float:
@@ -44,10 +44,10 @@ class Interval(Totals, kw_only=True):
 
 
 def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
-    """The interval from one to the other, `seconds` long. Counters never fall: the later ones are at least as high."""
-    grown = {name: getattr(later, name) - getattr(earlier, name) for name in Totals.__struct_fields__}
-    charged = {name: max(0.0, grown[name]) for name in ("request_units", "written_units")}
-    return Interval(seconds=seconds, **{**grown, **charged})
+    """The interval between two totals, `seconds` long. Counters never fall."""
+    growth = {name: getattr(later, name) - getattr(earlier, name) for name in Totals.__struct_fields__}
+    charged = {name: max(0.0, growth[name]) for name in ("request_units", "written_units")}
+    return Interval(seconds=seconds, **{**growth, **charged})
 
 
 def line(interval: Interval, statistics: PipelineStatistics) -> str:
@@ -69,7 +69,7 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         parts.append(f"{statistics.totals.expired:,} lost to retention since the start")
     if statistics.oldest_age >= 10:
         parts.append(
-            f"oldest begun {statistics.oldest_age:.0f} s ago ({statistics.cause or 'no cause told'})"
+            f"oldest begun {statistics.oldest_age:.0f} s ago ({statistics.cause or 'no cause reported'})"
         )
     if statistics.paused:
         parts.append("receiving paused")
@@ -77,17 +77,17 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
 
 
 def lag_text(statistics: PipelineStatistics) -> str:
-    """`lag 1,204 (0: 1,200, 1: 4)`: partitions that are furthest behind first when there are many."""
+    """The lag as `lag 1,204 (0: 1,200, 1: 4)`. If there are many partitions, those with the highest lag are named."""
     partitions = statistics.partitions
     if not partitions:
         return "no partitions"
-    known = [(each.partition, each.lag) for each in partitions]
-    told = sorted(known, key=lambda each: -1 if each[1] is None else each[1], reverse=True)[:LAGS_TOLD]
-    names = {name for name, _ in told}
-    cells = [f"{name}: {'?' if lag is None else f'{lag:,}'}" for name, lag in known if name in names]
-    if len(known) > len(cells):
-        cells.append(f"{len(known) - len(cells)} more")
-    return f"lag {sum(lag or 0 for _, lag in known):,} ({', '.join(cells)})"
+    lags = [(partition.partition, partition.lag) for partition in partitions]
+    highest = sorted(lags, key=lambda entry: -1 if entry[1] is None else entry[1], reverse=True)[:LAGS_SHOWN]
+    names = {name for name, _ in highest}
+    cells = [f"{name}: {'?' if lag is None else f'{lag:,}'}" for name, lag in lags if name in names]
+    if len(lags) > len(cells):
+        cells.append(f"{len(lags) - len(cells)} more")
+    return f"lag {sum(lag or 0 for _, lag in lags):,} ({', '.join(cells)})"
 
 
 def _bytes(count: int) -> str:

@@ -1,8 +1,8 @@
-"""Telemetry records as files that may be read at any time: whole when they appear, and never changed.
+"""Writes telemetry records as files that may be read at any time: a file appears complete and is never changed.
 
-`date=2026-11-21/hour=08/<instance>-<n>.jsonl` below a folder, here or in a data lake, where the files are
-compressed (`.jsonl.gz`). The partitions are UTC of the records' own time. A thread does the writing, for file
-systems block; a folder that is away costs the oldest records once KEPT are waiting, and never the consumer.
+The path is `date=2026-11-21/hour=08/<instance>-<n>.jsonl` below a local folder or one in a data lake, where the files are
+compressed (`.jsonl.gz`). Date and hour are the records' own times in UTC. A thread writes, because file systems block. If
+the folder cannot be written, the oldest records are dropped once KEPT are waiting; the consumer is not affected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tidemark.foundation.version import install_hint
 log = logging.getLogger("tidemark.consumer")
 
 KEPT = 100_000
-"""Records that wait for a folder that cannot be written: four hours of them with 32 partitions, days with one."""
+"""The most records that wait for a folder that cannot be written: four hours of them with 32 partitions, days with one."""
 
 LAKE = {"abfs", "abfss", "az"}
 
@@ -39,14 +39,14 @@ class TelemetryRecord(Protocol):
 
 
 class _File(Struct):
-    """A file to be; writing it again after an unknown outcome replaces it by the same."""
+    """A file to be written. Writing it again after an unknown outcome replaces it by the same content."""
 
     path: str
     lines: list[bytes]
 
 
 class Landing:
-    """Takes records on any thread and lands them every `rotate` seconds. `start` before, `aclose` after."""
+    """Takes records on any thread and writes them every `rotate` seconds. Call `start` first and `aclose` at the end."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Landing:
         options: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`options` go to the file system; a data lake's default is the identity, or AZURE_STORAGE_* variables.
+        """`options` are passed to the file system. A data lake uses the identity or AZURE_STORAGE_* variables by default.
 
         Raises SettingsError for a folder whose kind of file system is unknown or not installed.
         """
@@ -96,7 +96,7 @@ class Landing:
         loop = asyncio.get_running_loop()
         ended = self._ended = loop.create_future()
 
-        def tell() -> None:
+        def note_end() -> None:
             if not ended.done():
                 ended.set_result(None)
 
@@ -105,8 +105,8 @@ class Landing:
                 self._run()
             finally:
                 try:
-                    loop.call_soon_threadsafe(tell)
-                except RuntimeError:  # the loop was closed: nobody waits any more
+                    loop.call_soon_threadsafe(note_end)
+                except RuntimeError:  # the loop was closed, so no task waits
                     log.debug("telemetry landed after the end")
 
         # A daemon: a file system that hangs must not keep the process.
@@ -121,7 +121,7 @@ class Landing:
             self._lines.append((record.at, line))
 
     async def aclose(self, deadline: float) -> None:
-        """Lands what is left, until `deadline` (of the loop's clock)."""
+        """Writes the remaining records, until `deadline` (of the loop's clock)."""
         if self._ended is None:
             return
         self._stop.set()
@@ -143,7 +143,7 @@ class Landing:
         self.land()
 
     def land(self) -> None:
-        """Writes all that waits, or logs, once per outage, why not."""
+        """Writes all waiting records. A failure is logged once per outage, and the records wait."""
         self._collect()
         try:
             while self._files:
@@ -159,16 +159,16 @@ class Landing:
         self._down, self._dropped = False, 0
 
     def _collect(self) -> None:
-        """Makes files of the lines, one per hour of their times."""
+        """Turns the waiting lines into files, one per hour of their times."""
         with self._lock:
             lines, self._lines = self._lines, deque(maxlen=KEPT)
         hours: dict[str, list[bytes]] = {}
         for at, line in lines:
-            moment = datetime.fromtimestamp(at, UTC)
-            hours.setdefault(f"date={moment:%Y-%m-%d}/hour={moment:%H}", []).append(line)
+            time = datetime.fromtimestamp(at, UTC)
+            hours.setdefault(f"date={time:%Y-%m-%d}/hour={time:%H}", []).append(line)
         ending = "jsonl.gz" if self._compress else "jsonl"
         for hour, texts in hours.items():
-            # Milliseconds: higher than all before, those of an earlier process of the same name included.
+            # Milliseconds of the clock: higher than all numbers before, also those of an earlier process of the same name.
             self._number = max(self._number + 1, int(self._clock() * 1000))
             self._files.append(
                 _File(f"{self._folder}/{hour}/{self._instance}-{self._number}.{ending}", texts)

@@ -27,7 +27,7 @@ METER = "tidemark.consumer"
 
 
 class Instrument(Struct, frozen=True):
-    """One metric. Counters add up what fields of an interval say, gauges show fields of a picture or its partitions."""
+    """One metric. A counter adds up a field of intervals; a gauge shows a field of a snapshot or of its partitions."""
 
     name: str
     kind: str
@@ -101,7 +101,7 @@ INSTRUMENTS: tuple[Instrument, ...] = (
 
 
 class ConsumerMetrics:
-    """Feeds the instruments. All measurements carry the consumer, the instance, the hub and the consumer group."""
+    """Feeds the instruments. Every measurement has the attributes consumer, instance, hub and consumer group."""
 
     def __init__(
         self,
@@ -110,20 +110,23 @@ class ConsumerMetrics:
         *,
         shutdown: Callable[[float], object] | None = None,
     ) -> None:
-        """`provider` is the one to report to; without, the one that the process has set up, if any. `shutdown` is
-        called at the end with the milliseconds it may take, on a thread.
+        """`provider` gets the metrics; None means the one that the process has set up, if any.
+
+        `shutdown` is called at the end, on a thread, with the milliseconds that it may take.
         """
         self._shutdown = shutdown
         self._attributes: dict[str, str] = structs.asdict(identity)
         self._shown: PipelineStatistics | None = None
         meter = (provider or get_meter_provider()).get_meter(METER)
         self._counters = []
-        for each in INSTRUMENTS:
-            if each.kind == "counter":
-                counter = meter.create_counter(each.name, each.unit, each.description)
-                self._counters.append((each.read, counter))
+        for metric in INSTRUMENTS:
+            if metric.kind == "counter":
+                counter = meter.create_counter(metric.name, metric.unit, metric.description)
+                self._counters.append((metric.read, counter))
             else:
-                meter.create_observable_gauge(each.name, [self._observer(each)], each.unit, each.description)
+                meter.create_observable_gauge(
+                    metric.name, [self._observer(metric)], metric.unit, metric.description
+                )
 
     def record(self, interval: Interval, statistics: PipelineStatistics) -> None:
         """Adds an interval; gauges show `statistics` until the next one."""
@@ -132,7 +135,7 @@ class ConsumerMetrics:
             counter.add(read(interval), self._attributes)
 
     async def aclose(self, deadline: float) -> None:
-        """Sends what is left, until `deadline` (of the loop's clock). Never raises."""
+        """Sends the remaining metrics, until `deadline` (of the loop's clock). Never raises."""
         left = deadline - asyncio.get_running_loop().time()
         if self._shutdown is None or left <= 0:
             return
@@ -147,9 +150,9 @@ class ConsumerMetrics:
                 return
             shown: list[tuple[dict[str, str], Any]] = [({}, self._shown)]
             if instrument.kind == BY_PARTITION:
-                shown = [({"partition": each.partition}, each) for each in self._shown.partitions]
-            for attributes, picture in shown:
-                value = instrument.read(picture)
+                shown = [({"partition": state.partition}, state) for state in self._shown.partitions]
+            for attributes, source in shown:
+                value = instrument.read(source)
                 if value is not None:
                     yield Observation(value, {**self._attributes, **attributes})
 
@@ -184,7 +187,8 @@ stands in [consuming](consuming.md#the-consumers-telemetry).
 def document() -> str:
     """The first part of docs/metrics.md."""
     lines = (
-        f"| `{each.name}` | {each.kind} | `{each.unit}` | {each.description} |\n" for each in INSTRUMENTS
+        f"| `{metric.name}` | {metric.kind} | `{metric.unit}` | {metric.description} |\n"
+        for metric in INSTRUMENTS
     )
     return HEAD + "".join(lines)
 

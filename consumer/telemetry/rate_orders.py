@@ -1,6 +1,6 @@
-"""Operators' orders about a consumer's rate: one row per consumer in the table `ConsumerControls`.
+"""Operators' orders for the rate of a consumer: one row per consumer in the table `ConsumerControls`.
 
-An order holds until it is lifted: over restarts, and for instances that start later. The newest order counts.
+An order holds until it is lifted, over restarts too, and for instances that start later. The newest order counts.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class RateOrder(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Whether it changes anything; else it lifts what was ordered before."""
+        """Whether it sets a rate; otherwise it lifts the order before it."""
         return self.rate is not None or self.fleet_rate is not None
 
 
 class Rates(Struct, frozen=True):
-    """What is to hold: None is no limit. With a fleet's rate each instance takes its share of that."""
+    """The rates of a consumer; None means no limit. With a fleet rate, each instance takes its share."""
 
     rate: float | None = None
     fleet_rate: float | None = None
@@ -62,7 +62,7 @@ class TableRateStore(TableStore):
         return None if row is None else _read(row)
 
     async def load_all(self) -> dict[str, RateOrder]:
-        """Those that can be read, by consumer."""
+        """The readable orders, by consumer; one that cannot be read is logged."""
         orders: dict[str, RateOrder] = {}
         for row in await self._table.rows("RowKey eq 'rate'"):
             try:
@@ -72,7 +72,7 @@ class TableRateStore(TableStore):
         return orders
 
     async def save(self, consumer: str, order: RateOrder) -> None:
-        """Replaces what was there."""
+        """Stores an order; it replaces the one before."""
         rates = {"rate": order.rate, "fleet_rate": order.fleet_rate}
         row: dict[str, Any] = {
             "PartitionKey": key_of(consumer),
@@ -99,7 +99,7 @@ def _read(row: Any) -> RateOrder:
 
 
 def effective(order: RateOrder | None, configured: Rates) -> Rates:
-    """What holds under an order: a rate for each instance replaces a configured one of the fleet, and the reverse."""
+    """The rates that hold under an order. A rate for each instance replaces a configured fleet rate, and vice versa."""
     if order is None or not order.holds:
         return configured
     if order.fleet_rate is not None:
@@ -109,20 +109,20 @@ def effective(order: RateOrder | None, configured: Rates) -> Rates:
 
 @dataclass(eq=False)
 class RateFollower:
-    """Makes one instance do as ordered. `poll` at intervals; what cannot be read leaves the rate as it is."""
+    """Applies orders to one instance. Call `poll` at intervals; an order that cannot be read changes nothing."""
 
     store: TableRateStore
     consumer: str
     configured: Rates
     set_rate: Callable[[float | None], None]
     set_fleet_rate: Callable[[float | None], None]
-    """Called with None it must leave the instance's own rate to `set_rate`, which is called after it."""
+    """With None it must not set the instance's rate: `set_rate` is called after it."""
 
     def __post_init__(self) -> None:
         self.rates = self.configured
 
     async def poll(self) -> None:
-        """Reads the order and applies it when it says something else than what holds.
+        """Reads the order and applies it if it changes the rates.
 
         Raises RateOrderError, StoreUnavailableError.
         """
@@ -142,7 +142,7 @@ class RateFollower:
 
 
 def rates_text(rates: Rates) -> str:
-    """`500 records/s for each instance`."""
+    """The rates as text: `500 records/s for each instance`."""
     if rates.fleet_rate is not None:
         return f"{rates.fleet_rate:,g} records/s for all instances together"
     return "no limit" if rates.rate is None else f"{rates.rate:,g} records/s for each instance"

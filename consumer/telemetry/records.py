@@ -1,4 +1,4 @@
-"""One instance's interval as a row of `ConsumerStats`, as a telemetry record, and as the fields of a log line. Pure.
+"""Turns an interval of an instance into a row of `ConsumerStats`, a telemetry record, and the fields of a log line. Pure.
 
 Telemetry records are JSON, one a line, of two kinds that share their first columns. `at` is epoch seconds.
 """
@@ -18,7 +18,7 @@ _T = TypeVar("_T", bound=Struct)
 
 
 class Identity(Struct, frozen=True):
-    """Whose telemetry it is. `instance` is unique: no two processes share it, at no time."""
+    """The instance that reports. `instance` is unique: no two processes ever share it."""
 
     consumer: str
     instance: str
@@ -27,7 +27,7 @@ class Identity(Struct, frozen=True):
 
 
 class PartitionRecord(Struct, frozen=True):
-    """As `tidemark.foundation.consumer_stats.PartitionStats`; null is not known."""
+    """As `tidemark.foundation.consumer_stats.PartitionStats`; null means unknown."""
 
     partition: str
     last_enqueued: int | None
@@ -48,7 +48,7 @@ class _Record(Struct, frozen=True, tag_field="kind", kw_only=True):
 
 
 class IntervalRecord(_Record, frozen=True, tag="interval", kw_only=True):
-    """What one instance did in `seconds`, and how it stood at the end. Rates per second are left to the reader."""
+    """The work of one instance in `seconds`, and its state at the end. Readers compute rates per second themselves."""
 
     seconds: float
     received: int
@@ -72,7 +72,7 @@ class IntervalRecord(_Record, frozen=True, tag="interval", kw_only=True):
 
 
 class CheckpointRecord(_Record, frozen=True, tag="checkpoint", kw_only=True):
-    """A checkpoint as saved; `left` events of the partition were received and not settled then."""
+    """A saved checkpoint; `left` events of the partition were received and not settled then."""
 
     partition: str
     sequence_number: int
@@ -81,15 +81,15 @@ class CheckpointRecord(_Record, frozen=True, tag="checkpoint", kw_only=True):
     left: int
 
 
-def shared(kind: type[_T], *sources: Struct, **own: Any) -> _T:
-    """A struct of the fields that it has by name from the sources, the last one first, and of its own."""
-    found = {
+def shared(kind: type[_T], *sources: Struct, **others: Any) -> _T:
+    """A struct whose fields are copied by name from the sources, of which the last one wins, or given in `others`."""
+    copied = {
         name: getattr(source, name)
         for source in sources
         for name in kind.__struct_fields__
         if hasattr(source, name)
     }
-    return kind(**{**found, **own})
+    return kind(**{**copied, **others})
 
 
 def interval_record(
@@ -107,7 +107,9 @@ def interval_record(
         at=at,
         oldest_age_s=round(statistics.oldest_age, 3),
         stopping=stopping,
-        partitions=tuple(shared(PartitionRecord, _partition(each)) for each in statistics.partitions),
+        partitions=tuple(
+            shared(PartitionRecord, _partition(partition)) for partition in statistics.partitions
+        ),
     )
 
 
@@ -144,7 +146,7 @@ def consumer_stats(
         failed_total=totals.dead_letters,
         retried_total=totals.retried,
         throttled_total=totals.throttled,
-        lag=tuple(_partition(each) for each in statistics.partitions),
+        lag=tuple(_partition(partition) for partition in statistics.partitions),
         stopping=stopping,
     )
 
@@ -152,10 +154,12 @@ def consumer_stats(
 def line_fields(
     identity: Identity, interval: Interval, statistics: PipelineStatistics, *, at: float, stopping: bool
 ) -> dict[str, Any]:
-    """What the line of an interval says, by the names of the HTTP API (rates, levels, totals of the instance) and of the
-    telemetry records (counts of the interval). `lag` is None while that of a partition is not known.
+    """The fields of an interval's log line.
+
+    Rates, levels and totals are named as in the HTTP API, counts of the interval as in telemetry records. `lag` is None
+    while the lag of a partition is unknown.
     """
-    lags = [each.lag for each in statistics.partitions]
+    lags = [partition.lag for partition in statistics.partitions]
     return {
         "consumer": identity.consumer,
         "instance": identity.instance,
@@ -190,9 +194,9 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def _partition(each: PartitionStatistics) -> PartitionStats:
-    numbers = {"received": _known(each.received), "low_water": _known(each.low_water)}
-    return shared(PartitionStats, each, **numbers, in_flight=each.unsettled)
+def _partition(state: PartitionStatistics) -> PartitionStats:
+    numbers = {"received": _known(state.received), "low_water": _known(state.low_water)}
+    return shared(PartitionStats, state, **numbers, in_flight=state.unsettled)
 
 
 def _known(sequence_number: int) -> int | None:

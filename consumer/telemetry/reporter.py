@@ -1,6 +1,6 @@
-"""Tells what an instance does: a line in the log, a row in Table Storage, metrics, and records for later analysis.
+"""Reports on an instance: a log line, a row in Table Storage, metrics, and records for later analysis.
 
-Nothing here may stop or slow the consumer: what cannot be told is logged once per outage, and told again later.
+Reporting must not stop or slow the consumer. A report that fails is logged once per outage, and the next one is tried.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ EXPECTED = (StoreUnavailableError, RateOrderError, TimeoutError)
 
 
 class Outage:
-    """Logs the first of a row of failures, and their end."""
+    """Logs the first failure of an outage, and its end."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._since: float | None = None
 
     async def watch(self, work: Awaitable[None], *, within: float) -> bool:
-        """Awaits, for `within` seconds at most; whether it succeeded. Cancellation passes."""
+        """Awaits `work` for at most `within` seconds; True if it succeeded. Cancellation passes through."""
         try:
             async with asyncio.timeout(within):
                 await work
         except Exception as error:  # telemetry ends nothing, whatever its stores raise
             if self._since is None:
                 self._since = time.monotonic()
-                story = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+                reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
                 unexpected = None if isinstance(error, EXPECTED) else error
-                log.warning("%s: %s; tried again until it works", self._what, story, exc_info=unexpected)
+                log.warning("%s: %s; tried again until it works", self._what, reason, exc_info=unexpected)
             return False
         if self._since is not None:
             log.info("%s: works again after %.0f s", self._what, time.monotonic() - self._since)
@@ -66,13 +66,13 @@ class Outage:
 
 @dataclass(eq=False)
 class Reporter:
-    """Reports on one instance until closed. Lives on one event loop; owns the stores it is given. What is not given is
-    not told.
+    """Reports on one instance until it is closed, on one event loop. It closes the stores that it is given; a store that is
+    None gets no reports.
     """
 
     identity: Identity
     statistics: Callable[[], PipelineStatistics | None]
-    """None as long as there are none."""
+    """Returns None as long as there are no statistics."""
     every: float = 5.0
     stats: TableStatsStore | None = None
     rates: RateFollower | None = None
@@ -80,7 +80,7 @@ class Reporter:
     metrics: ConsumerMetrics | None = None
     clock: Callable[[], float] = time.time
     stopping: bool = False
-    """Told with everything: set it when the shutdown begins."""
+    """Part of every report. Set it when the shutdown begins."""
 
     def __post_init__(self) -> None:
         self._before = Totals()
@@ -118,7 +118,7 @@ class Reporter:
             self.landing.add(checkpoint_record(self.identity, checkpoint, left, at=self.clock()))
 
     async def aclose(self, deadline: float) -> None:
-        """Reports a last time, as stopping, and closes the stores; until `deadline` (of the loop's clock)."""
+        """Makes the final report and closes the stores, until `deadline` (of the loop's clock)."""
         loop = asyncio.get_running_loop()
         self.stopping = True
         for task in (self._loop_task, self._remote_task):
@@ -129,7 +129,7 @@ class Reporter:
         row = self.report()
         if row is not None and self.stats is not None:
             last.append(self._writing.watch(self.stats.put(row), within=max(0.1, deadline - loop.time())))
-        last += [each.aclose(deadline) for each in (self.landing, self.metrics) if each is not None]
+        last += [target.aclose(deadline) for target in (self.landing, self.metrics) if target is not None]
         await asyncio.gather(*last)
         for store in (self.stats, self.rates):
             if store is not None:
@@ -153,17 +153,17 @@ class Reporter:
             self._remote_task = asyncio.create_task(self._remote(row), name="telemetry row")
 
     def report(self) -> ConsumerStats | None:
-        """Tells of the time since the last report all that can be told at once; gives the row to be written.
+        """Reports on the time since the last report to log, metrics and files; returns the row that is to be written.
 
-        None as long as there are no statistics.
+        Returns None as long as there are no statistics.
         """
         statistics = self.statistics()
         if statistics is None:
             return None
         interval = self._interval(statistics)
         now = self.clock()
-        told = Line(intervals.line(interval, statistics), "consumer", self._fields(interval, statistics, now))
-        log.info("%s", told_line(told))
+        line = Line(intervals.line(interval, statistics), "consumer", self._fields(interval, statistics, now))
+        log.info("%s", told_line(line))
         if self.metrics is not None:
             self.metrics.record(interval, statistics)
         if self.landing is not None:
@@ -181,9 +181,9 @@ class Reporter:
 
     def _interval(self, statistics: PipelineStatistics) -> Interval:
         at = asyncio.get_running_loop().time()
-        found = intervals.between(self._before, statistics.totals, at - self._before_at)
+        interval = intervals.between(self._before, statistics.totals, at - self._before_at)
         self._before, self._before_at = statistics.totals, at
-        return found
+        return interval
 
     async def _remote(self, row: ConsumerStats) -> None:
         calls = []

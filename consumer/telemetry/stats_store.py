@@ -1,4 +1,4 @@
-"""The table `ConsumerStats`: a row per instance, written by it every few seconds, read by the dashboard."""
+"""The table `ConsumerStats`: each instance writes its row every few seconds, and the dashboard reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.keys import key_of
 
 KEPT = 86_400.0
-"""Seconds an instance that stopped writing is still shown; then its row may go."""
+"""Seconds for which an instance that stopped writing is still shown; then its row may be deleted."""
 
 PRUNED_AT_ONCE = 100  # rows of one transaction
 
@@ -28,17 +28,17 @@ class TableStatsStore(TableStore):
 
     async def load_all(self, since: float) -> list[ConsumerStats]:
         """Rows written at `since` (epoch seconds) or later, of all consumers."""
-        found: list[ConsumerStats] = []
+        stats: list[ConsumerStats] = []
         for row in await self._table.rows(f"at ge {since:.3f}"):
             try:
-                found.append(from_row(row))
+                stats.append(from_row(row))
             except ConsumerStatsError as error:  # one newer instance does not hide the others
                 log.warning("table %s: %s", self._table.name, error)
-        return found
+        return stats
 
     async def prune(self, consumer: str, before: float) -> None:
-        """Deletes some rows of the consumer last written before then: instances have names of their own, and come
-        and go.
+        """Deletes some of the consumer's rows that were last written before `before`. Every start adds an instance, so rows
+        of old ones would pile up.
         """
         query = f"PartitionKey eq '{key_of(consumer)}' and at lt {before:.3f}"
         rows = await self._table.rows(query, select=["PartitionKey", "RowKey"], limit=PRUNED_AT_ONCE)
@@ -47,4 +47,4 @@ class TableStatsStore(TableStore):
         try:
             await self._table.delete(rows)
         except ConflictError:
-            log.debug("old rows of %s went meanwhile", consumer)
+            log.debug("another instance deleted old rows of %s", consumer)

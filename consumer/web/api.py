@@ -1,4 +1,4 @@
-"""The consumers' HTTP API without HTTP: parameters in, status and JSON out. The blueprint only translates."""
+"""The HTTP API of the consumers, without HTTP: parameters in, status and JSON out. The blueprint only translates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidemark.foundation.sanitize import one_line
 
 
 class ConsumerTables(Struct, frozen=True):
-    """What the API works with."""
+    """The tables that the API uses."""
 
     stats: TableStatsStore
     rates: TableRateStore
@@ -33,16 +33,16 @@ class ConsumerTables(Struct, frozen=True):
     clock: Callable[[], float]
 
     async def aclose(self) -> None:
-        for each in (self.stats, self.rates, self.log):
-            await each.aclose()
+        for table in (self.stats, self.rates, self.log):
+            await table.aclose()
 
 
 class RateRequestError(ValueError):
-    """An order cannot be given: names the field, what was found, what is accepted."""
+    """An order is invalid; the message names the field, its value, and what is accepted."""
 
 
 class UnknownConsumerError(RateRequestError):
-    """Nobody has seen a consumer of that name."""
+    """No consumer of that name has reported."""
 
 
 def open_tables(settings: Settings, clock: Callable[[], float]) -> ConsumerTables:
@@ -56,43 +56,45 @@ def open_tables(settings: Settings, clock: Callable[[], float]) -> ConsumerTable
 
 
 async def look(tables: ConsumerTables) -> ConsumersView:
-    """All consumers with a sign of life within the last day, or under an order. Raises StoreUnavailableError."""
+    """All consumers that reported within the last day or are under an order. Raises StoreUnavailableError."""
     now = tables.clock()
     return consumers_view(await tables.stats.load_all(now - KEPT), await tables.rates.load_all(), now=now)
 
 
-async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, told: str = "") -> str:
-    """Gives an order and tells it as a sentence; the scaling log tells what became of it.
+async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, given_by: str = "") -> str:
+    """Stores an order and returns it as a sentence; the scaling log has its outcome.
 
-    Raises UnknownConsumerError for a consumer that nobody has seen, StoreUnavailableError.
+    Raises UnknownConsumerError for a consumer that never reported, StoreUnavailableError.
     """
     await _require_known(tables, consumer)
-    line = rate_line(consumer, order, told)
+    line = rate_line(consumer, order, given_by)
     target = f"consumer {consumer}"
     entry = LogEntry(target, order.at, LogKind.CONTROL, order_key("rate"), line, "rate", by=order.by)
     await carried_out(tables.log, entry, lambda: tables.rates.save(consumer, order))
     return line
 
 
-def rate_line(consumer: str, order: RateOrder, told: str = "") -> str:
-    """An order as a sentence, as the scaling log has it; `told` is who gave it, if there is more to say than the name."""
+def rate_line(consumer: str, order: RateOrder, given_by: str = "") -> str:
+    """An order as a sentence of the scaling log; `given_by` describes its author, if more is known than the name."""
     rates = effective(order, Rates())
     text = f"the rate is {rates_text(rates)}" if order.holds else "the rate is as configured again"
-    return f"control consumer {consumer}: {text}, by {told or order.by}"
+    return f"control consumer {consumer}: {text}, by {given_by or order.by}"
 
 
 async def _require_known(tables: ConsumerTables, consumer: str) -> None:
-    """An order for a misspelt name would stand on the page as a consumer, and limit nothing."""
-    seen = {row.consumer for row in await tables.stats.load_all(tables.clock() - KEPT)}
-    seen |= (await tables.rates.load_all()).keys()
-    if consumer not in seen:
-        near = difflib.get_close_matches(consumer, seen, n=1)
-        known = (
-            f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(seen)[:20]) or 'none'}"
+    """Raises UnknownConsumerError: an order for a misspelt name would be shown as a consumer, and limit nothing."""
+    known = {row.consumer for row in await tables.stats.load_all(tables.clock() - KEPT)}
+    known |= (await tables.rates.load_all()).keys()
+    if consumer not in known:
+        similar = difflib.get_close_matches(consumer, known, n=1)
+        hint = (
+            f"did you mean '{similar[0]}'?"
+            if similar
+            else f"known are {', '.join(sorted(known)[:20]) or 'none'}"
         )
         raise UnknownConsumerError(
             f"consumer: found '{one_line(consumer)}', which has not reported within the last day and is under no order;"
-            f" {known}"
+            f" {hint}"
         )
 
 
@@ -104,10 +106,10 @@ async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: C
     """`{"rate": 500 | null, "fleet_rate": ..., "by": "name"}`; the answer is the order as stored."""
     try:
         fields = json_fields(body)
-        by, told = named(caller, fields.get("by"))
+        by, given_by = named(caller, fields.get("by"))
         order = rate_order(fields, by=by, at=tables.clock())
         _check_name(consumer)
-        await order_rate(tables, consumer, order, told)
+        await order_rate(tables, consumer, order, given_by)
     except UnknownConsumerError as error:
         return error_response(404, str(error))
     except ValueError as error:

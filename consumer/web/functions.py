@@ -25,10 +25,12 @@ blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no 
 
 
 async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
-    """Consumes for a while. The next run goes on from the checkpoints; leases keep overlapping runs apart."""
+    """Consumes for CONSUMER_SLICE. The next run continues from the checkpoints; leases keep overlapping runs apart."""
     from consumer.running.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
 
-    seconds = read_slice(os.environ)  # first: it also tells a wrong CONSUMER_HOSTING, by which we are here
+    seconds = read_slice(
+        os.environ
+    )  # first, because it reports an invalid CONSUMER_HOSTING, which is read as slices
     with raising_no_secrets():
         await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 

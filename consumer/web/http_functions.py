@@ -71,7 +71,7 @@ async def _respond(
 
 @blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
 async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
-    """Every consumer as its instances tell."""
+    """The status of every consumer, as its instances reported it."""
     from consumer.web import api  # noqa: PLC0415 - as above
 
     return await _respond(req, lambda tables, _: api.status(tables))
@@ -79,7 +79,7 @@ async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
 
 @blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
 async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
-    """An operator's order about the rate of a consumer."""
+    """Takes an operator's order for the rate of a consumer."""
     from consumer.web import api  # noqa: PLC0415 - as above
 
     name, body = req.route_params["name"], req.get_body()

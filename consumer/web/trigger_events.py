@@ -1,4 +1,4 @@
-"""From the batch that the Event Hubs trigger passes to a function to our events."""
+"""Converts the batch that the Event Hubs trigger passes to a function into events of the consumer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tidemark.foundation.errors import TidemarkError
 def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
     """The partition's id and its events in order.
 
-    The metadata of a batch is common to its events. Raises TidemarkError when the host did not say which partition it
-    is, or an event's number: without them nothing can be settled.
+    The metadata of a batch is common to its events. Raises TidemarkError when the host did not pass the partition or
+    the sequence number of an event: without them nothing can be settled.
     """
     if not events:
         raise TidemarkError("the trigger called with no events: started by hand? It works only from the hub")
@@ -27,15 +27,16 @@ def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
         raise TidemarkError(
             f"the trigger's metadata has no PartitionContext.PartitionId; found {', '.join(sorted(metadata)) or 'none'}"
         )
-    own = _dictionaries(metadata, "PropertiesArray", len(events))
+    properties = _dictionaries(metadata, "PropertiesArray", len(events))
     system = _dictionaries(metadata, "SystemPropertiesArray", len(events))
     return partition, [
-        _event(partition, index, *each) for index, each in enumerate(zip(events, own, system, strict=True))
+        _event(partition, index, *parts)
+        for index, parts in enumerate(zip(events, properties, system, strict=True))
     ]
 
 
 def _event(
-    partition: str, index: int, event: EventHubEvent, own: Mapping[str, Any], system: Mapping[str, Any]
+    partition: str, index: int, event: EventHubEvent, properties: Mapping[str, Any], system: Mapping[str, Any]
 ) -> Event:
     if event.sequence_number is None:
         raise TidemarkError(f"event {index} of partition {partition} has no sequence number in its metadata")
@@ -46,13 +47,14 @@ def _event(
         _epoch_seconds(event.enqueued_time),
         event.get_body(),
         event.partition_key or None,
-        own,
+        properties,
     )
 
 
 def _offset(event: EventHubEvent, system: Mapping[str, Any]) -> str:
-    """As the hub has it, '' where that is not known: for an offset that is no number, as those of hubs with
-    geo-replication, the host says -1, and the true one beside it.
+    """The offset as the hub has it, '' if it is unknown.
+
+    Offsets of hubs with geo-replication are no numbers: the host passes -1, and the true offset as OffsetString.
     """
     text = system.get("OffsetString")
     if isinstance(text, str) and text:
@@ -60,18 +62,18 @@ def _offset(event: EventHubEvent, system: Mapping[str, Any]) -> str:
     return "" if event.offset is None or str(event.offset) == "-1" else str(event.offset)
 
 
-def _epoch_seconds(moment: datetime | None) -> float:
-    """The host tells times in UTC and does not say so."""
-    if moment is None:
+def _epoch_seconds(time: datetime | None) -> float:
+    """Epoch seconds. The host passes times in UTC without a time zone."""
+    if time is None:
         return 0.0
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _dictionaries(metadata: Mapping[str, Any], name: str, count: int) -> list[Mapping[str, Any]]:
     """One per event, empty where the host sent none."""
-    found = _json(metadata, name, [])
-    padded = [*found[:count], *([{}] * (count - len(found)))]
-    return [each if isinstance(each, dict) else {} for each in padded]
+    entries = _json(metadata, name, [])
+    padded = [*entries[:count], *([{}] * (count - len(entries)))]
+    return [entry if isinstance(entry, dict) else {} for entry in padded]
 
 
 def _json(metadata: Mapping[str, Any], name: str, default: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What HTTP and the command line show of consumers, as typed JSON. Values in, values out.
+"""The views of consumers for HTTP and the command line, as typed JSON. Values in, values out.
 
-Times are epoch seconds; a number that is not known is null.
+Times are epoch seconds; an unknown number is null.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidemark.foundation.consumer_stats import ConsumerStats, InstanceFigures, t
 from tidemark.foundation.version import VERSION
 
 STALE_AFTER = 60.0
-"""Age of a row, in seconds, from which its instance counts as gone: twelve rows missed, as for the collector."""
+"""Age of a row, in seconds, from which its instance counts as dead: twelve rows were missed, as for the collector."""
 
 
 class InstanceView(InstanceFigures, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class InstanceView(InstanceFigures, frozen=True, kw_only=True):
 
 
 class PartitionView(PartitionRecord, frozen=True, kw_only=True):
-    """One partition as its newest owner tells, the live ones first. `live` is false when that one is gone."""
+    """One partition as reported by its newest owner, by a live one if there is one. `live` is false if that owner is dead."""
 
     instance: str
     live: bool
@@ -89,7 +89,7 @@ def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now
     ]
     sums = totals(live) if live else {}
     partitions = _partitions(rows, live)
-    lags = [each.lag for each in partitions]
+    lags = [partition.lag for partition in partitions]
     return ConsumerView(
         consumer=name,
         live=len(live),
@@ -110,7 +110,7 @@ def _instance(stats: ConsumerStats, now: float) -> InstanceView:
         stats,
         state=_state(stats, now),
         age=max(0.0, now - stats.at),
-        partitions=tuple(each.partition for each in stats.lag),
+        partitions=tuple(partition.partition for partition in stats.lag),
         rate_limit=stats.rate_limit or None,
         ru_per_record=stats.last_ru_per_record if stats.ru_per_record is None else stats.ru_per_record,
     )
@@ -125,10 +125,14 @@ def _state(stats: ConsumerStats, now: float) -> str:
 
 
 def _partitions(rows: list[ConsumerStats], live: list[ConsumerStats]) -> tuple[PartitionView, ...]:
-    """Rows are newest first. A partition that moved is in several of them: the newest live one knows best."""
-    found: dict[str, PartitionView] = {}
+    """The newest report on every partition. `rows` are newest first. If a partition moved and is in several rows, the newest
+    live row counts.
+    """
+    views: dict[str, PartitionView] = {}
     for stats, alive in [(stats, True) for stats in live] + [(stats, False) for stats in rows]:
-        for each in stats.lag:
-            if each.partition not in found:
-                found[each.partition] = shared(PartitionView, each, instance=stats.instance, live=alive)
-    return tuple(sorted(found.values(), key=lambda view: partition_order(view.partition)))
+        for partition in stats.lag:
+            if partition.partition not in views:
+                views[partition.partition] = shared(
+                    PartitionView, partition, instance=stats.instance, live=alive
+                )
+    return tuple(sorted(views.values(), key=lambda view: partition_order(view.partition)))

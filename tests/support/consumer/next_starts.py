@@ -323,7 +323,7 @@ class Trigger:
     def receiver(self):
         return Receiver(self.story)
 
-    def recognized(self):
+    def known_hubs(self):
         return self.story.namespaces[self.story.namespace][2]
 
     def restart(self, **policy):
