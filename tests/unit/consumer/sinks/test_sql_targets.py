@@ -312,7 +312,7 @@ def test_the_position_moves_in_azure_sql_by_one_compare_and_set():
         "UPDATE [EventHubCheckpoint] SET [SequenceNumber]=?, [Offset]=?, [Beyond]=?, [SavedAt]=SYSUTCDATETIME() WHERE "
         "[EventHubCheckpoint].[Topic] = ? AND [EventHubCheckpoint].[ConsumerGroup] = ? AND "
         "[EventHubCheckpoint].[PartitionID] = ? AND [EventHubCheckpoint].[SequenceNumber] = ? AND "
-        "[EventHubCheckpoint].[OwnerEpoch] = ?"
+        "[EventHubCheckpoint].[OwnerEpoch] = ? AND [EventHubCheckpoint].[Owner] = ?"
     )
 
 
