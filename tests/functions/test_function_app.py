@@ -301,7 +301,7 @@ def test_without_the_platform_keys_are_asked_for_and_forged_headers_are_refused(
     assert levels.pop("health") == "ANONYMOUS"
     assert set(levels.values()) == {"FUNCTION"}
     assert {status for status, _ in answers} == {403}
-    assert all("App Service authentication only" in body for _, body in answers)
+    assert all("accepted only from App Service authentication" in body for _, body in answers)
 
 
 def test_with_keys_and_the_platforms_sign_in_the_name_is_the_true_one(settings):

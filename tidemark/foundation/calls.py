@@ -1,4 +1,4 @@
-"""Calls to what may hang or fail in any way."""
+"""Calls that may hang or fail in any way."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidemark.foundation.errors import TidemarkError, UnavailableError
 _T = TypeVar("_T")
 
 PATIENCE = 5.0
-"""Seconds after a call's deadline in which it may say itself what became of it; then it is left behind."""
+"""Seconds after its deadline in which a call may still return or raise; then it is abandoned. Chosen."""
 
 
 async def answered(what: str, deadline: float | None, call: Awaitable[_T]) -> _T:
-    """What a call answers by `deadline` (loop time; None: whenever it does).
+    """The result of a call by `deadline`, in the loop's time; None: without a limit.
 
-    Whatever else becomes of it is UnavailableError, but for TidemarkErrors of its own: whether it did what it was to
-    do is then not known. So is a CancelledError out of a library while nobody has cancelled the caller, which would end
-    its task without a word.
+    Raises the call's own TidemarkErrors, and UnavailableError for all other failures, after which its effect is unknown. A
+    CancelledError from a library counts as a failure, too, unless the caller was cancelled: it would end the caller's task
+    silently.
     """
     try:
         async with asyncio.timeout_at(deadline):

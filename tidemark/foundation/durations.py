@@ -1,4 +1,4 @@
-"""Durations as people write them, in seconds. Pure."""
+"""Reads durations such as `10m` as seconds. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_duration(value: object) -> float:
 
 
 def duration(value: object) -> float:
-    """`parse_duration` for a file that people write: 3 may be meant as minutes, so a number needs its unit."""
+    """`parse_duration` for a file that people write. A number needs a unit, because 3 could mean minutes."""
     seconds = parse_duration(value)
     if seconds and not isinstance(value, str):
         raise ValueError(

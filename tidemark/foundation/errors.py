@@ -1,4 +1,4 @@
-"""The errors that all parts raise on purpose, by who must act."""
+"""The errors that all parts share, one for each reaction of the caller."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tidemark.foundation.sanitize import without_secrets
 
 
 class ShownError(Exception):
-    """An error whose text goes to people, wherever it is caught: logs, pages, tables, terminals. The text has no secrets,
-    although it is often made of what an SDK said.
+    """An error whose text people read in logs, pages, tables or terminals. Secrets are removed from the text, because it often
+    contains the text of an SDK.
     """
 
     def __str__(self) -> str:
@@ -15,19 +15,19 @@ class ShownError(Exception):
 
 
 class TidemarkError(ShownError):
-    """The base of what any part raises on purpose. `exit_status` is of a process that ends by it."""
+    """Base of the errors of all parts. `exit_status` is that of a command that ends with it."""
 
     exit_status = 1
 
 
 class SettingsError(TidemarkError):
-    """A setting is wrong: it names the setting, what was found and what is accepted. Raised at start-up only."""
+    """A setting is wrong. The message names it, its value and the accepted values. Raised at start-up only."""
 
     exit_status = 2
 
 
 class UnavailableError(TidemarkError):
-    """A service cannot be reached or refuses for now. Safe to try again."""
+    """A service is unreachable or busy. Trying again is safe."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -35,12 +35,12 @@ class UnavailableError(TidemarkError):
 
 
 class ConflictError(Exception):
-    """The stored row changed since it was loaded: load again and decide again."""
+    """The stored row has changed since it was loaded. Load it and decide again."""
 
 
 class StoreUnavailableError(ShownError):
-    """The store did not answer; nothing may be concluded."""
+    """The store did not answer, so the stored state is unknown."""
 
 
 class OrderError(ValueError):
-    """An order cannot be carried out: names the field, what was found, what is accepted."""
+    """An order is invalid. The message names the field, its value and the accepted values."""

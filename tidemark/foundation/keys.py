@@ -1,4 +1,4 @@
-"""Keys of tables, what a row may hold, and the name of a namespace in keys. Pure."""
+"""Keys and columns of table rows, and the spelling of a namespace in keys. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import count, takewhile
 from typing import Any
 
 STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
-KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
+KEY_CHARS = 400  # a key takes 512 characters; the rest is for a prefix or a time
 _MAX_MICROSECONDS = 253_402_300_800 * 1_000_000  # the end of the year 9999
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@:-]")
 
 
-_PROTOCOL_PORTS = {"443", "5671"}  # of AMQP over web sockets, and of AMQP with TLS
+_PROTOCOL_PORTS = {"443", "5671"}  # AMQP over web sockets, and AMQP with TLS
 _AZURE = ".servicebus."  # in the name of every namespace, in all clouds
 
 
 class TooLargeError(ValueError):
-    """What is to be stored exceeds what the service can take; it names the limit."""
+    """A value is larger than the service can store. The message names the limit."""
 
 
 def namespace_host(address: str) -> str:
-    """The host of a namespace or storage account in the one spelling by which positions and states are stored and compared.
+    """The host of a namespace or storage account, spelled as positions and states are stored and compared.
 
-    Letter case, a scheme, a path, the final dot and a port of the protocol change nothing. Azure takes AMQP at 5672, too. An
-    emulator keeps that port: it tells two of them on one machine apart.
+    Letter case, a scheme, a path, the final dot and a port of the protocol are removed. Azure also accepts AMQP at port 5672. An
+    emulator keeps that port, which distinguishes two of them on one machine.
     """
     host = address.strip().rpartition("://")[2].partition("/")[0].lower()
     name, _, port = host.rpartition(":")
@@ -70,13 +70,13 @@ def _inverted(at: float) -> int:
     return _MAX_MICROSECONDS - 1 - microseconds
 
 
-def in_columns(whole: str | bytes, prefix: str, size: int = STRING_CHARS) -> dict[str, str | bytes]:
-    """`whole` over as many columns `prefix00`, `prefix01`, ... as it takes, of `size` each."""
-    starts = enumerate(range(0, len(whole), size))
-    return {f"{prefix}{index:02d}": whole[start : start + size] for index, start in starts}
+def in_columns(value: str | bytes, prefix: str, size: int = STRING_CHARS) -> dict[str, str | bytes]:
+    """`value` over as many columns `prefix00`, `prefix01`, ... as it takes, of `size` each."""
+    starts = enumerate(range(0, len(value), size))
+    return {f"{prefix}{index:02d}": value[start : start + size] for index, start in starts}
 
 
 def of_columns(row: Mapping[str, Any], prefix: str) -> list[Any]:
-    """What such columns hold, in their order."""
-    found = (row.get(f"{prefix}{index:02d}") for index in count())
-    return list(takewhile(lambda piece: piece is not None, found))
+    """The values of such columns, in order."""
+    pieces = (row.get(f"{prefix}{index:02d}") for index in count())
+    return list(takewhile(lambda piece: piece is not None, pieces))

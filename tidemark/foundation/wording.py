@@ -7,7 +7,7 @@ from math import isfinite
 
 
 def number_text(value: float) -> str:
-    """At most two decimals, or two digits, where they say something: 812, 0.25, 12000, 0.0041."""
+    """A number with at most two decimals, or two significant digits below 0.1: 812, 0.25, 12000, 0.0041."""
     if not isfinite(value) or abs(value) >= 100 or value == int(value):
         return f"{value:.0f}"
     return f"{value:.2f}".rstrip("0").rstrip(".") if abs(value) >= 0.1 else f"{value:.2g}"
@@ -15,20 +15,20 @@ def number_text(value: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """`45 s`, `10 min`, `1 h 30 min`, `2 d`."""
-    whole = round(seconds)
-    if whole < 60 or (whole < 600 and whole % 60):
-        return f"{whole} s"
-    days, rest = divmod(round(whole / 60), 1_440)
+    rounded = round(seconds)
+    if rounded < 60 or (rounded < 600 and rounded % 60):
+        return f"{rounded} s"
+    days, rest = divmod(round(rounded / 60), 1_440)
     hours, minutes = divmod(rest, 60)
     parts = [(days, "d"), (hours, "h"), (minutes, "min")]
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """`0 samples`, `1 sample`, `2 samples`; `plural` where it is not made by an s."""
+    """`0 samples`, `1 sample`, `2 samples`; `plural` if it is irregular."""
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def time_text(at: float) -> str:
-    """A moment in UTC, to the second."""
+    """A time in UTC, to the second."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"

@@ -56,7 +56,7 @@ def test_the_platform_vouches_only_where_it_runs_and_signs_in(settings, door):
 )
 @pytest.mark.parametrize("order", [False, True])
 def test_without_the_platform_a_header_that_only_it_may_set_is_refused(name, order):
-    with pytest.raises(RefusedError, match="App Service authentication only") as caught:
+    with pytest.raises(RefusedError, match="accepted only from App Service authentication") as caught:
         admit(KEYS, {"host": "localhost", name: principal("boss", OPERATOR)}, order=order)
 
     assert caught.value.status == 403

@@ -47,8 +47,8 @@ def test_an_address_and_what_opens_it(address, settings, access):
         ("https://me:c2VjcmV0@func-tidemark.azurewebsites.net", KEY, "accepted is https://"),
         (APP, {}, "set TIDEMARK_SIGN_IN_CLIENT_ID"),
         (APP, {"TIDEMARK_APP_KEY": "  "}, "set TIDEMARK_SIGN_IN_CLIENT_ID"),
-        (APP, {"TIDEMARK_SIGN_IN_CLIENT_ID": "https://management.azure.com"}, "is no client id"),
-        (APP, {"TIDEMARK_APP_KEY": "c2VjcmV0\r\nx: y"}, "is no key"),
+        (APP, {"TIDEMARK_SIGN_IN_CLIENT_ID": "https://management.azure.com"}, "is not a client id"),
+        (APP, {"TIDEMARK_APP_KEY": "c2VjcmV0\r\nx: y"}, "is not a key"),
     ],
 )
 def test_what_is_no_app_or_opens_none_is_refused_without_showing_secrets(address, settings, told):

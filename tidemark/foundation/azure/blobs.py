@@ -1,4 +1,4 @@
-"""Requests to Blob Storage with a deadline, and with errors that say what to do."""
+"""Requests to Blob Storage with a deadline, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _Result = TypeVar("_Result")
 _BAD_NAMES = frozenset({"InvalidResourceName", "OutOfRangeInput"})
 
 CONFLICT = frozenset({404, 409, 412})
-"""What a conditional request is answered when the blob is not, or no longer, as it was read."""
+"""Statuses of a conditional request if the blob has changed or was removed."""
 
 
 @dataclass(eq=False)
 class BlobStore:
-    """A store in a container, which it takes over and closes."""
+    """A store in a container, whose client it owns and closes."""
 
     _container: ContainerClient
 
@@ -33,10 +33,10 @@ class BlobStore:
 
 
 async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of `work`, if it is there by `deadline`, of the loop's clock; its errors as UnavailableError,
-    or SettingsError for a name that no container can have.
+    """The result of `work` by `deadline`, in the loop's time.
 
-    `doing` begins the message, such as "saving the checkpoint of partition 3".
+    Raises UnavailableError for its errors, and SettingsError for an invalid container name. `doing` begins the message, such as
+    "saving the checkpoint of partition 3".
     """
     try:
         async with asyncio.timeout_at(deadline):
@@ -51,7 +51,7 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
         ) from error
     except TidemarkError:
         raise
-    except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
+    except Exception as error:  # network errors and unexpected ones: the outcome is unknown
         raise UnavailableError(f"{doing}: {network_story(error)}") from error
 
 
@@ -60,7 +60,7 @@ async def ensure_container(container: ContainerClient) -> None:
     try:
         await container.create_container()
     except ResourceExistsError as error:
-        if code_of(error) != "ContainerAlreadyExists":  # being deleted: it cannot be created for a while
+        if code_of(error) != "ContainerAlreadyExists":  # it is being deleted, and cannot be created yet
             raise
 
 
@@ -69,7 +69,9 @@ def container_is_missing(error: HttpResponseError) -> bool:
 
 
 def _refusal(error: HttpResponseError) -> str:
-    said = f"the storage service answered {error.status_code} {code_of(error) or error.reason or ''}".rstrip()
+    answer = (
+        f"the storage service answered {error.status_code} {code_of(error) or error.reason or ''}".rstrip()
+    )
     if error.status_code in {401, 403}:
-        return f"{said}; the consumer needs the role Storage Blob Data Contributor, or a valid key, and its network let in"
-    return said
+        return f"{answer}; the consumer needs the role Storage Blob Data Contributor or a valid key, and access through the firewall"
+    return answer

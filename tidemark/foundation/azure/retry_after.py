@@ -1,4 +1,4 @@
-"""How long an answer asks to wait: the one reader of Retry-After and of its relatives."""
+"""Reads Retry-After and similar headers: how long an answer asks to wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADERS = (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-A
 
 
 def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | None:
-    """Seconds a service asks to wait, never below 0; None where it does not ask, or in words that nobody knows.
+    """Seconds a service asks to wait, never below 0; None without such a header, or with an unreadable one.
 
     Retry-After holds seconds or an HTTP date (RFC 9110, 10.2.3); a date counts from the answer's own `Date`, and from this
     machine's clock where there is none. With `cosmos` only Cosmos DB's own header counts: a gateway's Retry-After may ask
@@ -23,8 +23,8 @@ def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | 
         text = str(headers.get(name) or "").strip()
         try:
             seconds = (
-                max(float(each) for each in text.split(",")) * scale
-            )  # a header that came twice is joined
+                max(float(value) for value in text.split(",")) * scale
+            )  # a repeated header is joined by commas
         except ValueError:
             seconds = (
                 _seconds_until(text, str(headers.get("Date") or "")) if name == "Retry-After" else math.nan
@@ -35,13 +35,13 @@ def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | 
 
 
 def _seconds_until(date: str, sent: str) -> float:
-    """From one HTTP date to another; from now where the answer has none, NaN for what is no date."""
+    """From one HTTP date to another; from now without a second one, NaN for an invalid date."""
     begin = _http_date(sent)
     return _http_date(date) - (time.time() if math.isnan(begin) else begin)
 
 
 def _http_date(text: str) -> float:
-    """A date of HTTP, which is in UTC also where it names no zone (RFC 9110, 5.6.7); NaN for what is none."""
+    """The time of an HTTP date, which is in UTC also without a zone (RFC 9110, 5.6.7); NaN for an invalid one."""
     with suppress(ValueError, TypeError, OverflowError):
         date = parsedate_to_datetime(text)
         return (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp()

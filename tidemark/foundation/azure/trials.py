@@ -1,6 +1,6 @@
-"""Harmless calls to storage: they read, or delete what is not there, which takes the same role as deleting what is.
+"""Harmless calls that test rights on storage: they read, or delete what is absent, which needs the same role.
 
-They raise whatever the SDKs raise.
+They raise the errors of the SDKs.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from azure.core.exceptions import ResourceNotFoundError
 from tidemark.foundation.azure.connections import Settings, blob_container, table_service
 
 NOTHING = "tidemark-doctor"
-"""Key of a row, name of a blob and id of a document that nobody writes."""
+"""Key of a row, name of a blob and id of a document that are never written."""
 
 
 async def table_absent(settings: Settings, prefix: str, name: str, *, write: bool = True) -> bool:
-    """Whether the table is missing, after a read and, with `write`, a deletion that were allowed."""
+    """Read the table and, with `write`, delete an absent row; returns whether the table is missing."""
     absent = False
     async with table_service(settings, prefix, retry_total=0) as service:
         client = service.get_table_client(name)
@@ -29,7 +29,7 @@ async def table_absent(settings: Settings, prefix: str, name: str, *, write: boo
 
 
 async def blobs_absent(settings: Settings, prefix: str, container: str) -> bool:
-    """Whether the container is missing, after a deletion that was allowed."""
+    """Delete an absent blob; returns whether the container is missing."""
     async with blob_container(settings, prefix, container, retry_total=0) as client:
         try:
             await client.delete_blob(NOTHING)

@@ -1,4 +1,4 @@
-"""Answers of an HTTP API, free of any framework."""
+"""Responses of an HTTP API, without a framework."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HTML = "text/html"
 
 
 class Response(Struct, frozen=True):
-    """What to answer: status, body, its media type, and headers."""
+    """An HTTP response."""
 
     status: int
     body: bytes

@@ -1,7 +1,7 @@
-"""Who may ask and who may order: by a key, which the host checks before we are called, or by the platform's sign-in. Pure.
+"""Decides who may read and who may give orders: by a key, which the host checks first, or by the platform's sign-in. Pure.
 
-App Service authentication puts the signed-in caller into the header X-MS-CLIENT-PRINCIPAL, and takes such headers away
-from what comes from outside. Where it is off anybody can send them, so a request that has one is refused.
+App Service authentication puts the signed-in caller into the header X-MS-CLIENT-PRINCIPAL, and removes that header from
+incoming requests. Without it anybody could send the header, so a request with it is refused.
 """
 
 from __future__ import annotations
@@ -27,29 +27,31 @@ ENVIRONMENT = "AZURE_FUNCTIONS_ENVIRONMENT"
 """Set by a developer's host, to `Development`."""
 
 SIGN_IN = "TIDEMARK_SIGN_IN"
-"""`true`: signing in opens the API and the page, and no key is asked for. Counts only while the platform signs in."""
+"""`true`: a sign-in opens the API and the page, without a key. Ignored while App Service authentication is off."""
 
 READER = "Tidemark.Reader"
 OPERATOR = "Tidemark.Operator"
-"""App roles of the registration: who looks, and who gives orders as well."""
+"""App roles of the registration: a reader may look, an operator may also give orders."""
 
 LOGIN, LOGOUT = "/.auth/login/aad", "/.auth/logout"
-"""Where the platform signs people in, and out."""
+"""Paths at which the platform signs people in and out."""
 
 UNKNOWN = 401
-"""Status of the refusal of somebody who has not signed in."""
+"""HTTP status for a caller who has not signed in."""
 
 PRINCIPAL = "x-ms-client-principal"
 _PLATFORM_ONLY = ("x-ms-client-principal", "x-ms-token-")
-"""Beginnings of the names of headers that only the platform may set."""
+"""Prefixes of headers that only the platform may set."""
 
 Settings = Mapping[str, str]
 Headers = Mapping[str, str]
 
 
 class Door(Struct, frozen=True):
-    """What opens the API of this process. `platform`: App Service authentication runs in front of it and vouches for
-    its headers. `sign_in`: roles decide, and the host asks for no key; else the host has checked one.
+    """How callers of this process are authenticated.
+
+    `platform`: App Service authentication runs in front of it and sets the headers. `sign_in`: roles decide, and the host asks
+    for no key; otherwise the host has checked a key.
     """
 
     platform: bool = False
@@ -57,9 +59,7 @@ class Door(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """`name` is the signed-in caller's, as the platform says; None where a key was enough. `may_order` is None where no role
-    was asked for.
-    """
+    """`name` is that of the signed-in caller, None with a key. `may_order` is None where no role is required."""
 
     name: str | None = None
     object_id: str = ""
@@ -70,7 +70,7 @@ NOBODY = Caller()
 
 
 class RefusedError(Exception):
-    """This request is not answered: `status` is HTTP's; the text says why, and what would be accepted."""
+    """The request is refused with this HTTP status. The text says why, and what is accepted."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -78,24 +78,24 @@ class RefusedError(Exception):
 
 
 def door_of(settings: Settings) -> Door:
-    """To be asked once per process, so that the host's level and our checks cannot be of two minds.
+    """How callers are authenticated. Call it once per process, so that the host's authorization level matches our checks.
 
-    A developer's host (`func start`, the local stack) has no platform in front of it, whatever its settings say.
+    A developer's host (`func start`, the local stack) never has the platform in front of it.
     """
     platform = is_deployed(settings) and _is_true(settings.get(AUTHENTICATION))
     return Door(platform, platform and _is_true(settings.get(SIGN_IN)))
 
 
 def is_deployed(settings: Settings) -> bool:
-    """Whether the platform runs this process, and could have something in front of it."""
+    """Whether App Service runs this process, so that its authentication may be in front."""
     developing = settings.get(ENVIRONMENT, "").strip().casefold() == "development"
     return bool(settings.get(SITE, "").strip()) and not developing
 
 
 def admit(door: Door, headers: Headers, *, order: bool = False) -> Caller:
-    """Who sent a request. `headers` are looked up in lower case, as HTTP libraries allow. Raises RefusedError.
+    """Authenticate and authorize a request; returns its caller. `headers` need case-insensitive lookup. Raises RefusedError.
 
-    In this order: headers that nobody vouches for, who it is, what they may, and for an order whether it was meant.
+    It checks forged headers, then the identity, then the role, and for an order that no other site's page sent it.
     """
     if not door.platform:
         _refuse_forged(headers)
@@ -114,11 +114,11 @@ def admit(door: Door, headers: Headers, *, order: bool = False) -> Caller:
 
 
 def _refuse_forged(headers: Headers) -> None:
-    found = next((name for name in headers if name.casefold().startswith(_PLATFORM_ONLY)), None)
-    if found is not None:
+    forged = next((name for name in headers if name.casefold().startswith(_PLATFORM_ONLY)), None)
+    if forged is not None:
         raise RefusedError(
             403,
-            f"the header {one_line(found)[:100]} is accepted from App Service authentication only, and that is off here",
+            f"the header {one_line(forged)[:100]} is accepted only from App Service authentication, which is off here",
         )
 
 
@@ -143,26 +143,29 @@ def _require_role(principal: Principal, *, order: bool) -> None:
 
 
 def _refuse_other_sites(headers: Headers) -> None:
-    """A browser sends the cookie of the sign-in along with what any page lets it send. It also says which page that
-    was, and asks before it sends JSON elsewhere. Programs say nothing of the kind, and have no such cookie.
+    """Refuse orders that another site's page made the browser send with the cookie of the sign-in.
+
+    Browsers send the page's origin, and ask before they send JSON to another site. Programs send no origin, and no cookie.
     """
     if headers.get("content-type", "").partition(";")[0].strip().casefold() != "application/json":
         raise RefusedError(415, "Content-Type: application/json is accepted for an order")
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
-        own = site.strip().casefold() == "same-origin"
+        is_same_site = site.strip().casefold() == "same-origin"
     else:
-        own = origin is None or _host(origin) in {headers.get(name, "").casefold() for name in _OWN_HOST}
-    if not own:
+        is_same_site = origin is None or _host(origin) in {
+            headers.get(name, "").casefold() for name in _OWN_HOST
+        }
+    if not is_same_site:
         raise RefusedError(403, "orders from another site's page are refused")
 
 
 _OWN_HOST = ("host", "disguised-host", "x-forwarded-host")
-"""Where a front end puts the host name that the browser used. No page can set any of them for another site."""
+"""Headers in which a front end passes the host name that the browser used. No page can set them for another site."""
 
 
 def _host(origin: str) -> str | None:
-    """None for an origin that is none, such as `null`."""
+    """The host of an origin; None for an invalid one such as `null`."""
     try:
         return urlsplit(origin.strip()).netloc.casefold() or None
     except ValueError:
@@ -170,15 +173,15 @@ def _host(origin: str) -> str | None:
 
 
 def named(caller: Caller, by: object) -> tuple[str, str]:
-    """The name an order is given by, and how the log tells it. Raises ValueError where nobody is named.
+    """The name of whoever gives an order, and its form in the log. Raises ValueError without a name.
 
-    `by` is what the order says; it counts only where nobody is signed in.
+    `by` is the name in the order, which is used only if nobody is signed in.
     """
     if caller.name is not None:
         return caller.name, f"{caller.name} (object {caller.object_id})"
     if not isinstance(by, str) or not one_line(by).strip():
-        found = "is missing" if by is None else f"found {by!r}"
-        raise ValueError(f"by: {found}; a name is accepted, for the scaling log")
+        problem = "is missing" if by is None else f"found {by!r}"
+        raise ValueError(f"by: {problem}; a name is accepted, for the scaling log")
     name = one_line(by).strip()
     if len(name) > MAX_NAME:
         raise ValueError(f"by: found {len(name)} characters; a name of at most {MAX_NAME} is accepted")

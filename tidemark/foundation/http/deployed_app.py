@@ -1,4 +1,4 @@
-"""A deployed app from outside: its HTTP API, by a token of whoever is signed in or by a function key."""
+"""Client of the HTTP API of a deployed app, with a token of the signed-in user or a function key."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 CLIENT_ID = "TIDEMARK_SIGN_IN_CLIENT_ID"
-"""Setting of a person's: the client id of the app registration, for a token of Microsoft Entra ID."""
+"""Setting of a user: the client id of the app registration, for a token of Microsoft Entra ID."""
 
 KEY = "TIDEMARK_APP_KEY"
-"""Setting of a person's: a function key, where nobody signs in."""
+"""Setting of a user: a function key, for an app without sign-in."""
 
 TIMEOUT = 90.0
-"""Seconds for one answer. The first one after a while waits for an instance to start."""
+"""Seconds for one answer. After idle time, the first one waits for an instance to start."""
 
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of one answer. The status of 1,000 targets, each with a few metrics and all their samples, has some 50 million."""
@@ -41,11 +41,11 @@ _T = TypeVar("_T")
 
 
 class AppError(TidemarkError):
-    """The app cannot be reached, or does not answer what was asked: says what it answered, and what to do."""
+    """The app is unreachable, or answered with an error. The message has its answer and what to do."""
 
 
 class Access(Struct, frozen=True):
-    """Where the app is and what opens it: one of `client_id` and `key`, or neither for a local host without keys."""
+    """Address of the app, and its `client_id` or `key`; neither for a local host without keys."""
 
     address: str
     client_id: str | None = None
@@ -66,14 +66,14 @@ def read_access(address: str, settings: Mapping[str, str]) -> Access:
     secure = url.startswith("https:")
     if client_id is not None and secure:
         if not _GUID.fullmatch(client_id):
-            raise SettingsError(f"{CLIENT_ID} is no client id; accepted is that of the app registration")
+            raise SettingsError(f"{CLIENT_ID} is not a client id, accepted: that of the app registration")
         return Access(url, client_id=client_id)
     if key is None and secure:
         raise SettingsError(
-            f"nothing opens {url}: set {CLIENT_ID} (and sign in with `az login`), or {KEY}, in the environment or in .env"
+            f"{url} needs a sign-in or a key: set {CLIENT_ID} (and sign in with `az login`), or {KEY}, in the environment or in .env"
         )
     if key is not None and not (key.isascii() and key.isprintable() and len(key) <= 1000):
-        raise SettingsError(f"{KEY} is no key; accepted is one line of ASCII characters")
+        raise SettingsError(f"{KEY} is not a key, accepted: one line of ASCII characters")
     return Access(url, key=key)
 
 

@@ -1,4 +1,4 @@
-"""A command that is stopped while it still loads. Light: it is imported before everything else."""
+"""Ends a command that is stopped while it loads. It imports little, because it is imported first."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import signal
 from types import FrameType
 
 STATUS_WHEN_STOPPED = {"consume": 0, "publish": 130, "send": 130}
-"""The commands that listen to signals themselves once they have loaded, and their exit status when they are stopped."""
+"""Commands that handle signals once they have loaded -> their exit status when they are stopped."""
 
 _LINE = b"stopped before anything was begun\n"
 
 
 def leave_on_signals(command: str) -> None:
-    """Until the command listens by itself, SIGTERM and SIGINT end the process with its status, for nothing was begun. Other
-    commands end by the signal, as ever.
+    """Let SIGTERM and SIGINT end the process with the command's status until it handles signals. Nothing has begun by then.
+
+    Other commands end by the signal, as usual.
     """
     if command not in STATUS_WHEN_STOPPED:
         return

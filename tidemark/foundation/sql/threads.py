@@ -1,4 +1,4 @@
-"""Threads that nobody waits for longer than he likes."""
+"""A thread pool that never delays the end of the process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _Item = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads(Executor):
-    """Up to `count` threads, made when first needed.
+    """Up to `count` threads, started when first needed.
 
-    Those of `ThreadPoolExecutor` are joined when the interpreter ends, so that one call of a driver that never
-    returns would keep the process for ever. These are daemons: what hangs is left behind.
+    Python joins the threads of `ThreadPoolExecutor` at its end, so one call of a driver that never returns would keep the
+    process alive. These threads are daemons, and hanging calls are abandoned.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -26,7 +26,7 @@ class Threads(Executor):
         self._threads: list[threading.Thread] = []
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        # First the thread: work that cannot get one is not begun later, when nobody waits for it any more.
+        # The thread comes first: work without a thread must not start later, when its caller has gone.
         if len(self._threads) < self._count and not self._idle.acquire(blocking=False):
             self._start_one()
         future: Future[Any] = Future()
@@ -40,7 +40,7 @@ class Threads(Executor):
         self._threads.append(thread)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the base's
-        """Idle threads end at once, the others after what they do; nobody is waited for."""
+        """End idle threads now and the others after their work, without waiting."""
         for _ in self._threads:
             self._work.put(None)
 
@@ -50,7 +50,7 @@ class Threads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - told to whoever waits
+                except BaseException as error:  # noqa: BLE001 - raised in the waiting caller
                     future.set_exception(error)
-            del item, future, work  # else an idle thread keeps them
+            del item, future, work  # otherwise an idle thread keeps them in memory
             self._idle.release()

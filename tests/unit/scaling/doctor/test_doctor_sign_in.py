@@ -183,7 +183,7 @@ def test_a_forger_who_is_believed_is_told():
 def test_the_forged_header_is_one_that_opens_everything_to_whom_the_platform_lets_set_it():
     """Else its refusal would prove nothing."""
     assert admit(Door(platform=True, sign_in=True), FORGED).name == "tidemark-doctor"
-    with pytest.raises(RefusedError, match="accepted from App Service authentication only"):
+    with pytest.raises(RefusedError, match="accepted only from App Service authentication"):
         admit(Door(), FORGED)
 
 
