@@ -134,7 +134,7 @@ def _install() -> None:
 def main() -> None:
     """Prints in one line the Java that Spark will run on, or why it cannot."""
     try:
-        print(f"Java: {ensure_java()}")  # noqa: T201 - this is what the command is for
+        print(f"Java: {ensure_java()}")
     except JobError as error:
         sys.exit(f"error: {error}")
 

@@ -8,7 +8,7 @@ are empty rather than null: a record without them is refused by its source.
 from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from tidemark.analysis import arrow_columns

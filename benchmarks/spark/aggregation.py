@@ -186,7 +186,7 @@ def group_by_cell(_kind: str, data: Path, result: Path, cores: int) -> tuple[flo
     from functools import reduce
 
     from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+    from pyspark.sql import functions as F
 
     from spark_jobs.platform.session import prepared_session
 

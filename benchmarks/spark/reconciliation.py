@@ -221,7 +221,7 @@ def write_letters(root: Path, count: int) -> None:
 @contextmanager
 def given_sides(data: Path, count: int, identity: str) -> Iterator[None]:
     """The job with tables of files for what would be read from Cosmos DB and blob storage."""
-    from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+    from pyspark.sql import functions as F
 
     from consumer.model import Checkpoint
     from spark_jobs.reconciliation import extract

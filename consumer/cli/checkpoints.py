@@ -65,7 +65,7 @@ class CheckpointCommands:
     def __init__(self, open_parts: OpenParts) -> None:
         self._open = open_parts
 
-    def show(self, root: Root = COMMAND_ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
+    def show(self, root: Root = COMMAND_ROOT, json_: Json = False) -> None:
         """Every partition: low-water mark, what is settled beyond it, owner, age, lag."""
 
         async def work() -> list[Row]:
@@ -99,17 +99,17 @@ class CheckpointCommands:
     def set_(
         self,
         partition: Annotated[list[str] | None, typer.Option(help="Which; may be repeated.")] = None,
-        all_: Annotated[bool, typer.Option("--all", help="All partitions of the hub.")] = False,  # noqa: FBT002
+        all_: Annotated[bool, typer.Option("--all", help="All partitions of the hub.")] = False,
         sequence_number: Annotated[
             int | None, typer.Option(min=-1, help="The last settled event; -1: none.")
         ] = None,
-        earliest: Annotated[bool, typer.Option("--earliest", help="Everything the hub has.")] = False,  # noqa: FBT002
-        latest: Annotated[bool, typer.Option("--latest", help="Only what comes from now on.")] = False,  # noqa: FBT002
+        earliest: Annotated[bool, typer.Option("--earliest", help="Everything the hub has.")] = False,
+        latest: Annotated[bool, typer.Option("--latest", help="Only what comes from now on.")] = False,
         time_: Annotated[
             str | None, typer.Option("--time", help="From this moment, as 2026-11-21T08:00:00Z.")
         ] = None,
         from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
-        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        yes: Yes = False,
         root: Root = COMMAND_ROOT,
     ) -> None:
         """Sets positions, backwards too. A consumer at work loses the partition and goes on from there."""

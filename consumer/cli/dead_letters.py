@@ -91,7 +91,7 @@ class DeadLetterCommands:
         reason: ReasonOption = None,
         limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
         root: Root = COMMAND_ROOT,
-        json_: Json = False,  # noqa: FBT002 - a command-line flag
+        json_: Json = False,
     ) -> None:
         """In order of partition and sequence number, then how many there are of each reason."""
 
@@ -122,7 +122,7 @@ class DeadLetterCommands:
         self,
         dead_letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
         root: Root = COMMAND_ROOT,
-        json_: Json = False,  # noqa: FBT002 - a command-line flag
+        json_: Json = False,
     ) -> None:
         """One dead letter with everything that is known of it, and its body."""
 
@@ -148,8 +148,8 @@ class DeadLetterCommands:
         ids: Ids = None,
         partition: Partition = None,
         reason: ReasonOption = None,
-        all_: All = False,  # noqa: FBT002 - a command-line flag
-        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        all_: All = False,
+        yes: Yes = False,
         root: Root = COMMAND_ROOT,
     ) -> None:
         """Maps and writes dead letters again, by today's settings; what is written is a dead letter no more.
@@ -180,8 +180,8 @@ class DeadLetterCommands:
         partition: Partition = None,
         reason: ReasonOption = None,
         older_than: Annotated[str | None, typer.Option(help="Only what failed before: 12h, 30d.")] = None,
-        all_: All = False,  # noqa: FBT002 - a command-line flag
-        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        all_: All = False,
+        yes: Yes = False,
         root: Root = COMMAND_ROOT,
     ) -> None:
         """Deletes dead letters for good. The events themselves are in the hub until its retention ends."""

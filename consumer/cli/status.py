@@ -80,7 +80,7 @@ def status(
     root: Root = COMMAND_ROOT,
     app: App = None,
     account: Account = None,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """Every consumer: instances, rates, charges, lag of each partition."""
     from consumer.web import api  # noqa: PLC0415
@@ -109,7 +109,7 @@ def rate(
     fleet: Annotated[
         float | None, typer.Option("--fleet", help="Records per second of all instances together.")
     ] = None,
-    lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,  # noqa: FBT002 - a flag
+    lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,
     by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
     root: Root = COMMAND_ROOT,
     app: App = None,

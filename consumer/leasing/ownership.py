@@ -321,7 +321,7 @@ class Ownership:
                 await self.listener.lost(partition, deadline=deadline, stolen=stolen)
         except TimeoutError:
             _log.warning("partition %s: was not finished by the deadline", partition)
-        except Exception as error:  # noqa: BLE001 - logged in full, and raised by run
+        except Exception as error:  # logged in full, and raised by run
             _log.exception("partition %s: could not be finished", partition)
             self._fail(error)
         async with self._writing:

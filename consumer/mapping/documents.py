@@ -107,7 +107,7 @@ def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
         return prepare(event)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:  # see above
         where = extract_tb(error.__traceback__)[-1]
         story = f"preparing the event raised {type(error).__name__}: {error} (in {where.name}, line {where.lineno})"
         return _rejected(event, Rejection("unexpected", story))
@@ -273,7 +273,7 @@ def _transformed(transform: Transform, document: dict[str, Any], event: Event) -
             return found if isinstance(found, dict) else dict(found)
     except MemoryError:  # of the machine, not of the event
         raise
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything, and prepare never does
+    except Exception as error:  # the user's code may raise anything, and prepare never does
         return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
     return Rejection("transform", f"the transform returned {_kind(found)}; expected a mapping")
 

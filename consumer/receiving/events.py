@@ -30,7 +30,7 @@ def to_event(partition: str, data: EventData) -> Event:
             properties = {_text(name): _plain(each) for name, each in message.application_properties.items()}
     except MemoryError:  # of the machine, not of the event: received again
         raise
-    except Exception as error:  # noqa: BLE001 - what a sender made is no reason to receive nothing behind it
+    except Exception as error:  # what a sender made is no reason to receive nothing behind it
         body, unreadable = b"", f"the message cannot be read: {type(error).__name__}: {error}"
     return Event(
         partition,

@@ -70,8 +70,8 @@ class Shortcut:
         self._held_bytes = 0  # with what is there of the next one
         self._begun_bytes = 0
         self._newest: Any = None
-        self._create: Callable[..., Any] = client._create_consumer  # noqa: SLF001 - hook 1
-        client._create_consumer = self._create_consumer  # type: ignore[method-assign] # noqa: SLF001
+        self._create: Callable[..., Any] = client._create_consumer  # hook 1
+        client._create_consumer = self._create_consumer  # type: ignore[method-assign]
 
     def last_enqueued(self) -> int | None:
         """As the newest event that was handed out tells."""
@@ -85,7 +85,7 @@ class Shortcut:
         return self.attempt(self._widen, prefetch) is True
 
     def _widen(self, prefetch: int) -> bool:
-        self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch  # noqa: SLF001
+        self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch
         return True
 
     def note_done(self, count: int) -> None:
@@ -108,7 +108,7 @@ class Shortcut:
             self._begun_bytes = 0
 
     def _held(self) -> int:
-        return len(self._consumer._message_buffer) + self._handed_over()  # noqa: SLF001
+        return len(self._consumer._message_buffer) + self._handed_over()
 
     def _is_full(self) -> bool:
         return self._held() >= self._most or self.is_full_of_bytes()
@@ -126,7 +126,7 @@ class Shortcut:
         if not self._broken:
             try:
                 return step(*arguments)
-            except Exception as error:  # noqa: BLE001 - it is told, and the SDK does the same its own way
+            except Exception as error:  # it is told, and the SDK does the same its own way
                 self._fail(error)
         return None
 
@@ -142,7 +142,7 @@ class Shortcut:
 
     def _hook_consumer(self, consumer: Any) -> None:
         """Hook 2: events are made when they are taken out of the buffer; and the link is hooked once it is open."""
-        buffer, open_link, _ = consumer._message_buffer, consumer._open, consumer._next_message_in_buffer  # noqa: SLF001
+        buffer, open_link, _ = consumer._message_buffer, consumer._open, consumer._next_message_in_buffer
 
         def next_event() -> Event:
             try:
@@ -152,7 +152,7 @@ class Shortcut:
                 self._fail(error)
                 raise
             buffer.popleft()
-            consumer._last_received_event = event  # noqa: SLF001 - the SDK reconnects after its offset
+            consumer._last_received_event = event  # the SDK reconnects after its offset
             return event
 
         async def open_and_hook() -> None:
@@ -166,8 +166,8 @@ class Shortcut:
                 await self._room.wait()
 
         self._consumer = consumer
-        consumer._next_message_in_buffer = next_event  # noqa: SLF001
-        consumer._open = open_and_hook  # noqa: SLF001
+        consumer._next_message_in_buffer = next_event
+        consumer._open = open_and_hook
 
     def _event(self, message: Any) -> Event:
         """From bytes, or from the SDK's message where it went the SDK's way."""
@@ -178,30 +178,30 @@ class Shortcut:
                 self._newest = data
                 return event
             message = decode_payload(memoryview(data))
-        self._newest = EventData._from_message(message)  # noqa: SLF001
+        self._newest = EventData._from_message(message)
         return to_event(self._partition, self._newest)
 
 
 def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
     """Hook 3a: a settled message of one frame goes into the buffer as it came."""
-    handler = consumer._handler  # noqa: SLF001
-    link, keep = handler._link, consumer._message_buffer.append  # noqa: SLF001
-    incoming: Callable[[Any], Awaitable[None]] = link._incoming_transfer  # noqa: SLF001
+    handler = consumer._handler
+    link, keep = handler._link, consumer._message_buffer.append
+    incoming: Callable[[Any], Awaitable[None]] = link._incoming_transfer
 
     def take(frame: Any) -> bool:
         """Whether it was such a message; it is in the buffer then."""
-        if not frame[_SETTLED] or frame[_MORE] or link._received_payload:  # noqa: SLF001
+        if not frame[_SETTLED] or frame[_MORE] or link._received_payload:
             return False
         number, payload = frame[1], frame[_PAYLOAD]
         count, credit = link.delivery_count + 1, link.current_link_credit - 1
         link.received_delivery_id, link.delivery_count, link.current_link_credit = number, count, credit
-        handler._last_activity_timestamp = time.time()  # noqa: SLF001
+        handler._last_activity_timestamp = time.time()
         keep(payload)
         return True
 
     def forget_tag(frame: Any) -> None:
         if frame[_SETTLED]:
-            link._received_delivery_tags.clear()  # noqa: SLF001
+            link._received_delivery_tags.clear()
 
     def count(frame: Any) -> None:
         shortcut.note_frame(len(frame[_PAYLOAD] or b""), is_last=not frame[_MORE])
@@ -212,7 +212,7 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
             await incoming(frame)
             shortcut.attempt(forget_tag, frame)
 
-    link._incoming_transfer = incoming_transfer  # noqa: SLF001
+    link._incoming_transfer = incoming_transfer
 
 
 def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
@@ -221,10 +221,10 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
     Not while somebody else is receiving: the SDK's keep-alive does beside its receiver, every 30 s. A frame that the SDK
     has read reaches its reader a few turns of the loop later, and one taken meanwhile would come before it.
     """
-    transport = consumer._handler._connection._transport  # noqa: SLF001
+    transport = consumer._handler._connection._transport
     stream: asyncio.StreamReader = transport.reader
-    buffered: bytearray = stream._buffer  # type: ignore[attr-defined] # noqa: SLF001
-    resume: Callable[[], None] = stream._maybe_resume_transport  # type: ignore[attr-defined] # noqa: SLF001
+    buffered: bytearray = stream._buffer  # type: ignore[attr-defined]
+    resume: Callable[[], None] = stream._maybe_resume_transport  # type: ignore[attr-defined]
     receive: Callable[..., Awaitable[Any]] = transport.receive_frame
 
     waiting = 0
@@ -234,7 +234,7 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
             return None
         size = int.from_bytes(buffered[:4])
         is_whole = _FRAME_HEADER < size <= len(buffered) and buffered[5] == _AMQP
-        begun = transport._read_buffer  # noqa: SLF001 - what was read of a frame before a timeout
+        begun = transport._read_buffer  # what was read of a frame before a timeout
         if not is_whole or begun.tell() < begun.getbuffer().nbytes or transport.socket_lock.locked():
             return None
         frame = memoryview(bytes(buffered[:size]))

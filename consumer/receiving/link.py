@@ -155,7 +155,7 @@ class Link:
                 on_error=self._on_error,
                 on_partition_close=self._on_close,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the link and is told by take
+        except Exception as error:  # whatever it is, it ends the link and is told by take
             self._fail(error)
 
     async def _on_initialize(self, _context: object) -> None:
@@ -222,6 +222,6 @@ def _shortcut(
             handed_over,
             options.most_bytes,
         )
-    except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
+    except Exception as error:  # whatever is not as expected there, the SDK's own way remains
         options.on_broken(error)
         return None

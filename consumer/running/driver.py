@@ -310,7 +310,7 @@ class Driver:
         except FencedError as error:
             self.fenced(batch.lane, epoch, error)
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - the outcome is unknown: written again
+        except Exception as error:  # the outcome is unknown: written again
             log.warning("writing %d records failed: %r", len(batch.records), error)
             reason = f"{type(error).__name__}: {error}"
         else:
@@ -340,7 +340,7 @@ class Driver:
                 await self._answered(
                     "the dead letters", self.dead_letters.put(dead_letters, deadline=self._deadline())
                 )
-            except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
+            except Exception as error:  # the outcome is unknown: stored again
                 log.warning("storing %d dead letters failed: %r", len(dead_letters), error)
                 stored = False
         self._feed(effects.DeadLettersStored(order.lot_id, stored))
@@ -356,7 +356,7 @@ class Driver:
             except FencedError as error:
                 self.fenced(claim.partition, claim.epoch, error)
                 return
-            except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
+            except Exception as error:  # the outcome is unknown: saved again with the next one
                 log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
                 saved = False
         self._feed(effects.CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
@@ -366,7 +366,7 @@ class Driver:
     async def _read_routes(self) -> None:
         try:
             routes = await self._answered("the sink", self.sink.routes())
-        except Exception as error:  # noqa: BLE001 - asked again later
+        except Exception as error:  # asked again later
             log.warning("reading the partitions of the sink failed: %r", error)
             self._feed(effects.RoutesRead(None))
         else:

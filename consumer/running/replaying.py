@@ -91,7 +91,7 @@ class Replay:
             return await self._sink.write(
                 Batch(next(self._batch_ids), lane, tuple(records)), deadline=deadline
             )
-        except Exception as error:  # noqa: BLE001 - a sink's exception is RETRY for the whole batch
+        except Exception as error:  # a sink's exception is RETRY for the whole batch
             return [WriteResult(Outcome.RETRY, reason=str(error))] * len(records)
 
     async def _replay(self, sink: ReplayingSink, record: Record, deadline: float) -> WriteResult:

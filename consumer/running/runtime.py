@@ -252,7 +252,7 @@ class Consumer:
             try:
                 loading = self.checkpoints.load_all(deadline=deadline)
                 checkpoints = await answered("the checkpoint store", deadline + PATIENCE, loading)
-            except Exception as error:  # noqa: BLE001 - a refused save or the next listing shows the same
+            except Exception as error:  # a refused save or the next listing shows the same
                 log.debug("the positions cannot be read: %s", error)
                 continue
             for partition, stored in checkpoints.items():

@@ -100,7 +100,7 @@ def plain_properties(properties: Mapping[str, Any]) -> Any:
     """The properties as JSON values. Never raises: a dead letter that cannot be stored would block its partition."""
     try:
         return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # see above
         return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}
 
 

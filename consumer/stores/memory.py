@@ -30,7 +30,7 @@ class MemoryCheckpointStore:
         partition: str,
         owner: str,
         *,
-        deadline: float,  # noqa: ARG002 - never waits
+        deadline: float,  # never waits
         replacement: Replacement | None = None,
     ) -> Claim:
         stored = self.unreadable.get(partition) or self._checkpoints.get(partition)
@@ -43,12 +43,12 @@ class MemoryCheckpointStore:
             self._store(replacement.by, owner=owner, epoch=epoch)
         return Claim(partition, owner, epoch, self._checkpoints.get(partition), replaced)
 
-    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:  # noqa: ARG002 - never waits
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:  # never waits
         if self._plain is None:
             self._plain = hub
         return self._plain
 
-    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:  # never waits
         if self._epochs.get(claim.partition) != claim.epoch:
             raise FencedError(
                 f"partition {claim.partition} was claimed since {claim.owner} claimed it (epoch {claim.epoch})"
@@ -57,10 +57,10 @@ class MemoryCheckpointStore:
         if stored is None or checkpoint.sequence_number >= stored.sequence_number:
             self._store(checkpoint, owner=claim.owner, epoch=claim.epoch)
 
-    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:  # noqa: ARG002 - never waits
+    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:  # never waits
         return {**self._checkpoints, **self.unreadable}
 
-    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:  # never waits
         self.unreadable.pop(checkpoint.partition, None)
         epoch = self._next_epoch(checkpoint.partition)
         self._store(checkpoint, owner=checkpoint.owner, epoch=epoch)
@@ -86,13 +86,13 @@ class MemoryLeaseStore:
         self._leases: dict[str, Lease] = {}
         self._writes = 0
 
-    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:  # noqa: ARG002 - never waits
+    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:  # never waits
         return list(self._leases.values()), self._clock()
 
-    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:  # noqa: ARG002 - never waits
+    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:  # never waits
         return self._write(lease, owner) if self._is_still(lease) else None
 
-    async def release(self, lease: Lease, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+    async def release(self, lease: Lease, *, deadline: float) -> None:  # never waits
         if not (lease.token and self._is_still(lease)):
             return
         if is_presence(lease.partition):

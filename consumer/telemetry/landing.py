@@ -149,7 +149,7 @@ class Landing:
             while self._files:
                 self._write(self._files[0])
                 self._waiting -= len(self._files.popleft().lines)
-        except Exception as error:  # noqa: BLE001 - a file system may raise anything, and telemetry ends nothing
+        except Exception as error:  # a file system may raise anything, and telemetry ends nothing
             if not self._down:
                 log.warning("%s: telemetry records wait, writing failed: %r", self._folder, error)
             self._down = True

@@ -141,7 +141,7 @@ class ConsumerMetrics:
             return
         try:
             await asyncio.to_thread(self._shutdown, left * 1000)
-        except Exception as error:  # noqa: BLE001 - telemetry ends nothing
+        except Exception as error:  # telemetry ends nothing
             log.warning("the last metrics were not sent: %r", error)
 
     def _observer(self, instrument: Instrument) -> Callable[[CallbackOptions], Iterable[Observation]]:

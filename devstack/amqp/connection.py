@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows the type for streams
+        assert isinstance(transport, asyncio.Transport)  # narrows the type for streams
         self._transport = transport
 
     def connection_lost(self, _exc: Exception | None) -> None:

@@ -112,7 +112,7 @@ class AmqpServer(ABC):
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
         await runner.setup()
         self._runners.append(runner)
-        assert runner.server is not None  # noqa: S101 - it is set up
+        assert runner.server is not None  # it is set up
         return runner.server
 
     def _new_connection(self) -> Connection:

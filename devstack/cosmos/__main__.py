@@ -64,7 +64,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     for name, paths, throughput in arguments.container:
         server.create_container(arguments.database, name, paths, throughput=throughput)
     async with server:
-        print(f"ready {server.endpoint}", flush=True)  # noqa: T201 - what its parent waits for
+        print(f"ready {server.endpoint}", flush=True)
         await stop.wait()
 
 

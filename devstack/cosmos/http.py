@@ -29,11 +29,11 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream
+        assert isinstance(transport, asyncio.Transport)  # a stream
         self._transport = transport
         self._connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
+    def connection_lost(self, exc: Exception | None) -> None:  # the protocol's signature
         self._connections.discard(self)
         self._lost.set()
         self._transport = None

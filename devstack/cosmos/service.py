@@ -89,7 +89,7 @@ class Service:
             response = self._handlers[request.point](request)
         except CosmosError as error:
             return self.refuse(error)
-        except Exception as error:  # noqa: BLE001 - a defect of this server, told to its client at once
+        except Exception as error:  # a defect of this server, told to its client at once
             _log.exception("%s %s", request.method, request.point)
             return self.refuse(CosmosError(500, f"Defect of the local server: {error!r}"))
         return self._finish(response)

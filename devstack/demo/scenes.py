@@ -102,7 +102,7 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
     """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
-    assert main is not None  # noqa: S101 - we are a coroutine that runs
+    assert main is not None  # we are a coroutine that runs
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, main.cancel)
     try:

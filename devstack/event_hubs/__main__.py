@@ -53,7 +53,7 @@ async def serve(arguments: argparse.Namespace, folder: Path) -> None:
     for name, partitions in arguments.hub:
         server.ensure_hub(name, partitions)
     async with server:
-        print(f"ready {server.connection_string()}", flush=True)  # noqa: T201 - what its parent waits for
+        print(f"ready {server.connection_string()}", flush=True)
         await stop.wait()
 
 

@@ -128,7 +128,7 @@ def _run(argv: list[str], *, cwd: Path, purpose: str, node: Path | None = None) 
 def main() -> None:
     node = ensure_node()
     packages = ensure_packages(node, only_azurite="--only-azurite" in sys.argv)
-    print(f"{node}\n{packages}")  # noqa: T201 - the answer of this command
+    print(f"{node}\n{packages}")
 
 
 if __name__ == "__main__":

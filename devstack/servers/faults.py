@@ -87,7 +87,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "condition": (str,),
     "retry_after": (int, float, type(None)),
 }
-assert set(_FIELDS) == {field.name for field in fields(Fault)}  # noqa: S101 - keeps the table complete
+assert set(_FIELDS) == {field.name for field in fields(Fault)}  # keeps the table complete
 
 
 def parse_fault(document: object) -> Fault:

@@ -299,7 +299,7 @@ class Queue:
         self._die(message, reason, description)
 
     def _die(self, message: Message, reason: str, description: str) -> None:
-        assert self.dead_letters is not None  # noqa: S101 - the callers have checked
+        assert self.dead_letters is not None  # the callers have checked
         message.dead_letter = DeadLetter(reason, description, self.name)
         message.deferred, message.expires_at = False, None
         self.dead_letters._put(message)  # noqa: SLF001 - the same class

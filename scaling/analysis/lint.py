@@ -52,7 +52,7 @@ def _errors_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
 def _found(policy: Policy) -> tuple[Finding, ...]:
     try:
         return _checked(policy)
-    except Exception as error:  # noqa: BLE001 - whatever a user's rule raises, or leads to
+    except Exception as error:  # whatever a user's rule raises, or leads to
         return _without_broken_rules(policy, error)
 
 
@@ -74,7 +74,7 @@ def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ..
     for index, spec in enumerate(policy.spec.rules):
         try:
             _checked(_with_rules(policy, [index]))
-        except Exception as own:  # noqa: BLE001 - as above
+        except Exception as own:  # as above
             found.append(_broken(policy, f"rule '{spec.name}'", own))
         else:
             kept.append(index)
@@ -82,7 +82,7 @@ def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ..
         return (_broken(policy, "the rules together", error),)
     try:
         others = _checked(_with_rules(policy, kept)) if kept else ()
-    except Exception as together:  # noqa: BLE001 - as above
+    except Exception as together:  # as above
         others = (_broken(policy, "the other rules together", together),)
     return (*found, *others)
 

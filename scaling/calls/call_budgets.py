@@ -177,7 +177,7 @@ class CallBudgets:
         if refusal is None and any(waits):
             longest = max(range(len(waits)), key=waits.__getitem__)
             (api, scope), budget = call.charges[longest], accounts[longest].budget
-            assert budget is not None  # noqa: S101 - without one there is no wait
+            assert budget is not None  # without one there is no wait
             why = f"the budget of {api} for {scope} ({budget.words}) is used up"
             refusal = Refusal(waits[longest], why)
         for account, wait in zip(accounts, waits, strict=True):

@@ -73,7 +73,7 @@ class Lists(Generic[_T]):
             return None
         try:
             return await self.once.get((parent, version), partial(self._asked, ask, what), now=now, age=fresh)
-        except Exception:  # noqa: BLE001 - `_asked` has logged it; each reader reads by itself
+        except Exception:  # `_asked` has logged it; each reader reads by itself
             return None
 
     async def _asked(self, ask: Callable[[], Awaitable[_T]], what: str) -> _T:

@@ -82,7 +82,7 @@ class Noting:
                 if now >= self._forgot + KEPT:
                     self._forgot = now
                     await self.counts.forget(before=now - KEPT)
-        except Exception as error:  # noqa: BLE001 - the numbers are for people; no error here may end a function
+        except Exception as error:  # the numbers are for people; no error here may end a function
             return Noted(lines, (f"calls: not noted: {told(error) or 'no answer'}",), short)
         return Noted(lines, (), short)
 

@@ -131,7 +131,7 @@ def facts_of(scaler: type[Any], params: Any) -> TargetFacts:
     tell = getattr(scaler, "facts", None)
     try:
         facts = TargetFacts() if tell is None or params is None else tell(params)
-    except Exception:  # noqa: BLE001 - a class of the user's own may raise anything; it is words and steps only
+    except Exception:  # a class of the user's own may raise anything; it is words and steps only
         return TargetFacts()
     return facts if isinstance(facts, TargetFacts) else TargetFacts()
 

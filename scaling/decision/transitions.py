@@ -359,7 +359,7 @@ def _missing_since(state: TargetState, r: Recommendation) -> float | None:
 
 
 def _action(policy: Policy, r: Recommendation) -> ScaleAction:
-    assert r.current is not None and r.desired is not None  # noqa: S101, PT018 - `acts` implies both
+    assert r.current is not None and r.desired is not None  # `acts` implies both
     until = r.at + policy.spec.action_ttl
     return ScaleAction(r.decision_id, r.target, r.current, r.desired, r.at, until, r.reason)
 

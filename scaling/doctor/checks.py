@@ -66,7 +66,7 @@ def checks_of(case: Case) -> list[Check]:
     """All checks. A configuration that cannot be used is a finding of its own, and the app's own checks are made."""
     try:
         autoscaler = assemble(case.settings, root=case.root, apart=True)  # checks have loops of their own
-    except Exception as error:  # noqa: BLE001 - besides ConfigError, whatever a class of the user's own raises
+    except Exception as error:  # besides ConfigError, whatever a class of the user's own raises
         return [_configuration(story_of(error)), *_of_app(case, None)]
     unknown = [name for name in case.only if name not in autoscaler.config.policies]
     if unknown:

@@ -37,7 +37,7 @@ def doctor_command(
         Path, typer.Option(help="Folder of tidemark.toml, .env and local.settings.json.")
     ] = COMMAND_ROOT,
     app_: App = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002 - a flag
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
 ) -> None:
     """Tries what a deployment needs, with your own rights, and says what to do about what fails. Exit status 1 then.
 

@@ -76,7 +76,7 @@ def _carried_out(check: Check, seconds: float) -> Sequence[Finding]:
 
     try:
         return asyncio.run(call())
-    except Exception as error:  # noqa: BLE001 - whatever a service, an SDK or a class of the user's own raises
+    except Exception as error:  # whatever a service, an SDK or a class of the user's own raises
         return [troubled(check.name, check.subject, trouble_of(error), story_of(error), check.needs)]
 
 

@@ -87,7 +87,7 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
         windows, state, now = _later(policy, windows, state, controls, until, until - now)
     if (capacity := _capacity(state.capacity, conditions)) is not state.capacity:
         state = structs.replace(state, capacity=capacity)
-    assert state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - a case has both
+    assert state.capacity is not None and state.expected is not None  # a case has both
     current = capacity_in_force(state, state.expected)
     view = view_of(policy, windows, state, state.capacity, current, now=now)
     if summaries is not None:
@@ -203,7 +203,7 @@ def _later(
         for name, window in windows.items()
     }
     capacity = state.capacity
-    assert capacity is not None  # noqa: S101 - a case has one
+    assert capacity is not None  # a case has one
     capacity = bounded_doubt(policy, capacity, structs.replace(capacity, at=until))
     if state.external_change is not None:
         capacity = structs.replace(capacity, current=state.external_change.seen)

@@ -139,7 +139,7 @@ class Announcer:
                 await self._round(webhook, now, lines, warnings)
         except TimeoutError:
             warnings.append(f"notify {webhook.name}: no end of a round within {ROUND_SECONDS:g} s")
-        except Exception as error:  # noqa: BLE001 - one webhook's trouble is no other's
+        except Exception as error:  # one webhook's trouble is no other's
             warnings.append(f"notify {webhook.name}: {told(error)}")
         return lines, warnings
 

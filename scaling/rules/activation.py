@@ -71,7 +71,7 @@ class ActivationRule:
             flips = (self._quiet(active, "maximum", Reason.SCALE_IN),)
             return Verdict(None, Reason.STILL_ACTIVE, (evidence,), flips, floor=1)
         if unknown is not None:
-            assert unknown in PROBLEMS  # noqa: S101 - which forbids every scale-in
+            assert unknown in PROBLEMS  # which forbids every scale-in
             return Verdict(None, unknown, floor=1)
         return Verdict(None, Reason.WITHIN_TARGET)
 

@@ -91,7 +91,7 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
         fault = fault_of(verdict)
         if fault is None:
             verdict = make_storable(verdict, ours=ours)
-    except Exception as error:  # noqa: BLE001 - user code may raise anything
+    except Exception as error:  # user code may raise anything
         verdict, fault = _NO_VOTE, words_of_repr(error)
     if fault is not None:
         return Verdict(None, Reason.RULE_FAILED, note=leaving(f"{type(rule).__name__}: {fault}"[:1000])[:500])
@@ -122,7 +122,7 @@ def safe_learn(
     known = memories.get(name)
     try:
         after = learn(known, _shown(rule, view))
-    except Exception as error:  # noqa: BLE001 - user code may raise anything
+    except Exception as error:  # user code may raise anything
         faults[name] = leaving(f"its learn() failed: {words_of_repr(error)}"[:1000])[:500]
         return memories
     if after is None or after == known:
@@ -141,7 +141,7 @@ def memory_name(rule: Rule) -> str:
     """By which the memory of a rule is found; that of its class for a user's rule that has none of its own."""
     try:
         return str(getattr(rule, "name", type(rule).__name__))[:200].encode("utf-8", "replace").decode()
-    except Exception:  # noqa: BLE001 - user code may raise anything
+    except Exception:  # user code may raise anything
         return type(rule).__name__
 
 
@@ -149,7 +149,7 @@ def words_of_repr(error: BaseException) -> str:
     """`ValueError('...')`; its kind alone where it fails to tell."""
     try:
         return repr(error)
-    except Exception:  # noqa: BLE001 - an exception of the user's own
+    except Exception:  # an exception of the user's own
         return type(error).__name__
 
 
@@ -163,7 +163,7 @@ def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str
         try:
             text = None if ask is None else ask(_shown(rule, view), capacity)
             words = leaving(str(text)[:1000])[:500] if text else ""
-        except Exception as error:  # noqa: BLE001 - user code may raise anything
+        except Exception as error:  # user code may raise anything
             return leaving(f"rule {type(rule).__name__} failed: {words_of_repr(error)}"[:1000])[:500]
         if words:
             return words

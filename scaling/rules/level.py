@@ -37,7 +37,7 @@ def compile_level(spec: LevelSpec) -> Level:
 
         def level(instances: int) -> float:
             value = expression({"instances": float(instances)})
-            assert value is not None  # noqa: S101 - nothing it reads can be unknown
+            assert value is not None  # nothing it reads can be unknown
             return value
 
         return level

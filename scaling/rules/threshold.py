@@ -150,7 +150,7 @@ class ThresholdRule:
         return (Flip(_STAY, tuple(Condition(f"{statistic} {name}", "<=", above) for name in high)),)
 
     def _held(self, view: MetricsView, metric: str, summary: Summary, span: float) -> Verdict:
-        assert summary.problem is not None  # noqa: S101 - the caller's condition, restated for the type checker
+        assert summary.problem is not None  # the caller's condition, restated for the type checker
         threshold = self._above(view.current) if self._above is not None else 0.0
         statistic = self._params.out_statistic
         evidence = Evidence(

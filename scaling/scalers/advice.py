@@ -34,14 +34,14 @@ class AdviceScaler:
             both = bool(self.allowed) and self.step > 1
             return {"step": "give either allowed values or a step"} if both else {}
 
-    def __init__(self, params: Params, settings: Mapping[str, str]) -> None:  # noqa: ARG002 - there is nothing to reach
+    def __init__(self, params: Params, settings: Mapping[str, str]) -> None:  # there is nothing to reach
         self._params = params
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:
         return TargetFacts(params.unit, Settable(params.step, tuple(sorted(set(params.allowed)))))
 
-    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - nothing is asked
+    async def current(self, target: str, *, now: float) -> Capacity:  # nothing is asked
         params = self._params
         return Capacity(
             current=params.initial, at=now, step=params.step, allowed=tuple(params.allowed), advised=True

@@ -197,7 +197,7 @@ def _collectors(
                 entity = f"{spec.collector} {cls.entity(params)}"
                 if entity not in collectors:
                     collectors[entity] = cls(params, settings)
-            except Exception as error:  # noqa: BLE001 - a class of the user's own may raise anything
+            except Exception as error:  # a class of the user's own may raise anything
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue
             sources.append(MetricSource(target, metric, entity, spec.count))
@@ -221,7 +221,7 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
         params, _ = parse_params(cls.Params, policy.spec.scaler_options)
         try:
             scalers[target] = cls(params, settings)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # as above
             problems.append(Problem(f"targets.{target}", _words(error)))
     return scalers
 

@@ -125,7 +125,7 @@ class Autoscaler:
             try:
                 report = reading.make_report(target, now, self._sources[target], readings, capacities[target])
                 messages.append(codec.encode(report))
-            except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are reported
+            except Exception as error:  # whatever is odd about one target, the others are reported
                 warnings.append(f"collector {target}: no report: {told(error)}")
                 continue
             lines.append(reading.report_line(report, reading.seconds_to_next(self.config, target, now)))
@@ -279,7 +279,7 @@ class Autoscaler:
             count, messages = await shell.within(
                 shell.STORE_DEADLINE, self.ports.poison.peek(), "the poison queues"
             )
-        except Exception as error:  # noqa: BLE001 - whatever keeps them from being read
+        except Exception as error:  # whatever keeps them from being read
             return (f"poison queues: not read: {told(error)}",)
         if not count:
             return ()
@@ -296,7 +296,7 @@ class Autoscaler:
             removed = await shell.within(
                 PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge"
             )
-        except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
+        except Exception as error:  # whatever keeps the log from being purged
             return (), (f"scaling log: not purged: {told(error)}",)
         return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
 
@@ -348,7 +348,7 @@ async def _linted(config: Config) -> tuple[Finding, ...]:
         except TimeoutError:
             text = f"targets.{policy.target}: cannot be checked: no answer of its rules within {LINT_DEADLINE:g} s"
             findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
-        except Exception as error:  # noqa: BLE001 - a rule that tried to end the process
+        except Exception as error:  # a rule that tried to end the process
             text = f"targets.{policy.target}: cannot be checked: {told(error)}"
             findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
     return tuple(finding for finding in findings if finding.severity is not Severity.NOTE)

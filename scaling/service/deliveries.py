@@ -169,7 +169,7 @@ class Deliveries(Struct, frozen=True):
             again_after = float(error.retry_after or 0.0) if asked else AGAIN_AFTER
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
-        except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
+        except Exception as error:  # a scaler of the user's own may raise anything
             text, unforeseen, unknown = told(error), error, True
         effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         return _Delivered(effect, again_after, unforeseen, unknown, asked)
@@ -225,6 +225,6 @@ def _deadline_of(scaler: Scaler) -> float:
     """The scaler's own deadline, which may be a user's and then anything: then the default."""
     try:
         seconds = float(getattr(scaler, "deadline", DELIVERY_SECONDS))
-    except Exception:  # noqa: BLE001 - a property of a user's scaler may raise anything
+    except Exception:  # a property of a user's scaler may raise anything
         return DELIVERY_SECONDS
     return seconds if 0 < seconds < MAX_WAIT else DELIVERY_SECONDS

@@ -42,9 +42,9 @@ def _answer(call: Callable[[], _T], answer: asyncio.Future[_T]) -> None:
     error: BaseException | None = None
     try:
         result = call()
-    except Exception as raised:  # noqa: BLE001 - for the one who waits
+    except Exception as raised:  # for the one who waits
         error = raised
-    except BaseException as ended:  # noqa: BLE001 - `sys.exit()` in a rule must not end the app
+    except BaseException as ended:  # `sys.exit()` in a rule must not end the app
         error = RuntimeError(f"it raised {ended!r}")
 
     def tell() -> None:
@@ -88,7 +88,7 @@ class ShadowRunner:
         except TimeoutError:
             why = f"no answer within {SHADOW_DEADLINE:g} s; left out until it answers"
             return Beside(state.shadow, None, (f"shadow {policy.target}: {why}",))
-        except Exception as error:  # noqa: BLE001 - whatever ended the thread
+        except Exception as error:  # whatever ended the thread
             return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
 
 

@@ -66,7 +66,7 @@ async def read_metrics(collector: Collector, now: float) -> Reading | CollectErr
         return error
     except TimeoutError:
         return CollectError(f"no answer within {READ_DEADLINE:g} s")
-    except Exception as error:  # noqa: BLE001 - user-written collectors may raise anything
+    except Exception as error:  # user-written collectors may raise anything
         return CollectError(told(error))
     return reading
 
@@ -82,7 +82,7 @@ async def read_capacity(scaler: Scaler, target: str, now: float) -> Capacity | s
         return _short(str(error))
     except TimeoutError:
         return f"no answer within {READ_DEADLINE:g} s"
-    except Exception as error:  # noqa: BLE001 - user-written scalers may raise anything
+    except Exception as error:  # user-written scalers may raise anything
         return _short(told(error))
     return capacity
 
@@ -142,7 +142,7 @@ def _observed(
             reason = reading.reason if isinstance(reading.reason, Reason) else Reason.COLLECT_FAILED
             return MetricFailure(source.metric, now, _short(str(reading)), reason)
         return _sample(source, reading, now)
-    except Exception as error:  # noqa: BLE001 - a mapping, a number, an error of the user's own may raise anything
+    except Exception as error:  # a mapping, a number, an error of the user's own may raise anything
         return MetricFailure(source.metric, now, _short(f"the reading cannot be used: {told(error)}"))
 
 

@@ -103,7 +103,7 @@ class DueTargets:
         try:
             call = ports.states.load(target)
             state = (await within(DUE_DEADLINE, call, f"the state of '{target}'")).state
-        except Exception:  # noqa: BLE001 - whatever keeps the store from telling: what this process asked counts
+        except Exception:  # whatever keeps the store from telling: what this process asked counts
             due = is_due(now, every, interval, _sane(asked, now))
         else:
             last = _sane(
@@ -207,7 +207,7 @@ async def _put(announcer: Announcer, notices: Sequence[Notice]) -> bool:
     """Whether the outbox has them. What keeps them from it keeps no target from being decided, and no check from its end."""
     try:
         await within(STORE_DEADLINE, announcer.put(notices), "the outbox of notices")
-    except Exception as error:  # noqa: BLE001 - also one that nobody has thought of
+    except Exception as error:  # also one that nobody has thought of
         logger.warning("notices wait, as the outbox did not take them: %s", told(error))
         return False
     return True

@@ -111,7 +111,7 @@ def simulate_shadow(
         if made.reason is Reason.CAPACITY_UNKNOWN or state.capacity is None or state.expected is None:
             return Beside(encode(shadow), None)
         return _Simulation(policy, shadow, windows, state, made, controls).decided()
-    except Exception as error:  # noqa: BLE001 - a rule of the user's own, or a fault of ours: the target goes on
+    except Exception as error:  # a rule of the user's own, or a fault of ours: the target goes on
         return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
 
 
@@ -138,7 +138,9 @@ class _Simulation:
         made: Recommendation,
         controls: Controls,
     ) -> None:
-        assert policy.shadow is not None and state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - asked before
+        assert (
+            policy.shadow is not None and state.capacity is not None and state.expected is not None
+        )  # asked before
         self.target, self.shadow, self.made = policy, shadow, made
         self.queue = _queue(policy)
         self.policy = _without_other_plateau(policy if shadow.promoted else policy.shadow, self.queue)

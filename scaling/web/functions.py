@@ -77,7 +77,7 @@ def _measure(lines: typing.Sequence[str]) -> None:
 
             _metrics = metrics.metrics_of(os.environ, assembly.clock)
         _metrics.record(lines)
-    except Exception as error:  # noqa: BLE001 - also what an exporter raises
+    except Exception as error:  # also what an exporter raises
         _log.warning("metrics: %s", told(error))
 
 

@@ -212,5 +212,5 @@ class _Asking:
         """The last counts; the share is free at once rather than when its lease ends."""
         try:
             await self.client.ask(self._ask(over=True))
-        except Exception:  # noqa: BLE001 - the driver is gone, or knows of a later attempt: nothing to say
+        except Exception:  # the driver is gone, or knows of a later attempt: nothing to say
             return

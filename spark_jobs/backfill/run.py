@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint

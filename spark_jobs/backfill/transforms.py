@@ -8,7 +8,7 @@ from itertools import groupby
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType
 
 from spark_jobs.platform.rows import between

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import typer
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs import cli
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES

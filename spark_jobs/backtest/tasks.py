@@ -71,7 +71,7 @@ def checked(target: str, readings: list[Reading], task: Task, source: Source | N
 
 def compared(target: str, readings: list[Reading], task: Task) -> Comparison:
     """As `per_target.Work`."""
-    assert task.comparing is not None  # noqa: S101 - the caller's contract
+    assert task.comparing is not None  # the caller's contract
     return compare(Replayer(_prepared(target, readings, task)), task.comparing)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from zlib import crc32
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 
 def replace(frame: DataFrame, url: str, partition_by: Sequence[str], only: Collection[str] | None) -> None:

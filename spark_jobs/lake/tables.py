@@ -70,7 +70,7 @@ def _written(
 ) -> Iterator[pa.RecordBatch]:
     system, root = file_system(url)
     context = TaskContext.get()
-    assert context is not None  # noqa: S101 - a task has one
+    assert context is not None  # a task has one
     name = f"part-{context.partitionId():05}-{context.taskAttemptId()}-{run}{_ENDING}"
     writers: dict[str, Any] = {}
     with ExitStack() as stack:

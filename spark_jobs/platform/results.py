@@ -21,7 +21,7 @@ from typing import Self
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_jobs.platform import output

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, Row
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from tidemark.analysis.gates import RowCount, check_sum

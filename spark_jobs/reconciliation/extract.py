@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from typer import Option
 
 from consumer.config import ConsumerConfig

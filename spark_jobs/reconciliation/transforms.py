@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, GroupedData, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_jobs.reconciliation import buckets

@@ -40,7 +40,7 @@ def _write(spark: SparkSession, folder: str, report: Report) -> str:
                 if pythons or not copy_with_spark(spark, file, f"{url}/{file.name}"):
                     Folder(url).write(file.name, file.read_bytes())
         # Of whatever kind: each file system has errors of its own, and the tables are there already.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             kept = report.write(Path("spark-output"))
             console.print(
                 f"the report is not in {folder}: {error}; it is {kept}", markup=False, soft_wrap=True

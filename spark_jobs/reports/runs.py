@@ -34,14 +34,14 @@ def manifest_in(folder: str) -> Manifest:
 
 def command(
     folder: Annotated[str, Argument(help="The --output of a job: a folder, or a URL such as abfss://...")],
-    as_json: Annotated[bool, Option("--json", help="One JSON object per run.")] = False,  # noqa: FBT002 - an option
+    as_json: Annotated[bool, Option("--json", help="One JSON object per run.")] = False,
 ) -> None:
     """Runs that finished, the newest first: when, what they read and counted, and whether their gate was open."""
     manifest = manifest_in(folder)
     runs = list(reversed(manifest.runs or [Told(manifest.run)]))
     if as_json:
         for each in runs:
-            print(msgspec.json.encode(each).decode())  # noqa: T201 - this is what the command is for
+            print(msgspec.json.encode(each).decode())
         return
     table = Table("run", "finished (UTC)", "gate", "counts", "inputs", "settings", title=manifest.job)
     for each in runs:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from typer import Option
 
 from spark_jobs import cli

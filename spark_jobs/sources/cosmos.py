@@ -76,7 +76,7 @@ class CosmosDataSource(Source):
     NAME = "cosmos"
     SCHEMA = DOCUMENTS
 
-    def reader(self, schema: StructType) -> CosmosReader:  # noqa: ARG002 - the base's signature
+    def reader(self, schema: StructType) -> CosmosReader:  # the base's signature
         return CosmosReader({name.lower(): value for name, value in self.options.items()})
 
 

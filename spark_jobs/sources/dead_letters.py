@@ -42,7 +42,7 @@ class DeadLetterSource(Source):
     NAME = "dead_letters"
     SCHEMA = DEAD_LETTERS
 
-    def reader(self, schema: StructType) -> DeadLetterReader:  # noqa: ARG002 - the base's signature
+    def reader(self, schema: StructType) -> DeadLetterReader:  # the base's signature
         return DeadLetterReader(self.options)
 
 

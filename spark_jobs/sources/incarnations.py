@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from scaling.model import MOVED, EffectOutcome
 from spark_jobs.telemetry_aggregation.kernel.samples import MICROS, MINUTE

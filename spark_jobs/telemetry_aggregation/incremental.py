@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_jobs.platform.output import read_lines, read_table, write_line, write_table

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from typer import Option
 
@@ -168,7 +168,7 @@ def _write(results: Results, tables: dict[str, DataFrame], file: Path | None) ->
 
 def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     """Starts a query per input that takes all there is and ends. State and offsets are below the checkpoint."""
-    assert settings.checkpoint is not None  # noqa: S101 - the caller's contract
+    assert settings.checkpoint is not None  # the caller's contract
     queries = []
     for dataset in datasets(settings):
         taken = incremental.Incremental(

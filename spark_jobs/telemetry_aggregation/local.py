@@ -292,7 +292,7 @@ def command(
     ] = "5m",
     windows: Annotated[str, Option(help="Which windows, with commas between them.")] = ",".join(WINDOWS),
     cores: Annotated[int | None, Option(min=1, show_default="all", help="Threads.")] = None,
-    page: Annotated[bool, Option("--page/--no-page", help="Whether a page with plots is written.")] = True,  # noqa: FBT002 - an option
+    page: Annotated[bool, Option("--page/--no-page", help="Whether a page with plots is written.")] = True,
     allow: Allow = None,
 ) -> None:
     """Backlog percentiles, means and time to drain by minute, hour and day: the table gauges, as Parquet, quality, and a page.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.output import local_folder
 from spark_jobs.platform.results import Results

@@ -9,7 +9,7 @@ from operator import and_
 from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.telemetry_aggregation.capacity import scaling

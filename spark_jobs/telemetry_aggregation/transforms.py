@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.telemetry_aggregation.kernel.samples import MICROS, MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES

@@ -191,7 +191,7 @@ class Fleet:
             message, dequeued = item if isinstance(item, tuple) else (item, 0)
             try:
                 await work(message)
-            except Exception:  # noqa: BLE001 - whatever it is, the host delivers again, or gives up
+            except Exception:  # whatever it is, the host delivers again, or gives up
                 if dequeued + 1 >= DEQUEUES:
                     self.poison.append(message)
                 else:

@@ -34,7 +34,7 @@ async def consume(url):
         while done < EVENTS:
             if not is_retry(await world.write(*events[done : done + 20])):
                 done += 20
-            print(done, flush=True)  # noqa: T201 - read by the test that started the process
+            print(done, flush=True)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.wire)])

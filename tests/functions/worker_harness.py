@@ -160,7 +160,7 @@ async def serve(folder, requests, log):
     try:
         indexed = index(folder)
         logging.getLogger().setLevel(logging.INFO)  # as the worker does when the host reloads its environment
-    except Exception as error:  # noqa: BLE001 - whatever the app or the library raises is the answer
+    except Exception as error:  # whatever the app or the library raises is the answer
         text = "".join(traceback.format_exception(error))
         return {
             "error": f"{type(error).__name__}: {error}",

@@ -29,7 +29,7 @@ async def server(tmp_path_factory, monkeypatch):
     async with resource_manager(tmp_path_factory, monkeypatch) as started:
         started.add_plan(SUBSCRIPTION, "rg", "plan-orders", sku="P1v3", capacity=2)
         started.add_plan(SUBSCRIPTION, "rg", "plan-free", sku="EP1")
-        add = lambda rest, **document: started.add_resource(f"{GROUP}/providers/{rest}", document)  # noqa: E731
+        add = lambda rest, **document: started.add_resource(f"{GROUP}/providers/{rest}", document)
         bus = "Microsoft.ServiceBus/namespaces/sb"
         add(bus, sku={"name": "Premium", "capacity": 2})
         add(f"{bus}/queues/invoices")

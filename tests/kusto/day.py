@@ -110,7 +110,7 @@ class Day:
         self.rows[table].append((at, line))
 
     def _fleet(self):
-        quiet = lambda at: self._is("silence", "all targets", at)  # noqa: E731
+        quiet = lambda at: self._is("silence", "all targets", at)
         for target in self.targets:
             interval = INTERVALS[target]
             at = self.random.uniform(0, min(interval, MINUTE))

@@ -205,9 +205,9 @@ def consumer_lines():
         begun = loop.time()
         reporters = []
         for consumer, instance in (("flights", "vm-1"), ("flights", "vm-2"), ("old", "vm-3")):
-            source = lambda consumer=consumer: picture((loop.time() - begun) / MINUTE, consumer)  # noqa: E731
+            source = lambda consumer=consumer: picture((loop.time() - begun) / MINUTE, consumer)
             identity = Identity(consumer, instance, "hub", "$Default")
-            clock = lambda: NOW + loop.time() - begun  # noqa: E731
+            clock = lambda: NOW + loop.time() - begun
             reporters.append(Reporter(identity, source, every=30.0, clock=clock))
         with heard(lambda: NOW + loop.time() - begun, "tidemark.consumer") as rows:
             for reporter in reporters:

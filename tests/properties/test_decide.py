@@ -58,7 +58,7 @@ def windows(draw) -> Window:
     return Window(times, [draw(amounts) for _ in times], failure, draw(st.sampled_from([False] * 5 + [True])))
 
 
-maybe = lambda strategy: st.one_of(st.none(), strategy)  # noqa: E731 - reads better than a function
+maybe = lambda strategy: st.one_of(st.none(), strategy)
 
 capacities = st.builds(
     Capacity,

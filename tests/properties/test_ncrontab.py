@@ -9,7 +9,9 @@ from scaling.schedules import ncrontab
 
 BOUNDS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 
-moments = st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - made aware by timezones
+moments = st.datetimes(
+    datetime(1990, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)
+)  # made aware by timezones
 
 
 @st.composite

@@ -184,7 +184,7 @@ async def test_a_buffered_producer_tells_of_each_event_once_and_ends(exceptions,
     for number in range(30):
         try:
             await buffered.enqueue(event(str(number)))
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - told to the caller
+        except (Exception, asyncio.CancelledError):  # told to the caller
             refused.append(str(number))
         if number % 10 == 9:
             await buffered.flush()

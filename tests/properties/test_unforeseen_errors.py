@@ -67,7 +67,7 @@ async def played(world: World, fault: Once) -> str:
     async def function(work, *arguments):
         try:
             outcome = await work(*arguments)
-        except Exception as error:  # noqa: BLE001 - as the host does
+        except Exception as error:  # as the host does
             told.append(chain(error))
             return None
         told.extend((*outcome.lines, *outcome.warnings))

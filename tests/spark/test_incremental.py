@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table

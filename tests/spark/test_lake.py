@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from azure.storage.blob import BlobServiceClient
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.output import is_delta, is_pythons, local_folder
 from spark_jobs.platform.results import Results, result_table

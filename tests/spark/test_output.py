@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import deltalake
 import duckdb
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform import output
 from spark_jobs.platform.output import (

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs import per_target
 from spark_jobs.advise import job as advise

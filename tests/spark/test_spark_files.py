@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.failures import input_errors

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark_jobs.cli import _shown
@@ -327,7 +327,7 @@ def random_log(rng: random.Random, count: int = 400) -> list[dict]:
 def actions_of(records: list[dict]) -> list[dict]:
     """Of each action's effects the first that moved the target, or else the first."""
     found: dict[tuple, dict] = {}
-    order = lambda r: (r["reached"] is None, r["at"])  # noqa: E731
+    order = lambda r: (r["reached"] is None, r["at"])
     for record in sorted((r for r in records if r["kind"] == "effect"), key=order):
         found.setdefault((record["target"], record["key"].rpartition("-")[2]), record)
     return [*found.values()]

@@ -306,7 +306,7 @@ class Awaitable:
 
 class SyncFakeWorld(FakeWorld):
     def _create(self, **options):
-        create = lambda: IdempotentProducer.over(FakeLinks(self.service), **options)  # noqa: E731
+        create = lambda: IdempotentProducer.over(FakeLinks(self.service), **options)
         return Awaitable(SyncIdempotentProducer.around(create))
 
 

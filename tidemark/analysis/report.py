@@ -120,7 +120,7 @@ def page_or_reason(
         report = make()
         page = write(report)
     # Of whatever kind: plots, fonts, file systems and queries have errors of their own.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         story = " ".join(str(error).split())[:500]
         console.print(
             f"there is no page of this run ({type(error).__name__}: {story}); its tables in {folder} are complete",

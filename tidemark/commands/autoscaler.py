@@ -131,11 +131,11 @@ def _fail(message: str) -> NoReturn:
 
 @app.command()
 def status(
-    calls: Calls = False,  # noqa: FBT002 - a command-line flag
+    calls: Calls = False,
     root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
     if calls:
@@ -188,11 +188,11 @@ def log(
     target: Annotated[str | None, typer.Option(help="Only this target.")] = None,
     since: Annotated[str, typer.Option(help="How far back: 30m, 2h, 7d.")] = "1h",
     limit: Annotated[int, typer.Option(min=1, help="Newest entries to show.")] = 50,
-    changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,  # noqa: FBT002 - a flag
+    changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,
     root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """The scaling log, oldest first, so that the newest line stands at the prompt."""
     try:
@@ -243,7 +243,7 @@ def shadow(
     root: Root = COMMAND_ROOT,
     app_: App = None,
     account: Account = None,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """What the simulated rules (a target's table `shadow`) would have cost, and whether to switch to them."""
 
@@ -286,7 +286,7 @@ app.add_typer(orders_app(_give))
 @app.command("lint")
 def lint_command(
     root: Root = COMMAND_ROOT,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
     settings = settings_of(root)
@@ -346,7 +346,7 @@ def replay_command(
     decision: Annotated[str, typer.Argument(help="A decision id, as in the log's brackets.")],
     root: Root = COMMAND_ROOT,
     account: Account = None,
-    json_: Json = False,  # noqa: FBT002 - a command-line flag
+    json_: Json = False,
 ) -> None:
     """Decides again from the logged inputs and compares byte for byte. Exit status 1 when they differ."""
     try:

@@ -95,7 +95,7 @@ def words_of(error: BaseException) -> str:
     """
     try:
         return str(error).encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # see above
         return "its own words cannot be had"
 
 

@@ -142,7 +142,7 @@ class CosmosContainer(CosmosPlace):
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
-        except Exception as error:  # noqa: BLE001 - from the SDK's own code, such as reading an answer that is none
+        except Exception as error:  # from the SDK's own code, such as reading an answer that is none
             if not exchange.done:
                 return Answer(message=repr(error), by_sdk=True, unsent=True)
             return Answer(message=f"the answer cannot be read: {error!r}{exchange.answer}", by_sdk=True)

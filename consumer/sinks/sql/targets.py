@@ -221,11 +221,11 @@ class HandlerTarget:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    def open(self, database: SqlDatabase, scope: Stream) -> None:  # noqa: ARG002 - the tables are the handler's
+    def open(self, database: SqlDatabase, scope: Stream) -> None:  # the tables are the handler's
         if not sa_event.contains(database.engine, "commit", _refuse_commit):
             sa_event.listen(database.engine, "commit", _refuse_commit)
 
-    def writes(self, column: str) -> bool:  # noqa: ARG002 - nobody knows
+    def writes(self, column: str) -> bool:  # nobody knows
         return True
 
     def check(self, incarnation: str) -> None:

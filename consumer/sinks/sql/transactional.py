@@ -102,7 +102,7 @@ class SqlTransactionalSink:
             return position.running.result()
         except FencedError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, the stored position tells what became of it
+        except Exception as error:  # whatever it was, the stored position tells what became of it
             return _again(batch, message_of(error))
 
     async def replay(self, record: Record, *, deadline: float) -> model.WriteResult:

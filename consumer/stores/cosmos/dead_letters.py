@@ -59,7 +59,7 @@ class CosmosDeadLetterStore(CosmosPlace):
         async def try_one(dead_letter: DeadLetter) -> Exception | None:
             try:
                 await self._open.upsert_item({"id": dead_letter.id, **to_document(dead_letter)})
-            except Exception as error:  # noqa: BLE001 - raised below
+            except Exception as error:  # raised below
                 return error
             return None
 

@@ -77,7 +77,7 @@ async def prepare(console: Console, *, wanted: bool) -> str:
         await asyncio.to_thread(ensure_java)
     except (JobError, ProcessError) as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001 - a full disk, say: told like the others, and no failure of the demo
+    except Exception as error:  # a full disk, say: told like the others, and no failure of the demo
         return f"{type(error).__name__}: {error}"
     return ""
 

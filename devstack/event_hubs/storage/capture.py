@@ -210,7 +210,7 @@ class PartitionWriter:
         self.advance(seconds)
         if self._avro is None:
             self._open(int(seconds) if self._written_in_window else self._window_start())
-        assert self._avro is not None  # noqa: S101 - _open sets it
+        assert self._avro is not None  # _open sets it
         self._avro.write(event.record())
         if self.first_in_file is None:
             self.first_in_file = event.sequence_number

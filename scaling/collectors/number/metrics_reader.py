@@ -177,7 +177,7 @@ class MetricsReader:
             if self._forming.get(kind) is batch:
                 del self._forming[kind]
             answers = await self._together(kind, batch.resources, now)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with reading together, there is another way
+        except Exception as error:  # whatever is wrong with reading together, there is another way
             # Too much was asked of the region's endpoint. Resource Manager counts for itself, and is asked meanwhile.
             if not isinstance(error, CallRefusedError) and getattr(error, "status", None) != 429:
                 self._refuse(kind, error, now)

@@ -27,7 +27,7 @@ class WithinRequestUnitsRule:
     def metrics(self) -> tuple[str, ...]:
         return (self._params.request_units, *self._params.metrics())
 
-    def levels(self, current: int) -> tuple[LevelLine, ...]:  # noqa: ARG002 - see below
+    def levels(self, current: int) -> tuple[LevelLine, ...]:  # see below
         """None: what it bounds by depends on a charge that is measured."""
         return ()
 

@@ -101,7 +101,7 @@ class PlanReader:
                 async with asyncio.timeout(BESIDE_DEADLINE):
                     told = await self._arm().once(key, ask, now, MAXIMUM_AGE)
                 maximum, until = sku_maximum(told, sku), now + MAXIMUM_AGE
-            except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
+            except Exception as error:  # whatever it is, the plan's own maximum has to do for a while
                 logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
                 maximum, until = None, now + HOLDER_AGE
             self._maximum[sku] = maximum, until

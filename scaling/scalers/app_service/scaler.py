@@ -96,7 +96,7 @@ class AppServicePlanScaler(UsesArm):
         self._monotonic = monotonic
 
     @staticmethod
-    def resource(params: Params, settings: Mapping[str, str]) -> str:  # noqa: ARG004 - the id says it all
+    def resource(params: Params, settings: Mapping[str, str]) -> str:  # the id says it all
         """What is scaled, however its id is written: two targets must not have the same. Raises ValueError."""
         plan = PlanId.parse(params.resource_id)
         return f"{plan.subscription}/{plan.resource_group}/{plan.name}".casefold()
@@ -105,7 +105,7 @@ class AppServicePlanScaler(UsesArm):
     def facts(params: Params) -> TargetFacts:
         return TargetFacts(changes_per_hour=params.changes_per_hour)
 
-    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one plan per scaler
+    async def current(self, target: str, *, now: float) -> Capacity:  # one plan per scaler
         """Raises TargetRefusedError for a plan that cannot be scaled, ScalerError when it cannot be read."""
         _, facts = await self._reader.read(now, listed=True)
         return Capacity(
@@ -157,7 +157,7 @@ class AppServicePlanScaler(UsesArm):
         return wanted
 
     async def _put(self, order: _Order, plan: AppServicePlan, facts: PlanFacts, wanted: int) -> Effect | Wait:
-        assert plan.sku is not None  # noqa: S101 - the reader refuses plans without a SKU
+        assert plan.sku is not None  # the reader refuses plans without a SKU
         plan.sku.capacity = wanted
         plans = (await self._reader.web()).app_service_plans
         accepted, order.asked = False, True
@@ -176,7 +176,7 @@ class AppServicePlanScaler(UsesArm):
                 )
                 accepted = True
                 await poller.result()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: the plan is asked
+        except Exception as error:  # whatever it is, the order may have left: the plan is asked
             failure = classify(error)
             if not accepted:
                 refused = self._refused(order, facts, wanted, failure)

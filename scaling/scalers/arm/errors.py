@@ -140,7 +140,7 @@ def _number(kind: Kind, story: str) -> int | None:
 def _text(response: Any) -> str:
     try:
         return str(response.text())
-    except Exception:  # noqa: BLE001 - a body that cannot be read has no text; the status still speaks
+    except Exception:  # a body that cannot be read has no text; the status still speaks
         return ""
 
 

@@ -47,7 +47,7 @@ class AutoscaleHolder:
                 async with asyncio.timeout(BESIDE_DEADLINE):
                     name = await self._ask(now, age)
                 self._noted_unreadable = False
-            except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
+            except Exception as error:  # whatever it is, the last answer holds
                 self._note_unreadable(classify(error))
             self._known = name, now
         return name

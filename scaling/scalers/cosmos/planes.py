@@ -77,7 +77,7 @@ class ManagementPlane(Plane):
         self._poll_interval = poll_interval
         self._arm = arm
 
-    async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
+    async def read(self, now: float) -> Throughput:  # nothing is remembered
         return _told(await (await self._arm().resources.get()).throughput(self._id))
 
     async def write(self, value: int, seen: Throughput) -> None:

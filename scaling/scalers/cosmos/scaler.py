@@ -98,7 +98,7 @@ class CosmosThroughputScaler(UsesArm):
         self._monotonic = monotonic
 
     @staticmethod
-    def facts(params: Params) -> TargetFacts:  # noqa: ARG004 - steps of 100 or 1,000, as the throughput is manual or not
+    def facts(params: Params) -> TargetFacts:  # steps of 100 or 1,000, as the throughput is manual or not
         return TargetFacts("RU/s")
 
     @staticmethod
@@ -116,7 +116,7 @@ class CosmosThroughputScaler(UsesArm):
         await self._plane.aclose()
         await super().aclose()
 
-    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one throughput per scaler
+    async def current(self, target: str, *, now: float) -> Capacity:  # one throughput per scaler
         """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""
         seen = await self._read(now)
         return Capacity(
@@ -191,7 +191,7 @@ class CosmosThroughputScaler(UsesArm):
         try:
             async with asyncio.timeout(order.remaining):
                 await self._plane.write(wanted, seen)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
+        except Exception as error:  # whatever it is, the order may have left: it is read back
             failure = classify(error)
             refused = self._refused(order, seen, failure)
             return refused if refused is not None else await self._read_back(order, wanted, failure)

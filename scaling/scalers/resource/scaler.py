@@ -149,11 +149,11 @@ class AzureResourceScaler(UsesArm):
         return params.known.facts
 
     @staticmethod
-    def resource(params: Params, settings: Mapping[str, str]) -> str:  # noqa: ARG004 - the id says it all
+    def resource(params: Params, settings: Mapping[str, str]) -> str:  # the id says it all
         """What is scaled: two targets must not have the same. Raises ValueError."""
         return f"{ResourceId.parse(params.resource_id)} {params.known.path}".casefold()
 
-    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one number per scaler
+    async def current(self, target: str, *, now: float) -> Capacity:  # one number per scaler
         """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""
         seen = await reading(self._label, self._listed(now), classify, self._advice)
         return Capacity(
@@ -243,7 +243,7 @@ class AzureResourceScaler(UsesArm):
                 )
                 accepted = True
                 await self._follow(client, begun)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: the resource is asked
+        except Exception as error:  # whatever it is, the order may have left: the resource is asked
             failure = classify(error)
             refused = None if accepted else self._refused(order, seen, failure)
             if refused is not None:

@@ -96,6 +96,6 @@ class CaptureSource(Source):
     def schema(self) -> StructType:
         return StructType([EVENTS[column] for column in CaptureFiles.of(self.options).columns])
 
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> TaskReader:  # Spark's interface
         files = CaptureFiles.of(self.options)
         return TaskReader(files.tasks, files.batches)

@@ -40,6 +40,6 @@ class EventHubSource(Source):
     NAME = NAME
     SCHEMA = EVENTS
 
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> TaskReader:  # Spark's interface
         settings = HubSettings.of(self.options)
         return TaskReader(settings.tasks, partial(batches_of, settings))

@@ -317,5 +317,5 @@ def _portal_time(match: re.Match[str], *, day_first: bool | None) -> datetime:
     if not day_first:
         return us_moment(match)
     swapped = _PORTAL_TIME.fullmatch(f"{match[2]}/{match[1]}{match.string[match.end(2) :]}")
-    assert swapped is not None  # noqa: S101 - two numbers change places
+    assert swapped is not None  # two numbers change places
     return us_moment(swapped)

@@ -68,12 +68,12 @@ class RecordSource(Source):
         raise NotImplementedError
 
     @staticmethod
-    def records(data: bytes, file: str) -> Iterator[Record]:  # noqa: ARG004 - its name tells some sources its form
+    def records(data: bytes, file: str) -> Iterator[Record]:  # its name tells some sources its form
         """A file's records. Raises RejectedError where it cannot be read at all, before the first of them."""
         return records(data)
 
     @staticmethod
-    def has_lines(head: bytes, file: str) -> bool:  # noqa: ARG004 - its name tells some sources its form
+    def has_lines(head: bytes, file: str) -> bool:  # its name tells some sources its form
         """Whether a file that begins so has a record on each line, so that it can be read from any line on."""
         return not head.startswith(GZIP_MAGIC) and not head.removeprefix(BOM).lstrip().startswith(b"[")
 
@@ -82,7 +82,7 @@ class RecordSource(Source):
         """Some `size` bytes at a time. Raises RejectedError as `records`."""
         return parsed(cls.records(data, file), cls.row, arrow_schema(cls.SCHEMA), file, size=size)
 
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> TaskReader:  # Spark's interface
         files = RecordFiles.of(type(self), self.options)
         return TaskReader(files.tasks, files.batches)
 

@@ -157,7 +157,7 @@ class TableSource(Source):
     NAME = NAME
     SCHEMA = DECISIONS
 
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> TaskReader:  # Spark's interface
         settings = TableSettings.of(self.options)
         return TaskReader(settings.tasks, settings.read)
 

@@ -9,7 +9,7 @@ from operator import and_, or_
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql import functions as F
 
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.pages.charts import (
@@ -220,7 +220,7 @@ def _instances(table: DataFrame) -> Instances:
 
 def _silent(report: Report, found: Instances) -> None:
     newest = found.newest
-    assert newest is not None  # noqa: S101 - there are some
+    assert newest is not None  # there are some
     report.heading("What is not known")
     report.text(
         f"{found.silent} of {found.total} instances have no last word: killed, or still at work when the records were"

@@ -80,7 +80,7 @@ HERE = "127.0.0.1:7071"
 OTHER = "https://example.org"
 
 
-async def answered(headers, *, method="POST", keys=Keys(), path="/api/pause"):  # noqa: B008 - frozen
+async def answered(headers, *, method="POST", keys=Keys(), path="/api/pause"):
     """The status of an order as a browser sends it without asking first, and whether the function was called."""
     trigger = {"type": "httpTrigger", "route": "pause", "authLevel": "FUNCTION"}
     pause = IndexedFunction("pause", print, trigger, [], [], wants_context=False, disabled=False)

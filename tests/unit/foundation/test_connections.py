@@ -245,7 +245,7 @@ async def test_what_the_sdk_is_to_find_in_the_environment_is_there_while_it_look
     monkeypatch.setenv("IDENTITY_HEADER", "of the host")
     seen = {}
     lent = {"IDENTITY_ENDPOINT": "http://localhost:8444", "IDENTITY_HEADER": "local"}
-    look = lambda: seen.update({name: os.environ.get(name) for name in lent})  # noqa: E731
+    look = lambda: seen.update({name: os.environ.get(name) for name in lent})
     monkeypatch.setattr(aio, "DefaultAzureCredential", look)
 
     IdentityCredential(environment=lent)._open()

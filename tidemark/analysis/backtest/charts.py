@@ -63,7 +63,7 @@ def _dots(axes: Axes, choice: Choice, scores: Mapping[str, Score]) -> None:
 
 def over_time(comparison: Comparison, *, service_rate: float) -> Figure:
     """Load, backlog and instances of the running and of the recommended policy."""
-    assert comparison.series is not None  # noqa: S101 - the caller asked for the series
+    assert comparison.series is not None  # the caller asked for the series
     figure, (load, backlog, instances) = new_figure(3, 1, height=1.9, sharex=True)
     theirs, ours = comparison.series
     times = _times(theirs)

@@ -120,7 +120,7 @@ class Shipped:
     def _learned(self, now: float, values: Mapping[str, float], total: int, ready: int | None) -> int:
         if self.learner is None:
             rule = self.policy.flat_rules[0]
-            assert isinstance(rule, ServiceLevelRule)  # noqa: S101 - `_whole` saw to it
+            assert isinstance(rule, ServiceLevelRule)  # `_whole` saw to it
             self.learner = Learner(self.policy, rule, self.reads, self.state)
         wanted = self.learner.decide(now, values, total, ready)
         if wanted != total:

@@ -65,7 +65,7 @@ class SubscriptionReader:
         async for document in self._listed(path, VERSIONS[type_]):
             try:
                 await reader(document)
-            except Exception as error:  # noqa: BLE001 - whatever one resource says, the others are looked at
+            except Exception as error:  # whatever one resource says, the others are looked at
                 self._unread.append(f"{document['id']}: {classify(error).story}")
 
     async def _listed(self, path: str, version: str) -> AsyncIterator[Document]:

@@ -72,7 +72,7 @@ def pull_command(
     plan_id: Annotated[
         str, Option(help="Resource id of the App Service plan; without it, the plan that the target scales.")
     ] = "",
-    instances: Annotated[bool, Option(help="Whether instances of the plan are counted.")] = True,  # noqa: FBT002 - a flag
+    instances: Annotated[bool, Option(help="Whether instances of the plan are counted.")] = True,
     root: Annotated[
         Path, Option(help="Folder of tidemark.toml, .env and local.settings.json.")
     ] = COMMAND_ROOT,

@@ -139,7 +139,7 @@ class StorageWire:
 class Signer:
     """Nobody's: what opens the service is in the address."""
 
-    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # noqa: ARG002 - for those that do
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # for those that do
         """Puts what opens the service into `headers`, or into the address, which is returned."""
         return url
 
@@ -236,7 +236,7 @@ class SharedAccess(Signer):
     def __init__(self, signature: str) -> None:
         self._query = signature.lstrip("?")
 
-    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # noqa: ARG002
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         return f"{url}{'&' if '?' in url else '?'}{self._query}"
 
 
@@ -248,7 +248,7 @@ class Bearer(Signer):
         self._token: AccessToken | None = None
         self._lock = asyncio.Lock()
 
-    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # noqa: ARG002
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         if not url.startswith("https:"):
             raise AzureError("a token is sent over TLS only")
         if not self._is_fresh():

@@ -120,7 +120,7 @@ class _TableKey(Signer):
     def __init__(self, credential: AzureNamedKeyCredential) -> None:
         self._credential = credential
 
-    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # noqa: ARG002
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         headers["x-ms-date"] = date = formatdate(usegmt=True)
         name = self._credential.named_key.name
         headers["Authorization"] = authorization(self._credential, f"{date}\n/{name}{path_of(url)}")

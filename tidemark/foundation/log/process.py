@@ -49,7 +49,7 @@ def hide_secrets(record: logging.LogRecord) -> None:
     """Rewrites a record that holds a secret, in its message or its traceback; any other stays as it is."""
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001 - arguments that do not fit: the handler reports it, with the arguments
+    except Exception:  # arguments that do not fit: the handler reports it, with the arguments
         text, shown = repr(record.args), without_secrets(repr(record.args))
         if shown != text:
             record.msg, record.args = f"{record.msg}, with arguments that do not fit: {shown}", None
@@ -108,7 +108,7 @@ def telling_no_secrets() -> Iterator[None]:
     keep_secrets_from_logs()
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - told as the interpreter would
+    except Exception as error:  # told as the interpreter would
         _tell_fault(type(error), error, error.__traceback__)
         raise SystemExit(1) from None
 

@@ -39,7 +39,7 @@ class Threads(Executor):
         thread.start()  # raises RuntimeError where the system has no more
         self._threads.append(thread)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the base's
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's
         """End idle threads now and the others after their work, without waiting."""
         for _ in self._threads:
             self._work.put(None)
@@ -50,7 +50,7 @@ class Threads(Executor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - raised in the waiting caller
+                except BaseException as error:  # raised in the waiting caller
                     future.set_exception(error)
             del item, future, work  # otherwise an idle thread keeps them in memory
             self._idle.release()

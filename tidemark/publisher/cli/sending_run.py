@@ -66,7 +66,7 @@ class SendingRun:
         finally:
             report = sender.last_report
             complete = report is not None and self._close(report)
-        assert report is not None  # noqa: S101 - the call has ended, so there is one
+        assert report is not None  # the call has ended, so there is one
         return Summary(
             messages=len(report.sent),
             batches=report.batches,

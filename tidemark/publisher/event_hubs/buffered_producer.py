@@ -248,7 +248,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
         failed: PublishError | None = None
         try:
             await self.producer.send_set(partition_id, set_)
-        except BaseException as error:  # noqa: BLE001 - raised after it was reported to the application
+        except BaseException as error:  # raised after it was reported to the application
             raised = error
         if raised is not None and not set_.is_published:
             failed = _as_publish_error(raised)

@@ -120,7 +120,7 @@ class PartitionShell:
         if link is not None:
             try:
                 await link.close()
-            except Exception as error:  # noqa: BLE001 - the link is given up either way
+            except Exception as error:  # the link is given up either way
                 _log.warning("partition %s: closing its link failed", self._key.partition_id, exc_info=error)
 
     async def _run(
@@ -161,7 +161,7 @@ class PartitionShell:
         before = cancel_count()
         try:
             answer = await self._perform(step, deadline, events)
-        except BaseException as error:  # noqa: BLE001 - raised after the publisher has taken note of it
+        except BaseException as error:  # raised after the publisher has taken note of it
             if not is_unexpected(error):
                 return await self._failed_by_interruption(step, "cancelled"), error
             reason = f"unexpected {type(error).__name__}: {error}"

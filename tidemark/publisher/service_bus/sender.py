@@ -287,7 +287,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         return answer
 
     async def _store(self, effect: steps.Store) -> steps.Answer:
-        assert self._claim_check is not None and effect.item.claim is not None  # noqa: PT018, S101 - the encoder has both or none
+        assert self._claim_check is not None and effect.item.claim is not None  # the encoder has both or none
         try:
             await self._claim_check.store(effect.item.claim)
         except PublishSettingsError as error:

@@ -18,7 +18,7 @@ def events(*numbers):
     return [Event("0", number, f"o{number}", 0.0, b"12") for number in numbers]
 
 
-def progress(start=Start()):  # noqa: B008 - frozen
+def progress(start=Start()):
     return Progress("0", start, lambda _: None)
 
 

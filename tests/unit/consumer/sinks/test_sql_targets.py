@@ -75,7 +75,7 @@ async def test_columns_come_from_paths_and_from_the_event(url):
                 "id": 1,
                 "tail": "N1",
                 "odd": '["x",2]',
-                "departs": dt.datetime(2013, 1, 1, 10),  # noqa: DTZ001 - a column without a time zone is UTC
+                "departs": dt.datetime(2013, 1, 1, 10),  # a column without a time zone is UTC
                 "day": dt.date(2013, 1, 1),
                 "extra": {"é": [1]},
                 "seq": 7,

@@ -40,12 +40,12 @@ NOTHING_READ = hashlib.sha256().hexdigest()
 TOLD = {"namespace": "a.example", "--session-id": "s1"}
 
 
-def begun(options=LineOptions(), entity="queue q", given=None, created_at="monday"):  # noqa: B008 - frozen
+def begun(options=LineOptions(), entity="queue q", given=None, created_at="monday"):
     given = given or TOLD
     return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ, given=given, created_at=created_at)
 
 
-def lines_of(text, options=LineOptions(), before=None, **more):  # noqa: B008 - frozen
+def lines_of(text, options=LineOptions(), before=None, **more):
     return LineMessages(BytesIO(text), before or begun(options), name="file", **more)
 
 

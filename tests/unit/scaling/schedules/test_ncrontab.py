@@ -64,7 +64,9 @@ def test_fields_are_read_on_the_clock_of_the_moment_asked_about():
 
 
 def test_a_naive_moment_gives_a_naive_firing():
-    assert ncrontab.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1)) == datetime(2026, 3, 1, 6)  # noqa: DTZ001 - the case
+    assert ncrontab.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1)) == datetime(
+        2026, 3, 1, 6
+    )  # the case
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ class OfSpark3(AnalysisException):
     """As Spark 3.5 has it, which does not know the word condition."""
 
     @property
-    def getCondition(self):  # noqa: N802 - Spark's name
+    def getCondition(self):
         raise AttributeError("getCondition")
 
-    def getErrorClass(self):  # noqa: N802 - Spark's name
+    def getErrorClass(self):
         return self.condition
 
-    def getMessageParameters(self):  # noqa: N802 - Spark's name
+    def getMessageParameters(self):
         return {"path": "file:/data/tidemark-no-such-file"}
 
     def __init__(self, condition):
@@ -66,7 +66,7 @@ class Query:
     def __init__(self, raised):
         self._raised = raised
 
-    def awaitTermination(self):  # noqa: N802 - Spark's name
+    def awaitTermination(self):
         raise StreamingQueryException(TRACEBACK.format(self._raised))
 
     def stop(self):

@@ -9,7 +9,7 @@ from consumer.model import Checkpoint
 from spark_jobs.reconciliation.page import Findings, build, yet_to_come
 from spark_jobs.reconciliation.schemas import Identity, Status
 
-T0 = datetime(2026, 11, 20, 10)  # noqa: DTZ001 - as Spark gives times of a UTC session
+T0 = datetime(2026, 11, 20, 10)  # as Spark gives times of a UTC session
 
 
 def hour(partition, place, events=1000, **counts):

@@ -10,7 +10,7 @@ from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.page import _grid
 from spark_jobs.reconciliation.transforms import unsettled_stretches
 
-T0 = datetime(2026, 11, 20, 10)  # noqa: DTZ001 - as Spark gives times of a UTC session
+T0 = datetime(2026, 11, 20, 10)  # as Spark gives times of a UTC session
 
 
 def test_a_partitions_first_run_ends_at_its_mark_even_if_nothing_is_settled():

@@ -115,8 +115,8 @@ RECORDS = st.lists(
         properties=st.dictionaries(NAMES, st.one_of(VALUES, st.none()), max_size=4),
         system=st.dictionaries(NAMES, VALUES, max_size=3),
         at=st.datetimes(
-            datetime(2015, 1, 1),  # noqa: DTZ001 - as hypothesis wants them
-            datetime(2035, 1, 1),  # noqa: DTZ001 - as hypothesis wants them
+            datetime(2015, 1, 1),  # as hypothesis wants them
+            datetime(2035, 1, 1),  # as hypothesis wants them
         ),
         offset=st.text(string.digits, max_size=20),
     ),

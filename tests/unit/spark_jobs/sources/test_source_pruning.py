@@ -59,7 +59,7 @@ def place_of(each):
     return "deep/er" if each[1] == "10" else "deep"
 
 
-TIMES = st.datetimes(datetime(2025, 12, 30), datetime(2026, 3, 3), timezones=st.just(UTC))  # noqa: DTZ001
+TIMES = st.datetimes(datetime(2025, 12, 30), datetime(2026, 3, 3), timezones=st.just(UTC))
 
 
 @settings(max_examples=40, deadline=None)

@@ -125,7 +125,7 @@ def _complete(spec: WindowSpec, length: int) -> bool:
 def _side(rules: Sequence[Rule], metric: str, current: int) -> Side:
     try:
         lines = [line for rule in rules for line in _lines(rule, current)]
-    except Exception:  # noqa: BLE001 - what a rule cannot tell here, it may tell decide() differently
+    except Exception:  # what a rule cannot tell here, it may tell decide() differently
         return _ASK
     if any(line.metric != metric for line in lines):
         return _ASK

@@ -143,7 +143,9 @@ class PublicLinks:
     async def created_at(self) -> str | None:
         return await created_at_of(self._client)
 
-    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:  # noqa: ARG002 - the SDK has its own
+    async def open(
+        self, partition_id: str, claims: Claims | None, *, timeout: float
+    ) -> ports.Link:  # the SDK has its own
         if claims is not None:
             raise LinkError(FailureKind.UNSUPPORTED, _NOT_OFFERED, link_lost=True)
         try:

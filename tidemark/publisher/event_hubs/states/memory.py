@@ -16,10 +16,14 @@ class MemoryStateStore:
         self._states: dict[str, tuple[ProducerRecord, str]] = {}
         self._tokens = count(1)
 
-    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:  # noqa: ARG002 - never waits
+    async def load(
+        self, key: StateKey, *, deadline: float
+    ) -> tuple[ProducerRecord, str] | None:  # never waits
         return self._states.get(name_of(key))
 
-    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:  # noqa: ARG002 - never waits
+    async def save(
+        self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float
+    ) -> str:  # never waits
         name = name_of(key)
         saved = self._states.get(name)
         if (None if saved is None else saved[1]) != token:

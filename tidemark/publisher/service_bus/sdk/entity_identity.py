@@ -31,6 +31,6 @@ async def entity_created_at(
             else:
                 properties = await client.get_topic_runtime_properties(topic)
             return str(properties.created_at_utc.isoformat())
-    except Exception as error:  # noqa: BLE001 - sending works without it
+    except Exception as error:  # sending works without it
         _log.debug("the creation time of %s is unknown: %s", queue or topic, error)
         return None

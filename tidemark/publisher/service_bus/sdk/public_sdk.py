@@ -134,7 +134,7 @@ class Link:
             return refused
         try:
             transfer = self._prepared(effect, encoder)
-        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+        except Exception as error:  # of putting together what was encoded; nothing was sent
             return self._not_sent(error)
         try:
             numbers = await wait_if_needed(transfer())
