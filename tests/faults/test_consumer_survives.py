@@ -556,7 +556,7 @@ async def test_a_stall_of_the_event_loop_shorter_than_a_lease_costs_no_partition
 
 async def test_partitions_that_are_added_are_picked_up(one):
     one.hub.add_partitions(HUB, 1)
-    await one.process.consumer.ownership._ask()  # the minute between two looks is over
+    await one.process.consumer.ownership._ask_partitions()  # the minute between two looks is over
 
     one.ledger.send("4", ["from the new partition"])
 

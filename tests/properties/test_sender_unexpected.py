@@ -219,7 +219,7 @@ def test_an_asynchronous_client_or_iterable_is_refused_by_the_blocking_sender():
     sender = SyncBigBatchSender(stub, policy=POLICY)
 
     async def main():
-        with pytest.raises(RuntimeError, match="asynchronous client where a blocking one belongs"):
+        with pytest.raises(RuntimeError, match="the client is asynchronous"):
             sender.send([b"x"])
 
     asyncio.run(main())

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from spark_jobs import frame
 from spark_jobs.platform.output import read_table
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import DECISIONS, METRICS
@@ -76,7 +77,7 @@ class World:
         taken.step(self.spark.createDataFrame(rows, DECISIONS), number)
 
     def publish(self, monkeypatch):
-        monkeypatch.setattr(job, "write_report", lambda *_: "page")
+        monkeypatch.setattr(frame, "write_report", lambda *_: "page")
         monkeypatch.setattr(page, "build", lambda *_: Report(""))
         job.publish(self.spark, self.settings)
 

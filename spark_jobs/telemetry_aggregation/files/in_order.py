@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,11 +42,6 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 ROWS_AT_ONCE = 200_000
 """They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
-
-
-@cache
-def _no_parts() -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(_zeros(ROWS_AT_ONCE), texts_of([""]))
 
 
 FOR_EVER = (-(1 << 62), 1 << 62)
@@ -258,8 +253,10 @@ class _Range:
 
 
 def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Path) -> Iterator[Ready]:
-    """The samples, all of them within `span`, range by range."""
-    begin = span.begin - span.begin % HOUR
+    """The samples, all of them within `span`, range by range. Ranges begin at whole hours, but for those that divide one hour:
+    they begin with the span, so that each is shorter than the span, and the division ends.
+    """
+    begin = span.begin - span.begin % (HOUR if span.end - span.begin > HOUR else MINUTE)
     width = -(-(span.end - begin) // max(RANGES, -(-rows // ROWS_TOGETHER)))
     width += -width % (HOUR if width > HOUR else MINUTE)
     for number, found in sorted(_ranges(samples, begin, width, folder).items()):
@@ -333,7 +330,7 @@ def _zeros(count: int) -> pa.Array:
 
 def _samples(table: pa.Table, group: RowGroup, own: Span) -> pa.Table:
     at = _micros_of(table.column("at"))
-    part = pa.chunked_array([_no_parts().slice(0, len(table))])
+    part = pa.chunked_array([pa.DictionaryArray.from_arrays(_zeros(len(table)), texts_of([""]))])
     columns = [_text(table.column("target")), part, _text(table.column("metric")), at, _value(table)]
     samples = pa.table(columns, names=SAMPLES.names)
     if own.begin > group.times.begin or own.end < group.times.end:

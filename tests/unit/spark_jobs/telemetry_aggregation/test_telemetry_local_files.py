@@ -122,6 +122,18 @@ def test_the_rows_are_those_of_all_samples_at_once_digit_for_digit(
     assert counts.read - counts.duplicates == sum(row["samples"] for row in minutes)
 
 
+@pytest.mark.parametrize("minute", [0, 20, 59])
+def test_many_samples_in_one_part_of_an_hour_are_divided_until_they_are_few(tmp_path, monkeypatch, minute):
+    rows = in_order_of_time(60, START + timedelta(minutes=minute))
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    write(folder / "a.parquet", rows, row_group_size=5)
+    for name, limit in {**dict.fromkeys(SMALL, 10), "ROWS_OPEN": 1, "RANGES": 3}.items():
+        monkeypatch.setattr(in_order, name, limit)
+
+    assert aggregated(folder)[0] == whole(rows)
+
+
 def test_what_row_groups_hold_at_the_same_time_is_what_counts():
     def groups(minutes):
         return [RowGroup(f"{n}", 0, 7, Span(n * MINUTE, (n + minutes) * MINUTE)) for n in range(20)]
