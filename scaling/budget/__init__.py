@@ -1,1 +1,1 @@
-"""The budget of a day: what is spent of it, and how much capacity the rest of the day allows. Pure."""
+"""The budget of a day: its usage, and how much capacity the rest of the day allows. Pure."""
