@@ -1,8 +1,8 @@
-"""Whose fault a failure is that no list knows: the record's, or that of the service, its schema or a right. Pure.
+"""Decides whether an unlisted failure is the fault of the record, or of the service, its schema or a right. Pure.
 
-A record is at fault when it fails, another record that was begun later passes, and then it fails again with the same
-error, or ever again with others. While every record fails, nothing is said of any: a missing column must not empty the hub into the dead letters.
-With a single record the verdict waits for a neighbour.
+A record is at fault if it fails, another record that was begun later passes, and it then fails again with the same error,
+or several times with other errors. While every record fails, none is blamed: a missing column must not move the whole hub
+to the dead letters. A single record is not judged before another one comes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 
 _MOST_SUSPECTS = 10_000
-"""Suspects remembered at a time, so that claims that were lost leave no growing rest: about 2 MB."""
+"""Suspects remembered at a time, about 2 MB, because records of lost claims are never settled here."""
 
 _MOST_ERRORS = 1000
 _MOST_TIMES = 5
@@ -21,26 +21,28 @@ _MOST_TIMES = 5
 
 @dataclass(eq=False)
 class _Suspect:
-    """What one record failed with. `last` is when it did."""
+    """The failures of one record; `last` is the trial of the latest one."""
 
     errors: dict[str, int]
-    """When each was first seen."""
+    """The trial in which each error was first seen."""
     times: int
-    """How often it failed with others passing before, whatever the errors."""
+    """Failures, with whatever error, before which another record had passed."""
     last: int
 
 
 class Evidence:
-    """What was seen of the records of one sink. Its time is the number of trials begun. Threads may share it."""
+    """Evidence about the records of one sink. Its time is the number of trials begun. Threads may share it."""
 
     def __init__(self) -> None:
         self._trials = count(1)
-        self._latest_pass = 0  # the number of the latest-begun trial that passed
+        self._latest_pass = 0  # the latest-begun trial that passed
         self._suspects: dict[Hashable, _Suspect] = {}
-        self._believed: dict[str, tuple[set[Hashable], int]] = {}  # by error: the records, and when
+        self._believed: dict[
+            str, tuple[set[Hashable], int]
+        ] = {}  # by error: its records, and the latest trial
 
     def begin(self) -> int:
-        """A trial of one record or of several: its number, for `passed`."""
+        """Begins a trial of one or several records; returns its number, for `passed`."""
         return next(self._trials)
 
     def passed(self, trial: int) -> None:
@@ -48,8 +50,8 @@ class Evidence:
         self._latest_pass = max(self._latest_pass, trial)
 
     def failed(self, record: Hashable, error: str) -> bool:
-        """A trial of this record alone ended with `error`, a code that is equal for equal causes. True: the record is at
-        fault.
+        """Notes that a trial of this record alone ended with `error`, a code that is equal for equal causes. True if the
+        record is at fault.
         """
         suspect = self._suspects.get(record)
         if suspect is None:
@@ -66,12 +68,12 @@ class Evidence:
         return suspect.times >= _MOST_TIMES
 
     def is_decidable(self, record: Hashable) -> bool:
-        """Whether another record passed since this one failed: its next trial may decide."""
+        """Whether another record passed since this one failed, so that its next trial may decide."""
         suspect = self._suspects.get(record)
         return suspect is not None and self._latest_pass > suspect.last
 
     def believe(self, record: Hashable, error: str) -> None:
-        """The record is rejected for what the service said of it, though no other passed meanwhile."""
+        """Notes a record that is rejected for the service's error about it, although no other record passed meanwhile."""
         if len(self._believed) >= _MOST_ERRORS:
             self._believed.clear()
         records, at = self._believed.get(error, (set(), 0))
@@ -79,7 +81,7 @@ class Evidence:
         self._believed[error] = ({*run, record}, next(self._trials))
 
     def believed_besides(self, records: Collection[Hashable], error: str) -> int:
-        """How many others were believed with this error since something passed."""
+        """How many other records were believed with this error since anything passed."""
         found, at = self._believed.get(error, (set(), 0))
         return len(found.difference(records)) if self._latest_pass < at else 0
 
@@ -88,8 +90,8 @@ class Evidence:
         return self.believed_besides({record}, error) > 0
 
     def is_doubtful(self, record: Hashable, error: str, alike: int) -> bool:
-        """Whether what the service says of a record may be no fault of it, while nothing passes: one of `alike` records that
-        failed together, or one after another that was believed. Else it is believed.
+        """Whether the record may be innocent of the service's error about it, because nothing passes: one of `alike` records
+        that failed together, or one after another that was believed. Otherwise it is believed.
         """
         if not self.failed(record, error) and (alike > 1 or self.is_repeated(record, error)):
             return True
@@ -97,6 +99,6 @@ class Evidence:
         return False
 
     def settled(self, record: Hashable) -> None:
-        """The record was written or rejected."""
+        """Forgets a record that was written or rejected."""
         if self._suspects:
             self._suspects.pop(record, None)

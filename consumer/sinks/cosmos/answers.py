@@ -1,8 +1,7 @@
-"""What an answer of Cosmos DB means for a record: a table. Pure.
+"""Maps an answer of Cosmos DB to the result for a record. Pure.
 
-Written is what the service says is written. Rejected is only what the service refuses about this very record.
-Everything else is tried again: a record is never given up because of the service. Of a refusal that is not listed here
-evidence decides whose it is (consumer.sinks.evidence).
+Only a success status means WRITTEN, and only a refusal of this very record means REJECT. Everything else is retried: no
+record is given up because of the service. For a refusal that is not listed here consumer.sinks.evidence decides.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from consumer.model import Outcome, WriteResult
 
 
 class Meaning(Struct, frozen=True):
-    """`reason` is one word for counting. `retry_after` of 0 means at once, None that the retry rule decides."""
+    """`reason` is one word for counting. A `retry_after` of 0 means at once; None means that the retry rule decides."""
 
     outcome: Outcome
     reason: str
@@ -59,11 +58,11 @@ _OF_THE_ACCOUNT = {0, 3, 1008}
 """Sub-statuses of 403: a firewall or a role, a region that is not written to, an account that is not there."""
 
 NO_ANSWER = WriteResult(Outcome.RETRY, reason="no_answer")
-"""The connection was lost, or the deadline passed: what the service did is unknown."""
+"""The connection was lost, or the deadline passed: it is unknown whether the service wrote anything."""
 
 
 class Answer(Struct, frozen=True):
-    """What came back for one request: an answer per operation, or one status for all of them.
+    """The answer to one request: one answer per operation, or one status for all of them.
 
     `status` 0 means that there was no answer, or none that can be understood. `retry_after` is in seconds.
     """
@@ -74,28 +73,27 @@ class Answer(Struct, frozen=True):
     message: str = ""
     retry_after: float | None = None
     by_sdk: bool = False
-    """The SDK failed by itself, in its own code."""
+    """Whether the SDK's own code failed."""
     unsent: bool = False
-    """Nothing was sent: it failed on the documents."""
+    """Whether nothing was sent, because the SDK failed on the documents."""
 
+    @property
     def divisible(self) -> bool:
-        """Whether a smaller request may fare better: one bad operation can make the service refuse all of them
-        (400), and a request can be too large (413).
-        """
+        """Whether a smaller request may succeed: one bad operation can fail all (400), and a request can be too large (413)."""
         if self.status not in {400, 413}:
             return False
         return meaning(self.status, self.sub_status).outcome is REJECT or self.unclear != ""
 
     @property
     def unclear(self) -> str:
-        """As `unclear_refusal`, of the whole request."""
+        """`unclear_refusal` of the whole request."""
         if self.by_sdk and self.unsent:
             return f"unsent: {self.message.partition('(')[0]}"
         return unclear_refusal(self.status, self.sub_status)
 
     @property
     def unreadable(self) -> str:
-        """What cannot be understood of it, if anything."""
+        """Why the answer cannot be understood; '' if it can."""
         return self.message if self.by_sdk and not self.unsent else ""
 
 
@@ -107,7 +105,7 @@ def meaning(status: int, sub_status: int) -> Meaning:
 
 
 def unclear_refusal(status: int, sub_status: int) -> str:
-    """A code for a refusal of which nobody knows whether it is the record's; empty for anything else."""
+    """A code for a refusal that may be the record's fault or not; '' for any other status."""
     if status not in _CLIENT_ERRORS or (status, sub_status) in MEANINGS:
         return ""
     is_listed = (status, None) in MEANINGS and not (status == 403 and sub_status not in _OF_THE_ACCOUNT)
@@ -121,12 +119,12 @@ def refused(result: WriteResult, message: str) -> WriteResult:
 
 
 def may_be_of_container(result: WriteResult) -> bool:
-    """Whether a rejection may come of the container, or of what is asked of it: then every record is refused alike."""
+    """Whether a rejection may be caused by the container instead: then every record is refused alike."""
     return result.outcome is REJECT and result.status == _BAD_REQUEST
 
 
 def doubted(result: WriteResult) -> WriteResult:
-    """A rejection that is not believed yet."""
+    """The rejection as a retry, until another record is accepted."""
     reason = f"{result.reason} (nothing else was accepted: the container may be at fault)"
     return structs.replace(result, outcome=RETRY, reason=reason)
 
@@ -144,10 +142,10 @@ def result_of(operation: Mapping[str, Any]) -> WriteResult:
 
 
 def after_conflict(conflict: WriteResult, reading: Mapping[str, Any]) -> WriteResult:
-    """What a conflict of a create means, by the answer of reading the document behind it.
+    """The result of a create that met a conflict, by the answer to reading the document.
 
-    It is there, most likely from an earlier delivery: that is as good as written. It is not: then another one has what
-    must be unique.
+    If the document is there, most likely from an earlier delivery, it counts as written. If not, another document has
+    the value that must be unique.
     """
     read = result_of(reading)
     charge = conflict.request_units + read.request_units
@@ -159,7 +157,7 @@ def after_conflict(conflict: WriteResult, reading: Mapping[str, Any]) -> WriteRe
 
 
 def result_of_request(answer: Answer) -> WriteResult:
-    """The result of every operation of a request that got one answer for all."""
+    """The result of every operation of a request with one answer for all of them."""
     if not answer.status:
         return WriteResult(RETRY, reason=answer.message or NO_ANSWER.reason)
     return _result(answer.status, answer.sub_status, answer.message, answer.retry_after, 0.0)

@@ -1,9 +1,9 @@
 """Writes documents to Cosmos DB in bulk: one request for up to 100 documents of a physical partition.
 
-The lanes are the container's physical partitions (partition key range ids). Where the SDK, the service or the
-container (partition key hash version 1) does not let that work, which is tried at open and then every ten minutes, there
-is one lane, and documents go by the public transactional batch, one request per partition key value: correct, and as
-slow as single upserts where the keys are many.
+The lanes are the container's physical partitions (partition key range ids). If the SDK, the service or the container
+(partition key hash version 1) does not support bulk, which is tested at open and every ten minutes, there is one lane, and
+documents are sent in public transactional batches, one request per partition key value. With many values that is as slow
+as single upserts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import math
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -39,23 +40,21 @@ from tidemark.foundation.errors import SettingsError, UnavailableError
 
 WriteMode = Literal["upsert", "create"]
 
-# Of one request, as the JavaScript and .NET SDKs have them; the service itself takes 2 MB.
+# Of one request, the limits of the JavaScript and .NET SDKs; the service itself takes 2 MB.
 MAX_OPERATIONS = 100
 MAX_BYTES = 220_201
-# Requests at a time where each is for one partition key value only.
-SINGLE_KEY_REQUESTS = 16
+SINGLE_KEY_REQUESTS = 16  # concurrent requests without bulk
 
 TRY_BULK_EVERY = 600.0
-"""Seconds after which bulk is tried again where the service or the SDK refused it."""
+"""Seconds until bulk is tried again after the service or the SDK refused it."""
 
-TELL_EVERY = 10.0
-"""Seconds between two lines about answers that cannot be understood."""
+LOG_EVERY = 10.0
+"""Seconds between two log lines about answers that cannot be understood."""
 
 _ONE_LANE = Routes()
-_WORKS_AGAIN = WriteResult(Outcome.RETRY, reason="bulk works again", rerouted=True)
 _PROBE = "tidemark-probe"
 _CONFLICT = 409
-_ENVELOPE = 80  # bytes around a document in a request, its partition key aside
+_ENVELOPE = 80  # bytes around a document in a request, without its partition key
 
 _log = logging.getLogger(__name__)
 _json_text = msgspec.json.Encoder().encode
@@ -64,11 +63,10 @@ Send = Callable[[Sequence[Record]], Awaitable[Answer]]
 
 
 class CosmosBulkSink:
-    """The Cosmos DB sink.
+    """The Cosmos DB sink; `connection` names the settings of the account.
 
-    `connection` names the settings of the account. With mode `create` a document that exists already stays as it is,
-    and counts as written; one that conflicts with another by a unique key is rejected. `bulk=False` leaves the bulk
-    request untried.
+    With mode `create` a document that exists already is left as it is and counts as written; a document that violates a
+    unique key is rejected. `bulk=False` never sends the bulk request.
     """
 
     transactional = False
@@ -94,18 +92,16 @@ class CosmosBulkSink:
         self._mapper: DocumentMapper | None = None
         self._bulk_at = math.inf  # when bulk is tried again
         self._evidence = Evidence()
-        self._tell_at = -math.inf
+        self._log_at = -math.inf
         self.bulk = False
-        """Whether documents go in bulk."""
+        """Whether documents are sent in bulk."""
 
     async def open(self) -> Routes:
         self._definition = definition = await self._container.open()
         try:
             self._effective_key = self._bulk_key(definition)
             self._mapper = DocumentMapper(self._mapping, definition.paths, self._effective_key)
-            routes = None
-            if self._effective_key is not None:
-                routes = await self._try_bulk(definition, self._effective_key)
+            routes = await self._try_bulk(definition, self._effective_key) if self._effective_key else None
         except BaseException:
             await self.aclose()
             raise
@@ -122,18 +118,20 @@ class CosmosBulkSink:
         try:
             async with asyncio.timeout_at(deadline):
                 if await self._bulk_works_again():
-                    return [_WORKS_AGAIN] * len(batch.records)
+                    return [WriteResult(Outcome.RETRY, reason="bulk works again", rerouted=True)] * len(
+                        results
+                    )
                 # A batch that was cut before bulk worked names no range.
                 if self.bulk and batch.lane not in _ONE_LANE.lanes:
                     await self._write_bulk(batch, results)
                 else:
                     await self._write_by_key(batch.records, results)
         except TimeoutError:
-            pass  # what was answered in time stands; the rest is unknown
+            pass  # answers that came in time count; the other outcomes are unknown
         return results
 
     async def _bulk_works_again(self) -> bool:
-        """Whether it has just turned out that it does; then the routes must be read."""
+        """Whether bulk was tried again now and works; then the routes must be read."""
         now = asyncio.get_running_loop().time()
         if self.bulk or self._effective_key is None or now < self._bulk_at:
             return False
@@ -141,16 +139,16 @@ class CosmosBulkSink:
         try:
             self.bulk = await self._try_bulk(self._opened, self._effective_key) is not None
         except UnavailableError as error:
-            _log.info("%r: whether bulk requests work by now is not known: %s", self._container, error)
+            _log.info("%r: it is unknown whether bulk requests work now: %s", self._container, error)
         if self.bulk:
-            _log.info("%r: bulk requests work by now", self._container)
+            _log.info("%r: bulk requests work now", self._container)
         return self.bulk
 
     async def routes(self) -> Routes:
         try:
             definition = await self._container.definition()
             ranges = await self._container.ranges() if self.bulk else ()
-        except (SettingsError, BulkUnavailableError) as error:  # it was there, and worked, at open()
+        except (SettingsError, BulkUnavailableError) as error:  # both worked at open()
             raise UnavailableError(str(error)) from error
         if not definition.same_key(self._opened):
             raise UnavailableError(
@@ -170,29 +168,29 @@ class CosmosBulkSink:
         await self._container.aclose()
 
     def _bulk_key(self, definition: ContainerDefinition) -> EffectiveKey | None:
-        found = EFFECTIVE_KEYS.get((definition.kind, definition.version))
         if not self._bulk_wanted or definition.system_key:
             return None
-        if found is None:
+        key = EFFECTIVE_KEYS.get((definition.kind, definition.version))
+        if key is None:
             _log.warning(
                 "%r: partition key hash version %s has no bulk; writing one request per partition key value, which "
                 "costs many times the CPU",
-                self._container,
-                definition.version,
+                *(self._container, definition.version),
             )
-        return found
+        return key
 
     async def _try_bulk(self, definition: ContainerDefinition, effective_key: EffectiveKey) -> Routes | None:
-        """The lanes, when a bulk request that reads one document nobody has is answered as such; else None.
+        """The lanes if a bulk request that reads a document which does not exist is answered with 404; else None.
 
-        Raises UnavailableError where nobody said that bulk does not work.
+        Raises UnavailableError unless the service or the SDK said that bulk does not work.
         """
         self._bulk_at = asyncio.get_running_loop().time() + TRY_BULK_EVERY
         key: list[Scalar] = [_PROBE] * len(definition.paths)
         operation = {"operationType": "Read", "id": _PROBE, "partitionKey": partition_key_text(key)}
         try:
             ranges = await self._container.ranges()
-            target = ranges[bisect_right([each.lower for each in ranges], effective_key(key)) - 1]
+            lower_bounds = [key_range.lower for key_range in ranges]
+            target = ranges[bisect_right(lower_bounds, effective_key(key)) - 1]
             answer = await self._container.send_bulk(definition.rid, target.id, _json_text([operation]))
         except BulkUnavailableError as error:
             why = str(error)
@@ -208,22 +206,17 @@ class CosmosBulkSink:
         _log.warning(
             "%r: bulk requests do not work here (%s); writing one request per partition key value, which costs many "
             "times the CPU; bulk is tried again in %.0f s",
-            self._container,
-            why,
-            TRY_BULK_EVERY,
+            *(self._container, why, TRY_BULK_EVERY),
         )
         return None
 
     async def _write_bulk(self, batch: Batch, results: list[WriteResult]) -> None:
-        async def send(records: Sequence[Record]) -> Answer:
-            return await self._container.send_bulk(self._opened.rid, batch.lane, self._bulk_body(records))
-
-        async def read(records: Sequence[Record]) -> Answer:
-            return await self._container.send_bulk(self._opened.rid, batch.lane, _bulk_reads(records))
+        async def send(body: bytes) -> Answer:
+            return await self._container.send_bulk(self._opened.rid, batch.lane, body)
 
         for part in _parts(batch.records, range(len(batch.records))):
-            await self._settle(batch.records, part, send, results)
-            await self._explain(batch.records, part, read, results)
+            await self._settle(batch.records, part, lambda records: send(self._bulk_body(records)), results)
+            await self._explain(batch.records, part, lambda records: send(_bulk_reads(records)), results)
 
     async def _write_by_key(self, records: Sequence[Record], results: list[WriteResult]) -> None:
         by_key: dict[str, list[int]] = {}
@@ -231,11 +224,19 @@ class CosmosBulkSink:
             by_key.setdefault(record.partition_key, []).append(index)
         free = asyncio.Semaphore(SINGLE_KEY_REQUESTS)
 
+        async def send(verb: str, of_key: Sequence[Record]) -> Answer:
+            decode = document_id if verb == "read" else lambda record: msgspec.json.decode(record.payload)
+            key = msgspec.json.decode(of_key[0].partition_key)
+            operations = [(verb, (decode(record),)) for record in of_key]
+            return await self._container.send_batch(self._opened.rid, key, operations)
+
         async def write(part: Sequence[int]) -> None:
             async with free:
-                await self._settle(records, part, self._send_batch, results)
-                for index in part:  # what is not there fails a transactional batch as a whole
-                    await self._explain(records, [index], self._read_batch, results)
+                await self._settle(
+                    records, part, partial(send, "create" if self._create else "upsert"), results
+                )
+                for index in part:  # a transactional batch fails as a whole if one document does not exist
+                    await self._explain(records, [index], partial(send, "read"), results)
 
         async with asyncio.TaskGroup() as tasks:
             for indices in by_key.values():
@@ -245,9 +246,9 @@ class CosmosBulkSink:
     async def _settle(
         self, records: Sequence[Record], part: Sequence[int], send: Send, results: list[WriteResult]
     ) -> None:
-        """Sends the records at `part` and notes each result in its place.
+        """Sends the records at `part` and stores each result at its index.
 
-        A request that is refused as a whole for what is in it is halved until only the culprits are refused.
+        A request that is refused as a whole for its content is halved until only the records at fault are refused.
         """
         trial = self._evidence.begin()
         answer = await send([records[index] for index in part])
@@ -256,24 +257,28 @@ class CosmosBulkSink:
             for index, operation in zip(part, operations, strict=True):
                 results[index] = self._noted(result_of(operation))
             self._judge(records, part, trial, operations, results)
-        elif len(part) > 1 and (answer.divisible() or self._is_worth_dividing(records[part[0]], answer)):
+            return
+        place = _place(records[part[0]])
+        if len(part) > 1 and (
+            answer.divisible
+            or (answer.unclear and self._evidence.failed(("request", *place), answer.unclear))
+        ):
             middle = len(part) // 2
             await self._settle(records, part[:middle], send, results)
             await self._settle(records, part[middle:], send, results)
-        else:
-            result = self._noted(result_of_request(answer))
-            if (
-                len(part) == 1
-                and answer.unclear
-                and self._evidence.failed(_place(records[part[0]]), answer.unclear)
-            ):
+            return
+        result = self._noted(result_of_request(answer))
+        if len(part) == 1:
+            if answer.unclear and self._evidence.failed(place, answer.unclear):
                 result = refused(result, answer.message)
-            elif len(part) == 1 and self._is_doubtful(_place(records[part[0]]), result, 1):
+            elif self._is_doubtful(place, result, 1):
                 result = doubted(result)
-            if what := answer.unreadable or _mismatch(operations, len(part)):
-                self._tell_unreadable(what)
-            for index in part:
-                results[index] = result
+        if answer.unreadable:
+            self._log_unreadable(answer.unreadable)
+        elif operations is not None:
+            self._log_unreadable(f"the answer has {len(operations)} results for {len(part)} operations")
+        for index in part:
+            results[index] = result
 
     def _judge(
         self,
@@ -283,7 +288,7 @@ class CosmosBulkSink:
         operations: Sequence[Mapping[str, Any]],
         results: list[WriteResult],
     ) -> None:
-        """Finds out whether refusals that no list has are the records' own."""
+        """Decides whether unlisted refusals are the fault of the records themselves."""
         some_passed = any(results[index].outcome is Outcome.WRITTEN for index in part)
         if some_passed:
             self._evidence.passed(trial)
@@ -294,31 +299,27 @@ class CosmosBulkSink:
                 results[index] = doubted(result)
                 continue
             if self._create and result.status == _CONFLICT:
-                continue  # `_explain` looks after it
+                continue  # `_explain` handles it
             if result.outcome is not Outcome.RETRY:
                 self._evidence.settled(place)
             elif code := unclear_refusal(result.status, operation.get("subStatusCode", 0)):
                 if self._evidence.failed(place, code):
                     results[index] = refused(result, operation.get("message", "") or code)
             elif not result.status:
-                self._tell_unreadable(f"an operation's answer has no status, but {sorted(operation)[:10]}")
+                self._log_unreadable(f"an operation's answer has no status, but {sorted(operation)[:10]}")
 
     def _is_doubtful(self, place: tuple[str, int], result: WriteResult, alike: int) -> bool:
         return may_be_of_container(result) and self._evidence.is_doubtful(place, str(result.status), alike)
 
-    def _is_worth_dividing(self, first: Record, answer: Answer) -> bool:
-        """Whether other requests passed since one like this was refused in a way that no list has."""
-        return bool(answer.unclear) and self._evidence.failed(("request", *_place(first)), answer.unclear)
-
-    def _tell_unreadable(self, what: str) -> None:
+    def _log_unreadable(self, why: str) -> None:
         now = asyncio.get_running_loop().time()
-        if now >= self._tell_at:
-            self._tell_at = now + TELL_EVERY
-            _log.warning("%r: %s; what was sent is tried again", self._container, what)
+        if now >= self._log_at:
+            self._log_at = now + LOG_EVERY
+            _log.warning("%r: %s; what was sent is tried again", self._container, why)
 
     def _noted(self, result: WriteResult) -> WriteResult:
-        """A conflict of a create is nothing by itself. Where nothing but the id must be unique the document is there;
-        else nobody knows before `_explain` has looked.
+        """The result, where a conflict of a create means: written if only the id must be unique, else not known before
+        `_explain` has read the document.
         """
         if not self._create or result.status != _CONFLICT:
             return result
@@ -329,7 +330,7 @@ class CosmosBulkSink:
     async def _explain(
         self, records: Sequence[Record], part: Sequence[int], read: Send, results: list[WriteResult]
     ) -> None:
-        """Reads the documents behind what `_noted` left open. As a batch, that is answered by the replica that writes."""
+        """Reads the documents whose conflict is open. A batch is answered by the replica that writes."""
         open_ = [i for i in part if results[i].status == _CONFLICT and results[i].outcome is Outcome.RETRY]
         if not open_:
             return
@@ -339,7 +340,7 @@ class CosmosBulkSink:
                 results[index] = after_conflict(results[index], operation)
 
     def _bulk_body(self, records: Sequence[Record]) -> bytes:
-        """The documents are JSON already: the request is put together around them."""
+        """The documents are JSON already, so only the text around them is added."""
         operation = self._operation
         pieces = [
             b'%s%s,"resourceBody":%s}' % (operation, _json_text(record.partition_key), record.payload)
@@ -347,25 +348,9 @@ class CosmosBulkSink:
         ]
         return b"[%s]" % b",".join(pieces)
 
-    async def _send_batch(self, records: Sequence[Record]) -> Answer:
-        verb = "create" if self._create else "upsert"
-        operations = [(verb, (msgspec.json.decode(record.payload),)) for record in records]
-        return await self._send_to_key(records[0], operations)
-
-    async def _read_batch(self, records: Sequence[Record]) -> Answer:
-        return await self._send_to_key(records[0], [("read", (document_id(record),)) for record in records])
-
-    async def _send_to_key(self, record: Record, operations: Sequence[tuple[str, tuple[Any, ...]]]) -> Answer:
-        partition_key = msgspec.json.decode(record.partition_key)
-        return await self._container.send_batch(self._opened.rid, partition_key, operations)
-
 
 def _place(record: Record) -> tuple[str, int]:
     return record.event.partition, record.event.sequence_number
-
-
-def _mismatch(operations: Sequence[Any] | None, sent: int) -> str:
-    return "" if operations is None else f"the answer has {len(operations)} results for {sent} operations"
 
 
 def _bulk_reads(records: Sequence[Record]) -> bytes:
@@ -378,11 +363,11 @@ def _bulk_reads(records: Sequence[Record]) -> bytes:
 
 
 def _routes(ranges: Sequence[KeyRange]) -> Routes:
-    return Routes(tuple(each.lower for each in ranges), tuple(each.id for each in ranges))
+    return Routes(tuple(part.lower for part in ranges), tuple(part.id for part in ranges))
 
 
 def _parts(records: Sequence[Record], indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Runs of indices whose records fit into one request; a record too large for any goes alone."""
+    """Runs of indices whose records fit into one request; a record larger than any request is sent alone."""
     start = size = 0
     for end, index in enumerate(indices):
         record = records[index]

@@ -1,9 +1,9 @@
-"""One container of Cosmos DB, and the only place that touches the SDK and its private parts.
+"""One container of Cosmos DB. Only this module uses the SDK and its private parts.
 
-azure-cosmos has no bulk. Its public transactional batch goes to one logical partition and succeeds or fails as a
-whole. The same request becomes the service's bulk request, up to 100 independent operations for a physical partition,
-by a different body and five headers, exchanged in the public `raw_request_hook` after the SDK has signed it (neither
-is signed). Of the private parts one is used: the map of partition key ranges, whose ids no public call gives.
+azure-cosmos has no bulk. Its public transactional batch writes to one logical partition and succeeds or fails as a whole.
+With another body and five headers the same request becomes the service's bulk request: up to 100 independent operations
+for a physical partition. The public `raw_request_hook` replaces them after the SDK has signed the request, and neither is
+signed. One private part is used: the map of partition key ranges, because no public call returns their ids.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)
 
 
 class BulkUnavailableError(TidemarkError):
-    """This SDK, container or service does not do bulk requests as this module makes them."""
+    """The SDK, the container or the service does not support the bulk requests of this module."""
 
 
 class ContainerDefinition(Struct, frozen=True):
-    """What must not change while the container is written to, and `rid`, which tells one of its name from another."""
+    """The properties that must not change while the container is written to; `rid` changes when it is created anew."""
 
     rid: str
     paths: tuple[str, ...]
@@ -44,7 +44,7 @@ class ContainerDefinition(Struct, frozen=True):
     system_key: bool = False
     """A container from before partition keys were required."""
     unique_keys: bool = False
-    """Whether something besides the id must be unique; settled when a container is made."""
+    """Whether something besides the id must be unique; fixed when the container is created."""
 
     def same_key(self, other: ContainerDefinition) -> bool:
         return (self.paths, self.kind, self.version) == (other.paths, other.kind, other.version)
@@ -58,7 +58,7 @@ class KeyRange(Struct, frozen=True):
 
 
 class CosmosContainer(CosmosPlace):
-    """Requests to one container. Each is sent once; a lost or unreadable answer is an Answer with status 0."""
+    """Requests to one container. Each is sent once; a lost or unreadable answer becomes an Answer with status 0."""
 
     async def open(self) -> ContainerDefinition:
         """Connects and reads the definition. Raises SettingsError, UnavailableError."""
@@ -72,11 +72,11 @@ class CosmosContainer(CosmosPlace):
             raise
 
     async def definition(self) -> ContainerDefinition:
-        """The container as it is now. Raises SettingsError where there is none, UnavailableError."""
+        """The container as it is now. Raises SettingsError if it does not exist, UnavailableError."""
         with self._named_errors():
             found = await self._open.read()
         key = found["partitionKey"]
-        # The service leaves the version out for the first one.
+        # The service omits version 1.
         return ContainerDefinition(
             rid=found["_rid"],
             paths=tuple(key["paths"]),
@@ -93,8 +93,8 @@ class CosmosContainer(CosmosPlace):
             connection = container.client_connection
             provider = connection._routing_map_provider  # noqa: SLF001 - see the module's docstring
             with self._named_errors():
-                # The SDK keeps the map by the container's name and asks for what is newer than its version: of a
-                # container made anew it would keep the old one's.
+                # The SDK caches the map by the container's name and asks only for changes since its version, so it
+                # would keep the map of a container that was deleted and created anew.
                 await connection.refresh_routing_map_provider()
                 found = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
             ordered: list[dict[str, str]] = found.get_ordered_partition_key_ranges()  # type: ignore[union-attr]
@@ -106,7 +106,7 @@ class CosmosContainer(CosmosPlace):
         """Up to 100 independent operations for one physical partition. Raises BulkUnavailableError."""
         exchange = _Exchange(rid, range_id, body)
         answer = await self._send([], None, exchange)
-        # Without a status nothing was asked: no network, or no token. Of bulk that says nothing.
+        # Without a status nothing was sent, for lack of network or token. That says nothing about bulk.
         if not exchange.done and (answer.by_sdk or answer.operations is not None):
             raise BulkUnavailableError(f"the SDK sent no request through its hook: {answer.message}")
         return answer
@@ -115,7 +115,7 @@ class CosmosContainer(CosmosPlace):
         self, rid: str, partition_key: Sequence[Any], operations: Sequence[tuple[str, tuple[Any, ...]]]
     ) -> Answer:
         """Up to 100 operations for one logical partition, all or none."""
-        # One undefined value has a name: in a container without a partition key it is written otherwise.
+        # The SDK has a name for one undefined value: in a container without a partition key it is written otherwise.
         key: Any = NonePartitionKeyValue if partition_key == [{}] else partition_key
         return await self._send(operations, key, _Exchange(rid))
 
@@ -123,14 +123,10 @@ class CosmosContainer(CosmosPlace):
         self, operations: Sequence[tuple[str, tuple[Any, ...]]], key: Any, exchange: _Exchange
     ) -> Answer:
         try:
-            return Answer(
-                await self._open.execute_item_batch(
-                    operations,
-                    key,
-                    no_response=True,
-                    raw_request_hook=exchange,
-                )
+            responses = await self._open.execute_item_batch(
+                operations, key, no_response=True, raw_request_hook=exchange
             )
+            return Answer(responses)
         except CosmosBatchOperationError as error:
             return Answer(error.operation_responses)
         except CosmosHttpResponseError as error:
@@ -142,14 +138,14 @@ class CosmosContainer(CosmosPlace):
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
-        except Exception as error:  # from the SDK's own code, such as reading an answer that is none
+        except Exception as error:  # of the SDK's own code, for example when it cannot parse the answer
             if not exchange.done:
                 return Answer(message=repr(error), by_sdk=True, unsent=True)
             return Answer(message=f"the answer cannot be read: {error!r}{exchange.answer}", by_sdk=True)
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """The SDK's errors as ours: SettingsError for what the operator must change, else UnavailableError."""
+        """Raises SDK errors as SettingsError if the operator must change something, else as UnavailableError."""
         try:
             yield
         except CosmosHttpResponseError as error:
@@ -166,8 +162,8 @@ class CosmosContainer(CosmosPlace):
 
 
 class _Exchange:
-    """Changes a request of the SDK right before it is sent: it is meant for the container with `rid` and no other of
-    the same name, to which the SDK would follow without a word. With a body, it becomes the service's bulk request.
+    """Changes a request of the SDK right before it is sent, so that it is valid only for the container with `rid`: the SDK
+    would silently follow to another of the same name. With a body, it becomes the service's bulk request.
     """
 
     def __init__(self, rid: str, range_id: str = "", body: bytes | None = None) -> None:
@@ -182,7 +178,7 @@ class _Exchange:
             }
         self.done = False
         self.answer = ""
-        """What came back, for the log."""
+        """The response in words, for the log."""
 
     def note_answer(self, response: PipelineResponse[Any, Any]) -> None:
         http = response.http_response
@@ -194,17 +190,15 @@ class _Exchange:
 
     def __call__(self, request: PipelineRequest[Any]) -> None:
         http = request.http_request
-        if http.method != "POST":  # the SDK hands its options to a read of the account as well
+        if http.method != "POST":  # the SDK passes its options to a read of the account too
             return
         body = http.data
         if self._body is not None:
             http.headers.pop("x-ms-documentdb-partitionkey", None)
             body = self._body
-        # aiohttp copes better with a file where a body is large, and says so.
+        # aiohttp warns about large bodies as bytes: it blocks the loop less with a file.
         http.data = body if len(body) <= _LARGE_BODY else BytesIO(body)
         http.headers.update(self._headers)
-        if (
-            request.context is not None
-        ):  # as the option `raw_response_hook` would, which an SDK without hooks passes on
+        if request.context is not None:  # set here, because an SDK without hooks passes the option itself on
             request.context["raw_response_hook"] = self.note_answer
         self.done = True

@@ -1,4 +1,4 @@
-"""From a JSON value to what a column's type takes."""
+"""Converts a JSON value to the value that a column's type takes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from sqlalchemy.types import TypeEngine
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Of the year 1 and of the year 9999: beyond them databases and Python have no dates."""
+"""The years 1 to 9999; databases and Python have no dates outside them."""
 
 Coercer = Callable[[Any], Any]
-"""Raises ValueError or TypeError, with a sentence, for a value the column can never take."""
+"""Raises ValueError or TypeError, with a sentence, for a value that the column can never take."""
 
 
 def coercer(column: TypeEngine[Any]) -> Coercer:
-    """Most values pass as they are, and the database judges them; objects and lists become JSON text."""
+    """Most values are left to the database; objects and lists become JSON text."""
     if isinstance(column, JSON):
         column.none_as_null = True  # a name that is not in the body is NULL, not the JSON value null
         return _same
     if isinstance(column, DateTime):
         return _aware if column.timezone else _utc
-    for kind, found in _BY_TYPE.items():
-        if isinstance(column, kind):
-            return found
-    return _scalar
+    return next((found for kind, found in _BY_TYPE.items() if isinstance(column, kind)), _scalar)
 
 
 def _same(value: Any) -> Any:
@@ -41,16 +38,16 @@ def _scalar(value: Any) -> Any:
 
 
 def _aware(value: Any) -> datetime | None:
-    """ISO 8601 text, UTC unless it says otherwise, or epoch seconds."""
+    """Reads ISO 8601 text, UTC unless it has a time zone, or epoch seconds."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _moment(value)
+        return _from_epoch(value)
     found = datetime.fromisoformat(_text(value, "a date and time"))
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _moment(seconds: float) -> datetime:
+def _from_epoch(seconds: float) -> datetime:
     if not _FIRST_SECOND <= seconds < _LAST_SECOND + 1:
         raise ValueError(
             f"{seconds:g} is no time in epoch seconds; accepted: {_FIRST_SECOND} to {_LAST_SECOND}, the years 1 to 9999."

@@ -1,9 +1,9 @@
-"""One record at a time, each in a savepoint, until it is known which of them cannot be written.
+"""Writes one record at a time, each in a savepoint, to find out which of them cannot be written.
 
-Needed where a batch failed and not the service is to blame. An error that speaks of its record rejects it, unless the
-table may have changed: where nothing passes, and the same error came before. Any other error is evidence
-(consumer.sinks.evidence), and the records are tried again in a new transaction while that can tell more. Where no other
-record is there to compare with, one that was written before is tried again and rolled back.
+This is done if a batch failed and the service is not to blame. An error about a record rejects it, unless the table may
+have changed: nothing passes, and the same error came before. Any other error is evidence (consumer.sinks.evidence), and
+the records are tried again in a new transaction while that can tell more. If there is no other record to compare with, a
+record that was written before is tried again and rolled back.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import message_of
 
 _TRIALS = 3
-"""Transactions after which errors that change from trial to trial are waited for."""
-
+"""Transactions after which the consumer waits, if errors change from trial to trial."""
 
 _MOST_ALIKE = 10
-"""Records that are rejected for one error in a row while none passes, but one of before still would: a run of bad events
-holds up no trigger, whose host brings nothing else, and what is new in all events (a day without a partition) costs these.
+"""Records that are rejected for one error in a row while none passes, but one written before still would. So a run of bad
+events does not block a trigger, whose host delivers nothing else; and if the cause is new in all events (a day without a
+partition), only these are rejected.
 """
 
 
 class TryAgainError(Exception):
-    """The transaction is to be rolled back and begun anew: more is known, or will be."""
+    """The transaction must be rolled back and begun anew, because more is known now."""
 
 
 class Isolation:
-    """The records of one write. `rejections` is added to, by sequence number."""
+    """The records of one write. Rejections are added to `rejections`, by sequence number."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Isolation:
         passing: Exception | None = None,
         known_good: Record | None = None,
     ) -> None:
-        """`passing` is an error that nobody foresaw and that may have passed: where no record fails alone, it is raised.
-        `known_good` was written before, and may be tried again.
+        """`passing` is an unknown error that may have passed; it is raised if no record fails alone. `known_good` was
+        written before, and may be tried again.
         """
         self._target = target
         self._dialect = dialect
@@ -72,12 +72,12 @@ class Isolation:
         self._some_passed = False
 
     def write(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Within the caller's transaction, to be committed if this returns.
+        """Runs in the caller's transaction, which may be committed if this returns.
 
-        Raises TryAgainError, UnavailableError where no record can be blamed yet, and errors of the service.
+        Raises TryAgainError, UnavailableError if no record can be blamed yet, and errors of the service.
         """
         if self._dialect == "postgresql":
-            # Else a deferred constraint speaks up at the commit, when nobody can tell which event it means.
+            # Otherwise a deferred constraint fails at the commit, when nobody can tell which event violates it.
             connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
         for record in records:
             if _number(record) not in self._left_out:
@@ -103,9 +103,8 @@ class Isolation:
             if not again:
                 self._note(record, error)
             if not rolled_back:
-                self._left_out.update(
-                    self._unclear, self._doubted
-                )  # what is behind it can only be tried without it
+                # What is behind this record can only be tried without it.
+                self._left_out.update(self._unclear, self._doubted)
                 raise TryAgainError from error
             if again:
                 self._write_one(connection, record)
@@ -114,8 +113,8 @@ class Isolation:
             self._some_passed = True
 
     def _is_first_collision(self, record: Record, error: Exception) -> bool:
-        """Where a row is updated or else inserted, another partition may insert its key in between. The second try
-        finds that row; a constraint that is really violated is violated again.
+        """Whether the record gets a second try. Another partition may insert its key between update and insert; then the
+        second try finds that row. A constraint that is really violated is violated again.
         """
         first = isinstance(error, IntegrityError) and _number(record) not in self._collided
         if first:
@@ -123,17 +122,17 @@ class Isolation:
         return first
 
     def _note(self, record: Record, error: Exception) -> None:
-        found = self._evidence.failed(_id(record), code_of(error))
+        at_fault = self._evidence.failed(_id(record), code_of(error))
         rejection = rejection_of(error)
         self._passing = None
-        if found or (rejection is not None and not may_be_of_table(error)):
+        if at_fault or (rejection is not None and not may_be_of_table(error)):
             self._rejections[_number(record)] = rejection or refusal_of(error)
         else:
-            kept = self._unclear if rejection is None else self._doubted
-            kept[_number(record)] = (record, error)
+            undecided = self._unclear if rejection is None else self._doubted
+            undecided[_number(record)] = (record, error)
 
     def _judge_doubted(self, connection: Connection) -> None:
-        """Rejects what the database says of records, unless the table may have changed for all of them."""
+        """Rejects records for the database's error about them, unless the table may have changed for all of them."""
         if not self._some_passed and self._may_be_the_table(connection):
             self._unclear.update(self._doubted)
         else:
@@ -154,17 +153,14 @@ class Isolation:
             for code, records in alike.items()
         )
 
-    def _is_repeated(self, refused: tuple[Record, Exception]) -> bool:
-        return self._evidence.is_repeated(_id(refused[0]), code_of(refused[1]))
-
     def _reject(self, record: Record, error: Exception) -> None:
         if not self._some_passed:
             self._evidence.believe(_id(record), code_of(error))
         self._rejections[_number(record)] = rejection_of(error) or refusal_of(error)
 
     def _error_of_known_good(self, connection: Connection) -> str | None:
-        """What a record that was written before fails with by now: '' where it passes, None where that is not known. It is
-        rolled back, and tried once. It proves nothing of what is new in later events, such as a day without a partition.
+        """The error code with which a record fails now that was written before: '' if it passes, None if there is none. It
+        is rolled back, and tried once. It proves nothing about later events, such as those of a day without a partition.
         """
         record, self._known_good = self._known_good, None
         if record is None:
@@ -190,7 +186,11 @@ class Isolation:
             self._evidence.is_decidable(_id(record)) for record, _ in unclear
         )
         record, error = unclear[0]
-        if not decidable and len(unclear) == 1 and not self._is_repeated(unclear[0]):
+        if (
+            not decidable
+            and len(unclear) == 1
+            and not self._evidence.is_repeated(_id(record), code_of(error))
+        ):
             decidable = self._error_of_known_good(connection) == ""
             if decidable and self._trials_left < _TRIALS - 1 and rejection_of(error) is None:
                 self._reject(record, error)
@@ -212,7 +212,7 @@ def _id(record: Record) -> Hashable:
 
 
 def _roll_back(savepoint: NestedTransaction) -> bool:
-    """False where that is no longer possible: the whole transaction is over."""
+    """False if that is no longer possible, because the whole transaction has ended."""
     if not savepoint.is_active:
         return False  # a handler tried to end the transaction itself
     try:

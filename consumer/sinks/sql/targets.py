@@ -1,13 +1,13 @@
-"""Where a transactional sink puts events: a table whose columns come from the event, or a handler of the user's own.
+"""The targets of a transactional sink: a table whose columns come from the event, or a handler of the user.
 
 A column's source is
-- a path into the JSON body: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots; what is not
-  there is NULL;
+- a path into the JSON body: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots; NULL if the body has
+  no such value;
 - the event itself: `@body` (the JSON text), `@topic` (namespace/hub), `@partition`, `@sequence_number`, `@offset`,
   `@enqueued_at`, `@partition_key`, `@incarnation`.
 
-In a hub that was created anew `@incarnation` is when it was created, as text; in the first hub of a name it is ''. Where
-no column has it, a text column of `@partition` gets both (`0@1764165000123`), so that no row of the hub before is replaced.
+`@incarnation` is '' in the first hub of a name; in a hub that was created anew it is the creation time, as text. If no
+column has it, a text column of `@partition` gets both (`0@1764165000123`), so that no row of the hub before is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import JsonText, SqlDatabase
 
 _BOM = b"\xef\xbb\xbf"
-_PARTITION = len("2047@")  # the most partitions that a hub has, 2,048 in a dedicated cluster
+_PARTITION = len("2047@")  # a hub has at most 2,048 partitions, in a dedicated cluster
 _HANDLING = "tidemark.handling"
 _NOT_YOURS = "a handler must not end the transaction: the sink commits rows and position together"
 
@@ -42,37 +42,35 @@ Handler = Callable[[sa.Connection, Event], object]
 
 
 class Target(Protocol):
-    """All but `prepare` run in a thread of the database's and may block."""
+    """All methods but `prepare` run in a thread of the database and may block."""
 
     is_repeatable: bool
-    """Whether a record may be written again, in a transaction that is rolled back, to see whether it still can be."""
+    """Whether a record may be written again, in a transaction that is rolled back, to test whether it still can be."""
 
     def open(self, database: SqlDatabase, scope: Stream) -> None:
-        """Raises SettingsError for what can never work, SQLAlchemyError for what may later."""
+        """Raises SettingsError if the target can never work, SQLAlchemyError if it may work later."""
         ...
 
     def writes(self, column: str) -> bool:
-        """False where a column surely gets no value from any event."""
+        """False if the column certainly gets no value from any event."""
         ...
 
     def check(self, incarnation: str) -> None:
-        """Raises SettingsError where events of a hub with that incarnation would replace those of the hub before it."""
+        """Raises SettingsError if events of a hub with that incarnation would replace those of the hub before it."""
         ...
 
     def prepare(self, event: Event) -> bytes | Rejection:
-        """The payload of the event's record, or why it can never be written. Never raises."""
+        """The payload of the event's record, or why the event can never be written. Never raises."""
         ...
 
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
-        """Within the caller's transaction. May raise anything; the caller decides whose fault it is."""
+        """Runs in the caller's transaction. May raise anything; the caller decides whose fault it is."""
         ...
 
 
 class TableTarget:
-    """Rows of one table. With a `key` a row that is there is replaced, so that events read again change nothing;
-    without, every event is a new row.
-
-    Raises SettingsError for sources that do not exist.
+    """Rows of one table. With a `key` an existing row is replaced, so that events received again change nothing; without a
+    key every event is a new row. Raises SettingsError for unknown sources.
     """
 
     is_repeatable = True
@@ -100,12 +98,12 @@ class TableTarget:
         self._topic = scope.topic
         table = self._reflect(database)
         self._coercers = {name: coercer(table.c[name].type) for name in self._sources}
-        named = "incarnation" in self._sources.values()  # in a column of its own
+        has_incarnation = "incarnation" in self._sources.values()
         self._with_incarnation = {
             name
             for name, source in self._sources.items()
             if source == "incarnation"
-            or (source == "partition" and not named and isinstance(table.c[name].type, sa.String))
+            or (source == "partition" and not has_incarnation and isinstance(table.c[name].type, sa.String))
         }
         self._lengths = {name: getattr(table.c[name].type, "length", None) for name in self._with_incarnation}
         self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
@@ -117,8 +115,8 @@ class TableTarget:
             return document
         values = []
         for name, path in self._paths.items():
-            found = find(document, path)
-            values.append(None if found is UNSET else found)
+            value = find(document, path)
+            values.append(None if value is UNSET else value)
             try:
                 self._coercers[name](values[-1])
             except (ValueError, TypeError, ArithmeticError, OSError) as error:
@@ -209,11 +207,10 @@ def events_target() -> TableTarget:
 
 
 class HandlerTarget:
-    """Calls `handler(connection, event)` for every event; what it raises makes the event a dead letter.
+    """Calls `handler(connection, event)` for every event; an exception makes the event a dead letter.
 
-    The handler works through the connection only, and leaves the transaction alone: the sink may call it again for
-    the same event after a rollback. Errors that trying again may cure (a lost connection, a missing table, OSError)
-    are no rejections.
+    The handler must use only the connection and must not end the transaction: the sink may call it again for the same
+    event after a rollback. Errors that trying again may cure (a lost connection, a missing table, OSError) reject nothing.
     """
 
     is_repeatable = False  # it may do more than the transaction does
@@ -221,15 +218,15 @@ class HandlerTarget:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    def open(self, database: SqlDatabase, scope: Stream) -> None:  # the tables are the handler's
+    def open(self, database: SqlDatabase, scope: Stream) -> None:  # the handler's tables are its own matter
         if not sa_event.contains(database.engine, "commit", _refuse_commit):
             sa_event.listen(database.engine, "commit", _refuse_commit)
 
-    def writes(self, column: str) -> bool:  # nobody knows
+    def writes(self, column: str) -> bool:  # unknown
         return True
 
     def check(self, incarnation: str) -> None:
-        """The handler gets each event with its `incarnation`, and has its own keys."""
+        """Nothing to check: the handler gets each event with its `incarnation`, and has its own keys."""
 
     def prepare(self, event: Event) -> bytes | Rejection:
         return b"" if event.unreadable is None else Rejection("unreadable", event.unreadable)
@@ -241,8 +238,8 @@ class HandlerTarget:
                 self._handle(connection, record.event)
         finally:
             connection.info.pop(_HANDLING, None)
-        # After an error that the handler caught PostgreSQL takes no more statements, and turns a COMMIT into a
-        # ROLLBACK without a word. This statement fails then.
+        # After an error that the handler caught, PostgreSQL takes no more statements and silently turns a COMMIT into a
+        # ROLLBACK. This statement then fails.
         connection.execute(sa.select(1))
 
     def _handle(self, connection: sa.Connection, handled: Event) -> None:
@@ -259,13 +256,13 @@ class HandlerTarget:
 
 def _refuse_commit(connection: sa.Connection) -> None:
     if connection.info.get(_HANDLING):
-        # The library takes its transaction for ended whatever is raised here, and would not roll it back.
+        # SQLAlchemy counts its transaction as ended whatever is raised here, and would not roll it back.
         connection.engine.dialect.do_rollback(connection.connection)
         raise RuntimeError(_NOT_YOURS)
 
 
 class _Upsert:
-    """One statement for many rows where the database has one, else two per row."""
+    """One statement for many rows if the database has an upsert, else two per row."""
 
     def __init__(self, table: sa.Table, columns: Mapping[str, Any], key: Sequence[str], dialect: str) -> None:
         self._columns = list(columns)
@@ -280,12 +277,11 @@ class _Upsert:
                 self._insert = self._insert.on_conflict_do_update(index_elements=list(key), set_=new)
             else:
                 self._insert = self._insert.on_conflict_do_nothing(index_elements=list(key))
-            self._update = None
-        else:
-            self._update = self._update_of(table) if key else None
+            key = ()
+        self._update = self._update_of(table) if key else None
 
     def _update_of(self, table: sa.Table) -> Any:
-        # Assigning the key to itself keeps the statement valid where the key is all there is.
+        # Assigning the key to itself keeps the statement valid if there are no other columns.
         changed = self._others or list(self._key)
         return (
             sa.update(table)
@@ -299,10 +295,10 @@ class _Upsert:
             return
         for row in rows:
             changed = {f"new_{name}": row[name] for name in self._others or self._key}
-            found = connection.execute(
+            updated = connection.execute(
                 self._update, {**changed, **{f"key_{name}": row[name] for name in self._key}}
             )
-            if found.rowcount == 0:
+            if updated.rowcount == 0:
                 connection.execute(self._insert, [row])
 
 
@@ -327,8 +323,12 @@ def _source(column: str, text: str) -> Path | str:
 
 
 def _unique_keys(database: SqlDatabase, table: str, schema: str | None) -> set[frozenset[str | None]]:
-    found = sa.inspect(database.engine)
-    keys: list[Sequence[str | None]] = [found.get_pk_constraint(table, schema=schema)["constrained_columns"]]
-    keys += [entry["column_names"] for entry in found.get_unique_constraints(table, schema=schema)]
-    keys += [entry["column_names"] for entry in found.get_indexes(table, schema=schema) if entry["unique"]]
+    inspector = sa.inspect(database.engine)
+    keys: list[Sequence[str | None]] = [
+        inspector.get_pk_constraint(table, schema=schema)["constrained_columns"]
+    ]
+    keys += [entry["column_names"] for entry in inspector.get_unique_constraints(table, schema=schema)]
+    keys += [
+        entry["column_names"] for entry in inspector.get_indexes(table, schema=schema) if entry["unique"]
+    ]
     return {frozenset(columns) for columns in keys}

@@ -1,9 +1,8 @@
-"""Exactly once: rows, dead letters and the position are committed together, or not at all.
+"""Exactly once: rows, dead letters and the position are committed in one transaction.
 
-The transaction begins with a compare-and-set of the checkpoint's row, under the claim's epoch. The row stays locked
-until the end: of two consumers of a partition one commits, and the other learns that it was fenced. When nobody can
-say whether a commit went through - the connection broke, the deadline passed - the same records are tried again, and
-the stored position tells.
+The transaction begins with a compare-and-set of the checkpoint's row, under the claim's epoch. The row stays locked until
+the end, so that of two consumers of a partition one commits and the other is fenced. If the outcome of a commit is unknown,
+because the connection broke or the deadline passed, the same records are tried again, and the stored position decides.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sql.database import SqlDatabase, message_of
 
 _REREADS = 3
-"""Times the position is read again within one write; it changes under one claim only by that claim's own commits."""
+"""How often one write reads the position again; only commits of the same claim can change it."""
 
 
 @dataclass(eq=False)
 class SqlTransactionalSink:
     """A TransactionalSink. Checkpoints must come from the SqlCheckpointStore on the same database and scope.
 
-    At most one batch of a partition is written at a time; a batch that comes while an earlier one is unsettled is
-    answered RETRY, because committing it would step over the earlier one. Records that became dead letters are
-    WRITTEN with the rejection's word as `reason`. `clock` gives epoch seconds, for the dead letters.
+    At most one batch of a partition is written at a time. A batch that comes while an earlier one is unsettled gets RETRY,
+    because committing it would skip the earlier one. Records that became dead letters are WRITTEN, with the rejection's word
+    as `reason`. `clock` gives epoch seconds, for the dead letters.
     """
 
     transactional = True
@@ -52,7 +51,7 @@ class SqlTransactionalSink:
     def __post_init__(self) -> None:
         self._positions: dict[str, _Position] = {}
         self._evidence = Evidence()
-        self._known_good: Record | None = None  # the latest that was written, where it may be tried again
+        self._known_good: Record | None = None  # the latest record that was written, if it may be tried again
         self.database.use()
 
     async def open(self) -> model.Routes:
@@ -71,7 +70,7 @@ class SqlTransactionalSink:
         return Record(event, key, payload=prepared)
 
     def attach(self, claim: Claim) -> None:
-        """Raises SettingsError for a target that would mix up the events of two hubs of one name."""
+        """Raises SettingsError if the target would mix up the events of two hubs of one name."""
         self.target.check(claim.origin.incarnation)
         self._positions[claim.partition] = _Position(claim)
 
@@ -91,9 +90,10 @@ class SqlTransactionalSink:
             raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
         if not await _ended(position.running, deadline):
             return _again(batch, "the transaction before has not ended")
-        if position.waits_for_earlier(batch.records):
+        first = batch.records[0].event.sequence_number
+        if position.open_from is not None and position.stored < position.open_from < first:
             return _again(batch, f"the batch from {position.open_from} on is not settled yet")
-        position.open_from = batch.records[0].event.sequence_number
+        position.open_from = first
         position.attempts += 1
         position.running = self.database.start(partial(self._write, position, batch.records))
         if not await _ended(position.running, deadline):
@@ -102,13 +102,13 @@ class SqlTransactionalSink:
             return position.running.result()
         except FencedError:
             raise
-        except Exception as error:  # whatever it was, the stored position tells what became of it
+        except Exception as error:  # whatever it is, the stored position shows the outcome
             return _again(batch, message_of(error))
 
     async def replay(self, record: Record, *, deadline: float) -> model.WriteResult:
         """Writes the event of a dead letter and removes the dead letter, exactly once, whatever the position.
 
-        Raises UnavailableError: the outcome is unknown, doing it again is safe.
+        Raises UnavailableError if the outcome is unknown; repeating the call is safe.
         """
         return await self.database.call(partial(self._replay, record), deadline=deadline)
 
@@ -123,9 +123,8 @@ class SqlTransactionalSink:
         except Exception as error:
             if blame_of(error) is Blame.SERVICE:
                 raise
-            rejection = rejection_of(error) or refusal_of(
-                error
-            )  # the dead letter stays: nothing is lost by a wrong guess
+            # The dead letter stays, so that a wrong guess loses nothing.
+            rejection = rejection_of(error) or refusal_of(error)
             return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
         return model.WriteResult(model.Outcome.WRITTEN)
 
@@ -137,8 +136,8 @@ class SqlTransactionalSink:
                 self.target.write(connection, [record])
 
     def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
-        """In a thread of the database's. Everything at once first; after an error that may speak of a row, event by
-        event. Raises FencedError, UnavailableError, and what cannot be blamed on an event.
+        """Runs in a thread of the database. Writes all records at once first; after an error that may be about a row, record
+        by record. Raises FencedError, UnavailableError, and errors that are not the fault of an event.
         """
         rejections = {r.event.sequence_number: r.rejection for r in records if r.rejection is not None}
         isolation: Isolation | None = None
@@ -177,7 +176,7 @@ class SqlTransactionalSink:
         rejections: dict[int, model.Rejection],
         isolation: Isolation | None,
     ) -> None:
-        """All of `todo` and the position after `last`, committed. Raises _MovedError."""
+        """Writes all of `todo` and the position after `last`, and commits. Raises _MovedError."""
         with self.database.engine.begin() as connection:
             if not positions.advance(
                 connection, self.scope, position.claim, position.stored, position.after(last)
@@ -188,9 +187,9 @@ class SqlTransactionalSink:
                 isolation.write(connection, fit)
             elif fit:
                 self._write_together(connection, position, fit)
-            whose = self.scope.hub, self.scope.consumer_group
+            names = self.scope.hub, self.scope.consumer_group
             rejected = [
-                model.DeadLetter(*whose, record.event, why, position.attempts, self.clock())
+                model.DeadLetter(*names, record.event, why, position.attempts, self.clock())
                 for record in todo
                 if (why := rejections.get(record.event.sequence_number))
             ]
@@ -206,7 +205,7 @@ class SqlTransactionalSink:
         self._evidence.passed(trial)
 
     def _reread(self, position: _Position, *, last_time: bool) -> None:
-        """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""
+        """Reads the position after the compare-and-set failed: an earlier commit succeeded unseen, or we are fenced."""
         with self.database.engine.begin() as connection:
             stored = positions.stored_position(connection, self.scope, position.claim)
         if stored < position.stored:
@@ -223,26 +222,22 @@ class SqlTransactionalSink:
 
 
 class _Position:
-    """What is known of one partition under one claim. Changed by one write at a time, in its thread."""
+    """The state of one partition under one claim. One write at a time changes it, in its thread."""
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.stored = claim.checkpoint.sequence_number if claim.checkpoint else model.NOTHING_SETTLED
         self.running: asyncio.Future[Sequence[model.WriteResult]] | None = None
         self.open_from: int | None = None
-        """Where the first unsettled batch begins."""
+        """The first event of the first unsettled batch."""
         self.attempts = 0
         self.refused: Exception | None = None
-        """What the target failed with the last time that all records of a write were tried together."""
+        """The target's error when all records of a write were last tried together."""
         self._beyond = claim.checkpoint.beyond if claim.checkpoint else ()
 
     def is_open(self, record: Record) -> bool:
         number = record.event.sequence_number
         return number > self.stored and not any(first <= number <= last for first, last in self._beyond)
-
-    def waits_for_earlier(self, records: Sequence[Record]) -> bool:
-        first = records[0].event.sequence_number
-        return self.open_from is not None and self.stored < self.open_from < first
 
     def after(self, last: Event) -> model.Checkpoint:
         beyond = tuple(run for run in self._beyond if run[1] > last.sequence_number)
@@ -261,8 +256,8 @@ class _MovedError(Exception):
 
 
 def _may_speak_of_an_event(error: Exception, position: _Position) -> bool:
-    """Whether the events are tried one by one now. What fails at the commit, or before the first event, is taken for the
-    service's once.
+    """Whether the events are to be tried one by one. A failure at the commit, or before the first event, is blamed on the
+    service the first time.
     """
     if blame_of(error) is Blame.SERVICE:
         return False

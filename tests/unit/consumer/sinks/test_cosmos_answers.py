@@ -164,4 +164,4 @@ def test_no_answer_is_tried_again_and_says_why():
     ],
 )
 def test_only_refusals_of_what_is_in_a_request_are_worth_halving_it(status, sub_status, divisible):
-    assert Answer(status=status, sub_status=sub_status).divisible() is divisible
+    assert Answer(status=status, sub_status=sub_status).divisible is divisible
