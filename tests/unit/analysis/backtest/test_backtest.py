@@ -152,6 +152,18 @@ def test_added_instances_are_billed_at_once_and_serve_after_scaling_and_start_up
     assert fleet.backlog == [1000.0, 940.0, 940.0 - 30 - 90, 820.0 - 180]
 
 
+def test_an_instance_that_starts_before_the_effect_of_a_later_order_serves_at_its_own_time():
+    fleet = Fleet(1, 1000.0, Model(service_rate=1.0, scaling_time=0.0, start_up=90.0), start=0.0, step=60.0)
+    fleet.order(0.0, 2)
+    fleet.arrive(2)
+    fleet.model = Model(service_rate=1.0, scaling_time=200.0, start_up=90.0)
+    fleet.order(60.0, 1)
+
+    fleet.serve([0.0] * 3)
+
+    assert fleet.backlog == [1000.0, 940.0, 940.0 - 30 - 2 * 30, 850.0 - 2 * 60]
+
+
 def test_removed_instances_serve_and_are_billed_until_the_effect_and_starting_ones_go_first():
     fleet = Fleet(2, 1000.0, Model(service_rate=1.0, scaling_time=30.0, start_up=600.0), start=0.0, step=60.0)
     fleet.order(0.0, 3)

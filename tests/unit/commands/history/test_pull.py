@@ -96,8 +96,11 @@ def expected(days):
 
 
 def test_a_pull_holds_every_minute_of_its_window(tmp_path):
-    result = run(tmp_path / "h.csv")
+    service = Service()
 
+    result = run(tmp_path / "h.csv", service)
+
+    assert service.asked[0] == ("/bus", Span(LAST - 1, LAST))  # whether it can be read, and Azure's clock
     assert result.minutes == expected(2)
     assert (result.new, result.untold, result.clock_offset) == (2 * DAY, 0, 0.0)
 
