@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import typer
 from rich.console import Console
 from rich.table import Table

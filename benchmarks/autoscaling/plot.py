@@ -16,10 +16,14 @@ LEAST = 0.02
 
 
 class Row(Protocol):
-    policy: str
-    apart: bool
-    cost: float
-    late: float
+    @property
+    def policy(self) -> str: ...
+    @property
+    def apart(self) -> bool: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def late(self) -> float: ...
 
 
 def draw(rows: Sequence[Row], ours: Collection[str], folder: Path) -> None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
-import psutil
+import psutil  # type: ignore[import-untyped]
 import typer
 from rich.console import Console
 from rich.table import Table

@@ -49,8 +49,8 @@ WINDOW = {"sums": "1m", "percentiles": "1h"}
 
 def generate(folder: Path, rows: int) -> None:
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     rng = np.random.default_rng(20261120)
     targets = pa.array([f"plan-{index:03d}" for index in range(SERIES // 8)])
@@ -247,7 +247,8 @@ def told_by(cell: subprocess.Popen[str]) -> dict[str, float]:
     told, _ = cell.communicate()
     if cell.returncode:
         raise subprocess.CalledProcessError(cell.returncode, cell.args)
-    return json.loads(told.splitlines()[-1])
+    measured: dict[str, float] = json.loads(told.splitlines()[-1])
+    return measured
 
 
 def machine_gain(kind: str, data: Path, scratch: Path) -> float:
@@ -317,7 +318,8 @@ def main() -> None:
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.cell:
-        run_cell(*given.cell, given.data, given.result, given.cores)
+        engine, kind = given.cell
+        run_cell(engine, kind, given.data, given.result, given.cores)
         return
     with tempfile.TemporaryDirectory() as scratch:
         compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given)

@@ -32,7 +32,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import parquet
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
@@ -285,7 +285,8 @@ def measure(tree: Path, data: Path, scratch: Path, count: int, given: argparse.N
     done = subprocess.run(argv, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["found"] == expected(count), (told["found"], expected(count))
-    return told["measured"]
+    measured: dict[str, float] = told["measured"]
+    return measured
 
 
 # -- the comparison
