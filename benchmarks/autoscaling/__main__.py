@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.autoscaling import bound, traces
+from benchmarks.autoscaling import bound, traces, worlds
 from benchmarks.autoscaling.field import CONDITIONS, FIELD
 from benchmarks.autoscaling.plot import draw
 from tidemark.analysis.simulation import world
@@ -64,7 +64,7 @@ def play(job: Job) -> Row:
     else:
         policy = next(entry for entry in FIELD if entry.name == job.policy).make(arrivals, model)
     first = max(ceil(arrivals.mean() / basis.service_rate), 1)
-    found = world.run(arrivals, policy, model, first, condition.sight)
+    found = worlds.run(arrivals, policy, model, first, condition.sight)
     cost = found.instance_hours / lower_bound(load)
     return Row(
         job.policy,

@@ -9,10 +9,11 @@ from math import ceil
 
 import numpy as np
 
-from benchmarks.autoscaling import ours
+from benchmarks.autoscaling import ours, peers
+from benchmarks.autoscaling.worlds import CLEAR, Sight
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace
-from tidemark.analysis.simulation import peers
-from tidemark.analysis.simulation.world import Model, Policy, Sight
+from tidemark.analysis.simulation.peers import AzureMonitor, Keda
+from tidemark.analysis.simulation.world import Model, Policy
 
 Maker = Callable[[np.ndarray, Model], Policy]
 
@@ -46,7 +47,11 @@ def _target_per_unit() -> Policy:
 
 
 def _threshold() -> Policy:
-    options = {"metric": "backlog", "scale_out_above": "100 * instances", "scale_in_below": "10 * instances"}
+    options: dict[str, object] = {
+        "metric": "backlog",
+        "scale_out_above": "100 * instances",
+        "scale_in_below": "10 * instances",
+    }
     pace = Pace(cooldown=300.0)
     return ours.shipped("threshold", options, interval=60, window=600.0, out=pace, inward=pace)
 
@@ -67,14 +72,14 @@ FIELD = (
     Entry("target_per_unit 12, behavior hpa", _fixed(_target_per_unit), ours=True),
     Entry("threshold 100/10 per instance", _fixed(_threshold), ours=True),
     Entry("naive: rate x 1.3 + drain", _fixed(peers.Naive)),
-    Entry("KEDA target 5 (default)", _fixed(peers.Keda)),
-    Entry("KEDA target 12", _fixed(partial(peers.Keda, 12.0))),
-    Entry("KEDA target 12, 60 s", _fixed(partial(peers.Keda, 12.0, 60.0))),
-    Entry("KEDA target 16", _fixed(partial(peers.Keda, 16.0))),
+    Entry("KEDA target 5 (default)", _fixed(Keda)),
+    Entry("KEDA target 12", _fixed(partial(Keda, 12.0))),
+    Entry("KEDA target 12, 60 s", _fixed(partial(Keda, 12.0, 60.0))),
+    Entry("KEDA target 16", _fixed(partial(Keda, 16.0))),
     Entry("Functions target 16 (default)", _fixed(peers.TargetBased)),
     Entry("Functions target 12, any step", _fixed(partial(peers.TargetBased, 12.0, 100, 100))),
-    Entry("Azure Monitor 100/10, 10 min, +-1", _fixed(peers.AzureMonitor)),
-    Entry("Azure Monitor 14/8, 5 min, +-4", _fixed(partial(peers.AzureMonitor, 14, 8, 300, 60, 4))),
+    Entry("Azure Monitor 100/10, 10 min, +-1", _fixed(AzureMonitor)),
+    Entry("Azure Monitor 14/8, 5 min, +-4", _fixed(partial(AzureMonitor, 14, 8, 300, 60, 4))),
     Entry("AWS backlog per instance 600", _fixed(peers.Aws)),
     Entry("AWS backlog 150, 1 min/5 min", _fixed(partial(peers.Aws, 150.0, 1, 5))),
     Entry("the classic rule 5000/1000", _fixed(peers.ClassicRule)),
@@ -90,7 +95,7 @@ class Condition:
 
     name: str
     model: Model = field(default_factory=Model)
-    sight: Sight = field(default_factory=Sight)
+    sight: Sight = CLEAR
     wait: str = "60s"
     ready: bool = True
 
@@ -108,9 +113,9 @@ CONDITIONS = (
     Condition("ready instances not told", ready=False),
     Condition("instances called ready 60 s early", sight=Sight(early=60)),
     Condition("instances called ready at once", sight=Sight(early=90)),
-    Condition("an instance holds 1 message", Model(held=1)),
-    Condition("an instance holds 4 messages", Model(held=4)),
-    Condition("an instance holds 64 messages", Model(held=64)),
+    Condition("concurrency 1", Model(concurrency=1)),
+    Condition("concurrency 4", Model(concurrency=4)),
+    Condition("concurrency 64", Model(concurrency=64)),
     Condition("service rate halves every other two hours", Model(drift=_halves)),
     Condition("start-up 30 s", Model(start_up=30)),
     Condition("start-up 180 s", Model(start_up=180)),

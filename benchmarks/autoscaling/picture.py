@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.autoscaling import ours
+from benchmarks.autoscaling.worlds import run
 from scaling.rules.service_level.sizing import HURRY_WAIT, KEEP_UP_WAIT
 from tidemark.analysis.simulation.driving import Shipped
-from tidemark.analysis.simulation.world import Model, Seen, run
+from tidemark.analysis.simulation.world import Model, Seen
 
 FILE = Path(__file__).parents[2] / "docs" / "images" / "service-level.svg"
 
@@ -51,17 +52,13 @@ class Recorded:
             self.rows.append((seen, expected.value, expected.threshold, wanted))
         return wanted
 
-    def miss(self, seen: Seen) -> None:
-        self.policy.miss(seen)
-
 
 def draw() -> str:
     model = Model()
     seconds = np.arange(LEARNED + SHOWN)
     arrivals = 60.0 + 6.0 * np.sin(seconds / 47.0)
     arrivals[BURST[0] : BURST[1]] += 80.0
-    shipped = ours.service_level(model=model)
-    recorded = Recorded(Shipped(shipped.policy, shipped.reads, begin=shipped.begin, short=False))
+    recorded = Recorded(ours.service_level(model=model))
     run(arrivals, recorded, model, 8)
     rows = [
         (seen.t - LEARNED, seen, expected, ready_for, total)

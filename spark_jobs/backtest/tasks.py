@@ -26,6 +26,7 @@ from tidemark.analysis.backtest.work import (
     Replayer,
     Settings,
     compare,
+    decisions,
     prepare,
 )
 from tidemark.analysis.errors import InputError
@@ -97,7 +98,8 @@ def scored(
             rows = [flat(row) for row in replayer.rows(chosen)]
         except (HistoryError, ConfigError) as error:
             raise InputError(str(error)) from error
-        made = {name: replayer.decisions(spec, task.metric) for name, spec in chosen}
+        begin, end = replayer.history.start, replayer.history.end
+        made = {name: decisions(begin, end, spec, task.metric) for name, spec in chosen}
         for row in rows:
             row["decisions"] = made[row["candidate"]] if row["part"] == "training" else 0
         yield pa.RecordBatch.from_pylist(rows, schema=SCORED)

@@ -7,11 +7,12 @@ from math import ceil
 import numpy as np
 import pytest
 
-from benchmarks.autoscaling import bound, field, ours, picture, traces
-from tidemark.analysis.simulation import peers, world
-from tidemark.analysis.simulation.world import Fleet, Model, Seen, Sight
+from benchmarks.autoscaling import bound, field, ours, peers, picture, traces
+from benchmarks.autoscaling.worlds import Sight, run
+from tidemark.analysis.simulation.peers import AzureMonitor, Keda
+from tidemark.analysis.simulation.world import Fleet, Model, Run, Seen
 
-QUICK = Model(service_rate=2.0, held=4.0, start_up=10, wait=5, maximum=20)
+QUICK = Model(service_rate=2.0, concurrency=4.0, start_up=10, wait=5, maximum=20)
 
 
 class Scripted:
@@ -56,14 +57,14 @@ def test_late_messages_are_those_that_begin_too_late():
     arrivals = np.zeros(300)
     arrivals[:60], arrivals[100:160], arrivals[150:155] = 2.0, 6.0, 30.0
     script = {30: 4, 80: 2, 150: 8, 165: 5, 250: 1}
-    found = world.run(arrivals, Scripted(script), QUICK, first=1)
+    found = run(arrivals, Scripted(script), QUICK, first=1)
 
     assert 0.1 < found.late < 0.9
     assert found.late == pytest.approx(late_one_by_one(arrivals, [(0, 1), *script.items()], QUICK))
 
 
 def test_instances_are_billed_from_when_they_are_asked_for():
-    found = world.run(np.ones(100), Scripted({20: 5, 60: 2}), QUICK, first=1)
+    found = run(np.ones(100), Scripted({20: 5, 60: 2}), QUICK, first=1)
 
     assert found.instance_hours * 3600 == 20 * 1 + 40 * 5 + 40 * 2
     assert (found.actions, found.flaps) == (2, 1)
@@ -71,18 +72,18 @@ def test_instances_are_billed_from_when_they_are_asked_for():
 
 def test_those_that_start_go_first_and_the_newest_before_the_others():
     fleet = Fleet(2, 10)
-    fleet.ask(5, 0)
-    fleet.ask(7, 4)
-    fleet.ask(4, 5)
-    assert (fleet.total, fleet.ready, fleet.called_ready(10), fleet.called_ready(14)) == (4, 2, 4, 4)
-    fleet.come(10)
-    fleet.ask(1, 11)
+    fleet.scale_to(5, 0)
+    fleet.scale_to(7, 4)
+    fleet.scale_to(4, 5)
+    assert (fleet.total, fleet.ready, fleet.starting) == (4, 2, [[10, 2]])
+    fleet.start_due(10)
+    fleet.scale_to(1, 11)
     assert (fleet.total, fleet.ready) == (1, 1)
 
 
 def test_active_messages_wait_or_are_processed():
     policy = Scripted({})
-    world.run(np.full(100, 2.0), policy, QUICK, first=2)
+    run(np.full(100, 2.0), policy, QUICK, first=2)
 
     assert policy.seen[10].waiting == 0
     assert policy.seen[10].active == pytest.approx(2.0 * 4.0 / 2.0)
@@ -91,14 +92,14 @@ def test_active_messages_wait_or_are_processed():
 def test_what_reaches_the_policy_may_be_old_lost_or_wrong():
     old, lost, wrong = Scripted({}), Scripted({}), Scripted({})
     load = np.arange(200.0)
-    world.run(load, old, QUICK, first=2, sight=Sight(age=10))
-    world.run(load, lost, QUICK, first=2, sight=Sight(lost=0.3))
-    world.run(load, wrong, QUICK, first=2, sight=Sight(noise=0.1))
+    run(load, old, QUICK, first=2, sight=Sight(age=10))
+    run(load, lost, QUICK, first=2, sight=Sight(lost=0.3))
+    run(load, wrong, QUICK, first=2, sight=Sight(noise=0.1))
 
     assert old.seen[10].arrived == load[:40].sum()
     assert 2 < sum(isinstance(each, float) for each in lost.seen) < 25
     right = Scripted({})
-    world.run(load, right, QUICK, first=2)
+    run(load, right, QUICK, first=2)
     for noisy, true in (
         ([seen.active for seen in wrong.seen], [seen.active for seen in right.seen]),
         *((increments(wrong.seen, name), increments(right.seen, name)) for name in ("arrived", "completed")),
@@ -115,7 +116,7 @@ def increments(seen, name):
 def test_a_service_that_drifts_takes_longer_for_each_message():
     policy = Scripted({})
     slow = replace(QUICK, drift=lambda second: 1.0 if second < 100 else 0.5)
-    world.run(np.full(200, 1.0), policy, slow, first=4)
+    run(np.full(200, 1.0), policy, slow, first=4)
 
     assert policy.seen[15].active == pytest.approx(1.0 * 4.0 / 2.0)
     assert policy.seen[35].active == pytest.approx(1.0 * 4.0 / 1.0)
@@ -128,7 +129,7 @@ def test_no_policy_without_late_messages_is_cheaper_than_the_clairvoyant():
     best = min(
         found.instance_hours
         for ahead in range(0, 600, 30)
-        if (found := world.run(load, Scripted({1800 - ahead: 6, 2730: 1}, 30), model, first=1)).late == 0
+        if (found := run(load, Scripted({1800 - ahead: 6, 2730: 1}, 30), model, first=1)).late == 0
     )
 
     assert lowest <= best <= 1.15 * lowest
@@ -151,14 +152,14 @@ def seen(active, total, t=0.0, ready=None):
 
 
 def test_the_peers_do_as_their_documents_say():
-    keda = peers.Keda(12.0)
+    keda = Keda(12.0)
     assert keda.see(seen(100.0, 8)) == 8  # within the tolerance of a tenth
     assert keda.see(seen(500.0, 8, 15.0)) == 16  # twice as many at most
     assert keda.see(seen(12.0, 16, 30.0)) == 16  # the highest recommendation of five minutes
     assert keda.see(seen(12.0, 16, 316.0)) == 1
     functions = peers.TargetBased()
     assert [functions.see(seen(active, 8)) for active in (0.0, 129.0, 1000.0)] == [7, 9, 12]
-    azure = peers.AzureMonitor(100, 10, 600, 300, 1)
+    azure = AzureMonitor(100, 10, 600, 300, 1)
     assert azure.see(seen(900.0, 8, 0.0)) == 9
     assert azure.see(seen(9000.0, 9, 60.0)) == 9  # the cooldown
     classic = peers.ClassicRule(500, 100)
@@ -168,7 +169,7 @@ def test_the_peers_do_as_their_documents_say():
 def test_every_policy_of_the_field_runs_and_gives_the_same_twice():
     load = traces.load(traces.FOLDER, "fb_hadoop_2010", 10.0).arrivals[:2400]
     for entry in field.FIELD:
-        one, two = (world.run(load, entry.make(load, Model()), Model(), first=8) for _ in range(2))
+        one, two = (run(load, entry.make(load, Model()), Model(), first=8) for _ in range(2))
         assert one == two
         assert one.instance_hours > 0
 
@@ -178,11 +179,10 @@ def test_bursts_by_the_clock_are_met_once_they_are_known():
     load = np.where((second % 3600 >= 1980) & (second % 3600 < 2100), 320.0, 60.0)
     model = Model()
     policy = ours.service_level()
-    run = world.Run(load, policy, model, 8, Sight())
-    run.replay()
-    due = np.minimum(np.arange(1, len(load) + 1) + model.wait, run.end)
+    lived = Run(load, policy, model, 8).replay()
+    due = np.minimum(np.arange(1, len(load) + 1) + model.wait, lived.end)
     late = np.clip(
-        run.arrived[1 : len(load) + 1] - np.maximum(run.begun[due], run.arrived[: len(load)]), 0, None
+        lived.arrived[1 : len(load) + 1] - np.maximum(lived.begun[due], lived.arrived[: len(load)]), 0, None
     )
     first, second_day = late[:86_400].sum(), late[86_400:].sum()
 
@@ -193,7 +193,7 @@ def test_bursts_by_the_clock_are_met_once_they_are_known():
 @pytest.mark.parametrize("condition", field.CONDITIONS, ids=lambda condition: condition.name)
 def test_no_condition_makes_the_rule_collapse(condition):
     load = traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]
-    found = world.run(load, condition.policy(), condition.model, ceil(load.mean() / 10.0), condition.sight)
+    found = run(load, condition.policy(), condition.model, ceil(load.mean() / 10.0), condition.sight)
     work = load.sum() / 10.0 / 3600.0
 
     assert found.instance_hours < 2.6 * work
@@ -208,6 +208,6 @@ def test_no_observation_counts_fewer_than_no_messages():
     """Sums of floats are off by a little: windows refuse a count of -3e-11, and a replay would lack that sample."""
     watched = Scripted({}, interval=15)
     arrivals = np.random.default_rng(2).exponential(1.0, 4000) * (np.arange(4000) % 200 < 40) * 31.7
-    world.run(arrivals, watched, Model(maximum=30), 30)
+    run(arrivals, watched, Model(maximum=30), 30)
 
     assert min(seen.active for seen in watched.seen) >= 0.0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.box import SIMPLE
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer import Option
 
@@ -39,10 +37,10 @@ from tidemark.analysis.options import (
     app_settings,
     with_groups,
 )
+from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
 from tidemark.analysis.simulation.answer import Row, play
-from tidemark.analysis.simulation.field import field
-from tidemark.analysis.simulation.load import Load
+from tidemark.analysis.simulation.field import Entry, field
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import ConfigError
@@ -111,67 +109,21 @@ def chosen(readings: Readings, target: str | None, targets: Targets | None) -> t
 
 
 def advised(question: Question, options: Options, targets: Targets | None, *, processes: int) -> Answer:
-    """The answer for one target. The number of processes changes nothing but the time. Raises InputError."""
-    return answer(question, options, _played(question, processes), table_of(question.target.name, targets))
+    """The answer for one target. Raises InputError."""
+    entries = list(field(question.target))
+    text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
+    rows = run_all(partial(_play, question), entries, processes, text)
+    return answer(question, options, rows, table_of(question.target.name, targets))
+
+
+def _play(question: Question, entry: Entry) -> Row:
+    target, recorded = question.target, question.recorded
+    return play(target, recorded, recorded.load(target.name), entry)
 
 
 def table_of(name: str, targets: Targets | None) -> Mapping[str, Any] | None:
     """The target's table in tidemark.toml."""
     return targets.table(name) if targets is not None and name in targets.names else None
-
-
-class _Work:
-    """What a process keeps: the load by the second is drawn once."""
-
-    question: Question
-    load: Load
-    done: Any
-
-
-def _begin(question: Question, done: Any) -> None:
-    _Work.question, _Work.load, _Work.done = question, question.recorded.load(question.target.name), done
-
-
-def _play(index: int) -> Row:
-    question, before = _Work.question, 0
-
-    def told(seconds: int) -> None:
-        nonlocal before
-        with _Work.done.get_lock():
-            _Work.done.value += seconds - before
-        before = seconds
-
-    entry = list(field(question.target))[index]
-    row = play(question.target, question.recorded, _Work.load, entry, told)
-    told(len(_Work.load.arrivals))
-    return row
-
-
-def _played(question: Question, processes: int) -> list[Row]:
-    """The rows of the field, in its order, with a bar of the seconds replayed."""
-    entries = list(field(question.target))
-    context = multiprocessing.get_context(
-        "spawn"
-    )  # the bar runs a thread, and a fork would copy what it locks
-    done = context.Value("d", 0.0)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors) as bar:
-        text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
-        shown = bar.add_task(text, total=question.hours * 3600 * len(entries))
-        with ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(question, done)) as pool:
-            waiting: set[Future[Row]] = set()
-            futures = [pool.submit(_play, index) for index in range(len(entries))]
-            waiting.update(futures)
-            try:
-                while waiting:
-                    finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                    for each in finished:
-                        each.result()  # an error ends the command now, not after all others
-                    bar.update(shown, completed=done.value)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-            return [future.result() for future in futures]
 
 
 def show(found: Answer) -> None:

@@ -71,8 +71,8 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
     looks = _looks(name, spec, queue)
     known = _Known(options, None if spec is None else objective_of(spec))
-    held = known.value("concurrency", FIRST_CONCURRENCY)
-    history, rate, how = _load(name, readings, options, spec, reads, looks, held)
+    concurrency = known.value("concurrency", FIRST_CONCURRENCY)
+    history, rate, how = _load(name, readings, options, spec, reads, looks, concurrency)
     if history.step < 1 or history.step != int(history.step):
         raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")
     low, high = _bounds(name, options, spec)
@@ -80,7 +80,7 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     target = Target(
         name=name,
         service_rate=rate,
-        held=held,
+        concurrency=concurrency,
         start_up=known.value("start_up", FIRST_START_UP),
         wait=known.value("wait", 60.0),
         late=known.value("late", 0.01),
@@ -166,7 +166,7 @@ def _load(
     spec: PolicySpec | None,
     reads: Mapping[str, str],
     looks: float,
-    held: float,
+    concurrency: float,
 ) -> tuple[History, float, str]:
     """The history, messages per second of an instance, and how that is known."""
     metrics = {kind: metric for metric, kind in reads.items()}
@@ -182,7 +182,7 @@ def _load(
                 f"{name}: the history has no arrivals, and how many follow from its backlogs depends on what an instance "
                 "serves: give --service-rate (messages per second of one busy instance)"
             )
-        return from_active(name, seen, step=step, service_rate=given, held=held), given, how
+        return from_active(name, seen, step=step, service_rate=given, concurrency=concurrency), given, how
     history = from_arrivals(name, counts)
     ran = {reading.at: reading.instances for reading in readings if reading.instances is not None}
     history = structs.replace(history, instances=ran.get(history.start))

@@ -20,7 +20,7 @@ from tidemark.analysis.backtest.candidates.recommend import (
 )
 from tidemark.analysis.backtest.candidates.variation import GridError, changes_text
 from tidemark.analysis.backtest.replay.history import HistoryError
-from tidemark.analysis.backtest.work import Comparing, Comparison, Scoring, Settings, decisions
+from tidemark.analysis.backtest.work import Comparing, Comparison, Settings, decisions
 from tidemark.analysis.errors import InputError
 from tidemark.foundation.settings_reader import ConfigError
 
@@ -70,10 +70,12 @@ class Job(Struct, frozen=True):
             edges = [round(index * count / blocks) for index in range(blocks + 1)]
             yield from ((target, *span) for span in pairwise(edges))
 
-    def scorings(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, Scoring]]:
+    def scorings(
+        self, targets: Collection[str], workers: int
+    ) -> Iterator[tuple[str, list[tuple[str, PolicySpec]]]]:
         """The candidates of `spans`."""
         for target, first, last in self.spans(targets, workers):
-            yield target, Scoring(self.policies(target, first, last))
+            yield target, self.policies(target, first, last)
 
     def comparings(self, choices: Mapping[str, Choice]) -> Iterator[tuple[str, Comparing]]:
         drawn = set(plotted(choices))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from typer import Option
 
+from scaling.config.policy import PolicySpec
 from scaling.service import registry
-from tidemark.analysis.backtest import work
 from tidemark.analysis.backtest.analysis import (
     GATES,
     Analysis,
@@ -34,45 +30,44 @@ from tidemark.analysis.backtest.candidates.recommend import Verdict, choose, in_
 from tidemark.analysis.backtest.reading import Readings, merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.backtest.replay.score import Row, flat
-from tidemark.analysis.backtest.work import Prepared, Replayer
+from tidemark.analysis.backtest.work import Comparing, Comparison, Prepared, Replayer, compare, prepare
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import read_limits
 from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningConfig
+from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
 
 console = Console()
-errors = Console(stderr=True)
-
-
-def _done(task: tuple[Prepared, work.Work]) -> Any:
-    prepared, wanted = task
-    return work.done(Replayer(prepared), wanted)
 
 
 def backtest(
     readings: Readings, plan: Plan, targets: Targets, *, processes: int
 ) -> tuple[Analysis, list[Row]]:
-    """The backtest of all readings, with the rows it rests on (by target, in the order of the candidates).
-
-    The number of processes changes nothing but the time. Raises InputError.
-    """
+    """The backtest of all readings, with the rows it rests on (by target, in the order of the candidates). Raises InputError."""
     job = plan_job(plan, targets, readings)
     prepared = _prepared(readings, job)
-    with _pool(processes) as run:
-
-        def each(text: str, works: Iterable[tuple[str, work.Work]]) -> Any:
-            return run(text, [(prepared[name], wanted) for name, wanted in works])
-
-        try:
-            rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
-            choices = choose(rows, late_budget=job.settings.rules.late_budget)
-            comparisons = each("comparing", job.comparings(choices))
-        except HistoryError as error:
-            raise InputError(str(error)) from error
+    scorings = [(prepared[name], candidates) for name, candidates in job.scorings(prepared, processes)]
+    try:
+        rows = list(chain(*run_all(_score, scorings, processes, "replaying")))
+        choices = choose(rows, late_budget=job.settings.rules.late_budget)
+        comparings = [(prepared[name], both) for name, both in job.comparings(choices)]
+        comparisons = run_all(_compare, comparings, processes, "comparing")
+    except HistoryError as error:
+        raise InputError(str(error)) from error
     evaluated = sum(evaluations(job, comparison) for comparison in comparisons)
     return analyse(job, choices, comparisons, for_all(job, choices), evaluated), rows
+
+
+def _score(task: tuple[Prepared, list[tuple[str, PolicySpec]]]) -> list[Row]:
+    prepared, candidates = task
+    return Replayer(prepared).rows(candidates)
+
+
+def _compare(task: tuple[Prepared, Comparing]) -> Comparison:
+    prepared, both = task
+    return compare(Replayer(prepared), both)
 
 
 def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
@@ -83,31 +78,12 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
         try:
             metric, interval = job.metric(target), job.interval(target)
             known = readings[target]
-            found[target] = work.prepare(target, known, job.settings, metric=metric, interval=interval)
+            found[target] = prepare(target, known, job.settings, metric=metric, interval=interval)
         except HistoryError as error:
             problems.append(str(error))
     if problems:
         raise refused(problems)
     return found
-
-
-@contextmanager
-def _pool(processes: int) -> Iterator[Any]:
-    """A function (text, tasks) -> results in the order of the tasks, with a progress bar on a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with ExitStack() as stack:
-        mapped: Any = map
-        if processes > 1:
-            # Started afresh: the progress bar runs a thread, and a fork would copy what it locks.
-            executor = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
-            stack.callback(executor.shutdown, cancel_futures=True)
-            mapped = executor.map
-        bar = stack.enter_context(Progress(*columns, console=errors))
-
-        def run(text: str, tasks: Sequence[tuple[Prepared, work.Work]]) -> list[Any]:
-            return list(bar.track(mapped(_done, tasks), total=len(tasks), description=text))
-
-        yield run
 
 
 def command(

@@ -86,19 +86,14 @@ def prepare(
     return Prepared(history, model, metric, rules)
 
 
-def split_at(history: History, holdout: float) -> float:
-    """Where the held-out part begins: on the edge of a bin."""
-    bins = len(history.arrivals)
-    return history.start + round(bins * (1.0 - holdout)) * history.step
-
-
 class Replayer:
     """Replays one target's history; what does not depend on the candidate is computed once."""
 
     def __init__(self, prepared: Prepared) -> None:
         self.history, self.model = prepared.history, prepared.model
         self._metric, self._rules = prepared.metric, prepared.rules
-        self.split = split_at(prepared.history, prepared.rules.holdout)
+        bins = round(len(self.history.arrivals) * (1.0 - self._rules.holdout))
+        self.split = self.history.start + bins * self.history.step  # on the edge of a bin
         self._loads: dict[float, tuple[Load, Waiting]] = {}
 
     def load(self, spec: PolicySpec) -> tuple[Load, Waiting]:
@@ -117,10 +112,6 @@ class Replayer:
         if initial is None:
             initial = starting_instances(load, self.model)
         return simulate(load, policy, self.model, metric=self._metric, initial=initial)
-
-    def decisions(self, spec: PolicySpec, metric: str) -> int:
-        """Ticks of a policy: what production would have evaluated."""
-        return decisions(self.history.start, self.history.end, spec, metric)
 
     def rows(self, candidates: Sequence[tuple[str, PolicySpec]]) -> list[Row]:
         """Scores of the candidates over both parts of the history, in the order given."""
@@ -167,23 +158,12 @@ class Comparison(Struct, frozen=True):
     unknown: int = 0
 
 
-class Scoring(Struct, frozen=True, tag="scoring"):
-    candidates: list[tuple[str, PolicySpec]]
-
-
-class Comparing(Struct, frozen=True, tag="comparing"):
+class Comparing(Struct, frozen=True):
     """Compare the running policy with the recommended one."""
 
     baseline: PolicySpec
     recommended: PolicySpec
     plot: bool
-
-
-Work = Scoring | Comparing
-
-
-def done(replayer: Replayer, work: Work) -> list[Row] | Comparison:
-    return replayer.rows(work.candidates) if isinstance(work, Scoring) else compare(replayer, work)
 
 
 def compare(replayer: Replayer, work: Comparing) -> Comparison:

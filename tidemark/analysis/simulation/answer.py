@@ -12,7 +12,7 @@ less than the target's own; of several whose scores are within two per cent of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite, log
 from zlib import crc32
 
@@ -24,7 +24,7 @@ from scaling.rules.service_level.memory import Candidate
 from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target
 from tidemark.analysis.simulation.load import Load, by_second
 from tidemark.analysis.simulation.waits import Series, series_of, waits_of
-from tidemark.analysis.simulation.world import Run, Sight
+from tidemark.analysis.simulation.world import Run
 
 WORTH = 0.02
 """A score that is better by less is no reason to change anything: two per cent of the bill."""
@@ -63,27 +63,21 @@ class Row(Struct, frozen=True):
     series: Series
 
 
-def play(
-    target: Target,
-    recorded: Recorded,
-    load: Load,
-    entry: Entry,
-    told: Callable[[int], None] | None = None,
-) -> Row:
-    """Replays the load under one policy; `told` hears of the seconds done."""
-    policy, model = entry.policy(target, recorded.begin), target.model
-    run = Run(load.arrivals, policy, model, recorded.first, Sight(), load.parts).replay(told)
-    found, waits = run.outcome(), waits_of(run)
+def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
+    """Replays the load under one policy."""
+    policy = entry.policy(target, recorded.begin)
+    run = Run(load.arrivals, policy, target.model, recorded.first, load.parts).replay()
+    outcome, waits = run.outcome(), waits_of(run)
     messages = float(run.arrived[run.length])
-    candidate = Candidate(cost=3600.0 * found.instance_hours, late=found.late * messages)
+    candidate = Candidate(cost=3600.0 * outcome.instance_hours, late=outcome.late * messages)
     return Row(
         entry.name,
-        found.instance_hours,
-        found.late,
+        outcome.instance_hours,
+        outcome.late,
         waits.longest if isfinite(waits.longest) else None,
         waits.slow if isfinite(waits.slow) else None,
-        found.actions_per_hour,
-        found.flaps_per_hour,
+        outcome.actions_per_hour,
+        outcome.flaps_per_hour,
         score(candidate, messages, target.late),
         entry.objective,
         series_of(run),

@@ -29,15 +29,15 @@ OFTENER = f"service_level, every {OFTEN:g} s"
 class Target(Struct, frozen=True, kw_only=True):
     """What is known of a target, or assumed of it.
 
-    `service_rate` messages per second of a busy instance, `held` messages it holds at once, `start_up` seconds from
-    asked-for to serving; `wait` and `late` are the objective. `interval` seconds between two looks. `reads` says which of
+    `service_rate` messages per second of a busy instance, `concurrency` messages it processes at once, `start_up` seconds
+    from asked-for to serving; `wait` and `late` are the objective. `interval` seconds between two looks. `reads` says which of
     the policy's metrics is what (`driving`). `policy` is None where nothing is configured, or where it reads what no
     history tells. `told` are options of `service_level` that are given and not to be learned.
     """
 
     name: str
     service_rate: float
-    held: float
+    concurrency: float
     start_up: float
     wait: float
     late: float
@@ -52,7 +52,7 @@ class Target(Struct, frozen=True, kw_only=True):
     def model(self) -> world.Model:
         return world.Model(
             service_rate=self.service_rate,
-            held=self.held,
+            concurrency=self.concurrency,
             start_up=round(self.start_up),
             wait=round(self.wait),
             minimum=self.minimum,
@@ -87,10 +87,10 @@ def field(target: Target) -> Iterator[Entry]:
     if target.policy is not None:
         yield Entry(TODAY, target.policy)
     yield Entry("Azure Monitor 100/10", peer="azure", numbers=(100, 10, 600, 300, 1))
-    out, inward = 0.875 * target.held, 0.5 * target.held
+    out, inward = 0.875 * target.concurrency, 0.5 * target.concurrency
     yield Entry(f"Azure Monitor {out:.3g}/{inward:.3g}", peer="azure", numbers=(out, inward, 300, 60, 4))
     yield Entry("KEDA 5 (default)", peer="keda", numbers=(5.0,))
-    per_instance = max(0.75 * target.held, 1.0)
+    per_instance = max(0.75 * target.concurrency, 1.0)
     if per_instance != 5.0:
         yield Entry(f"KEDA {per_instance:.3g}", peer="keda", numbers=(per_instance,))
     points = [(target.wait, min(target.late * times, MOST_LATE)) for times in LATES]

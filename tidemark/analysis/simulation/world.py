@@ -1,10 +1,10 @@
 """The model of a queue and its instances, by the second: deterministic, first in, first out. Pure.
 
-An instance serves `service_rate` messages a second when it is busy and holds up to `held` at once, so that a message
-takes held / service_rate seconds at least. An instance asked for at t is billed from t and serves from t + `start_up`.
-Fewer take effect at once; those that start go first, the newest before the others. `active` counts messages that wait
-or are processed, as Service Bus does. The wait of a message ends when its processing starts. After the last arrival the
-queue is served on for half an hour, unbilled, so that every wait is known.
+A busy instance serves `service_rate` messages a second and processes up to `concurrency` at once, so that a message takes
+concurrency / service_rate seconds at least. An instance asked for at t is billed from t and serves from t + `start_up`.
+A scale-in takes effect at once; starting instances go first, the newest before the others. `active` counts messages that
+wait or are processed, as Service Bus does. The wait of a message ends when its processing starts. After the last arrival
+the queue is served for another half hour, unbilled, so that every wait is known.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import numpy as np
 from msgspec import Struct
 
 AFTER = 1800
-DAY = 86_400
 PIECE = 1 << 22
-"""Seconds of a load that are looked at in one go, so that a year of them fits into memory."""
+"""Seconds of load that are evaluated at once, so that a year fits into memory."""
 AHEAD = 900
-"""Seconds for which the queue is served in one go, as if no instance came or went: one that does has what is after it
-worked out anew.
+"""Seconds for which the queue is served at once, as if the number of instances stayed. Where it changes, the seconds after the
+change are computed again.
 """
 SECONDS = np.arange(1.0, AHEAD + 1.0)
 
@@ -38,7 +37,7 @@ class Model:
     """
 
     service_rate: float = 10.0
-    held: float = 16.0
+    concurrency: float = 16.0
     start_up: int = 90
     wait: int = 60
     minimum: int = 1
@@ -59,15 +58,11 @@ class Seen(Struct, frozen=True):
 
 
 class Policy(Protocol):
-    """Decides each `interval` seconds; `see` returns the capacity to have, `miss` is told of a lost one, whose
-    counters are still where the next interval begins.
-    """
+    """Decides every `interval` seconds; `see` returns the capacity to have."""
 
     interval: int
 
     def see(self, seen: Seen) -> int: ...
-
-    def miss(self, seen: Seen) -> None: ...
 
 
 @dataclass
@@ -90,81 +85,41 @@ class Outcome:
         return self.flaps / self.hours
 
 
-@dataclass(frozen=True)
-class Sight:
-    """How observations reach the policy: `noise` (share by which each count is off, evenly: of the messages there, and of
-    those that came and were completed since the last observation), `lost` (share of the
-    observations that do not come), `age` (seconds an observation is old), `early` (seconds before an instance serves
-    that it is called ready).
-    """
-
-    noise: float = 0.0
-    lost: float = 0.0
-    age: int = 0
-    early: int = 0
-
-
-@dataclass
-class Counters:
-    """Counters that go on by increments which are off: (as it is, as it is seen) of what arrived and was completed."""
-
-    arrived: tuple[float, float] = (0.0, 0.0)
-    completed: tuple[float, float] = (0.0, 0.0)
-
-    def noisy(self, arrived: float, completed: float, noise: Callable[[], float]) -> tuple[float, float]:
-        self.arrived = arrived, self.arrived[1] + (arrived - self.arrived[0]) * noise()
-        self.completed = completed, self.completed[1] + (completed - self.completed[0]) * noise()
-        return self.arrived[1], self.completed[1]
-
-
 class Fleet:
-    """Instances that serve, and those that start: (ready at, count), oldest first."""
+    """Instances that serve, and `starting` ones: [ready at, count], oldest first."""
 
     def __init__(self, count: int, start_up: int) -> None:
         self.total = self.ready = count
+        self.starting: list[list[int]] = []
         self._start_up = start_up
-        self._starting: list[list[int]] = []
 
     @property
     def next_ready(self) -> int | None:
-        return self._starting[0][0] if self._starting else None
+        return self.starting[0][0] if self.starting else None
 
-    def called_ready(self, now: int) -> int:
-        """Instances that serve at a time, if nothing is changed until then."""
-        if not self._starting:
-            return self.ready
-        return self.ready + sum(count for at, count in self._starting if at <= now)
+    def start_due(self, now: int) -> None:
+        while self.starting and self.starting[0][0] <= now:
+            self.ready += self.starting.pop(0)[1]
 
-    def come(self, now: int) -> None:
-        while self._starting and self._starting[0][0] <= now:
-            self.ready += self._starting.pop(0)[1]
-
-    def ask(self, wanted: int, now: int) -> None:
+    def scale_to(self, wanted: int, now: int) -> None:
         if wanted > self.total:
-            self._starting.append([now + self._start_up, wanted - self.total])
-        else:
-            excess = self.total - wanted
-            while excess and self._starting:
-                newest = self._starting[-1]
-                gone = min(excess, newest[1])
-                newest[1] -= gone
-                excess -= gone
-                if not newest[1]:
-                    self._starting.pop()
-            self.ready -= excess
+            self.starting.append([now + self._start_up, wanted - self.total])
+        excess = self.total - wanted
+        while excess > 0 and self.starting:
+            newest = self.starting[-1]
+            removed = min(excess, newest[1])
+            newest[1] -= removed
+            excess -= removed
+            if not newest[1]:
+                self.starting.pop()
+        self.ready -= max(excess, 0)
         self.total = wanted
 
 
-def run(
-    arrivals: np.ndarray, policy: Policy, model: Model, first: int, sight: Sight | None = None
-) -> Outcome:
-    """Replays one load under one policy, beginning with `first` instances."""
-    return Run(arrivals, policy, model, first, sight or Sight()).replay().outcome()
-
-
 class Run:
-    """One replay. `parts` are (second of the load, second by the clock) where a part without a gap begins: between two
-    parts the clock goes on, and nothing else does. `arrived` and `begun` are counters of messages by the second.
+    """One replay, beginning with `first` instances. `parts` are (second of the load, second by the clock) where a part without
+    a gap begins: between two parts the clock goes on, and nothing else does. `arrived` and `begun` are counters of messages by
+    the second.
     """
 
     def __init__(
@@ -173,7 +128,6 @@ class Run:
         policy: Policy,
         model: Model,
         first: int,
-        sight: Sight,
         parts: Sequence[tuple[int, int]] = ((0, 0),),
     ) -> None:
         self.length = len(arrivals)
@@ -182,74 +136,48 @@ class Run:
         np.cumsum(arrivals, out=self.arrived[1 : self.length + 1])
         self.arrived[self.length + 1 :] = self.arrived[self.length]
         self.begun = np.zeros(self.end + 1)
-        self.policy, self.model, self.sight, self.parts = policy, model, sight, parts
+        self.policy, self.model = policy, model
         ends = [begin for begin, _ in parts[1:]] + [self.end]
         self.spans = [(begin, end, clock - begin) for (begin, clock), end in zip(parts, ends, strict=True)]
         self.fleet = Fleet(first, model.start_up)
-        self.rng = np.random.default_rng(7)
         self.totals = [(0, first)]
-        self.history: list[Seen] = []
-        self.counted = Counters()
         self.done = 0.0
-        self.served = 0  # the second until which `begun` is worked out
+        self.served = 0  # `begun` is computed up to this second
 
-    def replay(self, told: Callable[[int], None] | None = None) -> Run:
-        """To the end; `told` hears of each day that is done, in seconds."""
-        interval, due = self.policy.interval, 0
-        for begin, end, ahead in self.spans:
-            self.ahead = ahead
+    def replay(self) -> Run:
+        interval = self.policy.interval
+        for begin, end, clock_ahead in self.spans:
             for start in range(begin, end, interval):
                 if start < self.length:
-                    self._decide(start)
+                    self._decide(start, start + clock_ahead)
                 last = min(start + interval, end)
                 while self.served < last:
                     self._serve(last)
-                if told is not None and start >= due:
-                    told(start)
-                    due += DAY
         return self
 
-    def _decide(self, now: int) -> None:
-        self.fleet.come(now)
-        seen = self._seen(now)
-        if self.sight.age:
-            self.history.append(seen)
-            lag = self.sight.age // self.policy.interval
-            old = self.history[max(len(self.history) - 1 - lag, 0)]
-            seen = Seen(seen.t, old.active, old.waiting, seen.ready, seen.total, old.arrived, old.completed)
-        total = self.fleet.total
-        if self.sight.lost and self.rng.random() < self.sight.lost:
-            self.policy.miss(seen)
-            return
-        wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
-        if wanted != total:
+    def _decide(self, now: int, clock: int) -> None:
+        self.fleet.start_due(now)
+        wanted = self._wanted(self._observed(now, clock))
+        if wanted != self.fleet.total:
             ready = self.fleet.ready
-            self.fleet.ask(wanted, now)
+            self.fleet.scale_to(wanted, now)
             # Served ahead as if nothing changed: true until the next instance is ready, or not at all with fewer there.
             changes = now if self.fleet.ready != ready else self.fleet.next_ready
             self.served = min(self.served, changes or self.end)
             self.totals.append((now, wanted))
 
-    def _seen(self, now: int) -> Seen:
-        arrived, begun = self.arrived.item(now), self.begun.item(now)
-        completed = self._completed(now)
-        active = max(arrived - completed, 0.0)  # completed is interpolated: off by a rounding
-        if self.sight.noise:
-            active *= self._noise()
-            arrived_seen, completed_seen = self.counted.noisy(arrived, completed, self._noise)
-        else:
-            arrived_seen, completed_seen = arrived, completed
-        fleet = self.fleet
-        ready = fleet.called_ready(now + self.sight.early)
-        time = float(now + self.ahead)
-        return Seen(time, active, arrived - begun, ready, fleet.total, arrived_seen, completed_seen)
+    def _wanted(self, seen: Seen) -> int:
+        return min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
 
-    def _noise(self) -> float:
-        return 1.0 + self.sight.noise * (2.0 * self.rng.random() - 1.0)
+    def _observed(self, now: int, clock: int) -> Seen:
+        arrived, begun = self.arrived.item(now), self.begun.item(now)
+        completed, fleet = self._completed(now), self.fleet
+        active = max(arrived - completed, 0.0)  # completed is interpolated: off by a rounding
+        return Seen(float(clock), active, arrived - begun, fleet.ready, fleet.total, arrived, completed)
 
     def _completed(self, now: int) -> float:
-        """What was begun a service time ago."""
-        before = now - self.model.held / self._service_rate(now)
+        """Messages whose processing began a service time ago."""
+        before = now - self.model.concurrency / self._service_rate(now)
         if before <= 0:
             return 0.0
         whole = int(before)
@@ -263,14 +191,13 @@ class Run:
         return self.model.service_rate * (1.0 if drift is None else drift(now))
 
     def _serve(self, end: int) -> None:
-        """Works out what is begun after the second `served`, until `end` or as long after it as the instances that are
-        there then stay the same.
+        """Computes what is begun after the second `served`: until `end`, or for as long after it as the instances stay the same.
 
-        What they serve since then is begun; less, where less had arrived. So the least that they were ever ahead by,
-        until a second, is what they could not serve until then.
+        Since then the instances could begin so many messages, and began fewer where fewer had arrived: the least that they
+        were ever ahead by, up to a second, is what they could not serve up to then.
         """
         fleet, first = self.fleet, self.served
-        fleet.come(first)
+        fleet.start_due(first)
         last = end if self.model.drift is not None else self.end
         last = min(first + AHEAD, last, fleet.next_ready or last)
         there, before = self.arrived[first + 1 : last + 1], self.begun[first]
@@ -300,7 +227,7 @@ class Run:
         last, wait = min(first + PIECE, self.length), self.model.wait
         arrived, in_time = self.arrived[first : last + 1], self.begun[first + 1 + wait : last + 1 + wait]
         beyond = last - first - len(in_time)
-        if beyond:  # the wait is longer than the queue is served on for
+        if beyond:  # the wait is longer than the half hour after the last arrival
             in_time = np.append(in_time, np.full(beyond, self.begun[self.end]))
         late = arrived[1:] - np.maximum(arrived[:-1], in_time)
         return float(np.maximum(late, 0.0, out=late).sum())

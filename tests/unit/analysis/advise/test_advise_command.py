@@ -24,7 +24,7 @@ from tidemark.analysis.errors import InputError
 from tidemark.analysis.simulation.answer import play
 from tidemark.analysis.simulation.driving import Shipped
 from tidemark.analysis.simulation.field import TODAY, Target, field
-from tidemark.analysis.simulation.world import Model, Run, Sight
+from tidemark.analysis.simulation.world import Model, Run
 
 SETTINGS = {
     "PLAN_ID": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
@@ -38,7 +38,7 @@ def loaded(text):
 def target(**changes):
     given = {
         "service_rate": 10.0,
-        "held": 16.0,
+        "concurrency": 16.0,
         "start_up": 90.0,
         "wait": 60.0,
         "late": 0.01,
@@ -163,7 +163,7 @@ def test_the_log_of_a_policy_at_work_tells_the_load_it_had_and_what_it_cost(tmp_
     load = np.random.default_rng(2).poisson(60.0 + 50.0 * np.sin(np.arange(6 * 3600) / 3000.0)).astype(float)
     policy = Logged(Policy(spec), {"backlog": "backlog"}, begin=MONDAY)
     policy.entries = []
-    truth = Run(load, policy, Model(minimum=2, maximum=12), 6, Sight()).replay().outcome()
+    truth = Run(load, policy, Model(minimum=2, maximum=12), 6).replay().outcome()
     (tmp_path / "log.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, policy.entries)))
 
     (readings,) = read_log(tmp_path / "log.jsonl", "backlog").values()

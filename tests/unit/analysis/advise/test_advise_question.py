@@ -77,11 +77,11 @@ def test_options_win_over_the_policy_and_what_is_assumed_is_told():
     found = prepare("plan", minutes([60.0] * 30), Options(service_rate=10.0, wait=45.0), own).target
     bare = prepare("plan", minutes([60.0] * 30), RATE, spec())
 
-    assert (found.wait, found.late, found.held, found.start_up) == (45.0, 0.02, 4.0, 120.0)
+    assert (found.wait, found.late, found.concurrency, found.start_up) == (45.0, 0.02, 4.0, 120.0)
     assert found.told == {"concurrency": 4.0, "start_up": "120s"}
     assert found.reads == {"backlog": "backlog", "came": "incoming"}
     assert (found.minimum, found.maximum) == (2, 12)
-    assert (bare.target.wait, bare.target.held, bare.target.start_up) == (60.0, 16.0, 90.0)
+    assert (bare.target.wait, bare.target.concurrency, bare.target.start_up) == (60.0, 16.0, 90.0)
     assert len(told(bare, "assumed")) == 4
     assert bare.target.told == {}  # what is assumed is left to be learned
 

@@ -11,7 +11,7 @@ from tidemark.analysis.simulation import load as by_second
 from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, play
 from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target, field
 from tidemark.analysis.simulation.waits import Series, waits_of
-from tidemark.analysis.simulation.world import Model, Run, Sight
+from tidemark.analysis.simulation.world import Model, Run
 
 NAN = float("nan")
 
@@ -24,7 +24,7 @@ def target(**changes):
     given = {
         "name": "plan",
         "service_rate": 10.0,
-        "held": 16.0,
+        "concurrency": 16.0,
         "start_up": 90.0,
         "wait": 60.0,
         "late": 0.01,
@@ -87,13 +87,10 @@ class Looks:
         self.at.append((seen.t, seen.waiting))
         return seen.total
 
-    def miss(self, t, total):
-        raise AssertionError
-
 
 def test_in_a_gap_nobody_looks_nothing_is_billed_and_the_queue_stays():
     policy = Looks()
-    run = Run(np.full(240, 20.0), policy, Model(), 1, Sight(), ((0, 0), (120, 7200))).replay()
+    run = Run(np.full(240, 20.0), policy, Model(), 1, ((0, 0), (120, 7200))).replay()
 
     assert [at for at, _ in policy.at] == [0, 60, 7200, 7260]
     assert [waiting for _, waiting in policy.at] == [0, 600, 1200, 1800]
@@ -102,7 +99,7 @@ def test_in_a_gap_nobody_looks_nothing_is_billed_and_the_queue_stays():
 
 
 def test_what_is_never_served_waits_for_ever():
-    run = Run(np.full(4000, 20.0), Looks(), Model(), 1, Sight()).replay()
+    run = Run(np.full(4000, 20.0), Looks(), Model(), 1).replay()
 
     assert waits_of(run).longest == float("inf")
 
@@ -232,14 +229,3 @@ def test_every_policy_answers_the_load_and_keeps_to_the_bounds(entry):
 
 def test_an_entry_is_one_of_ours_or_a_peer():
     assert Entry("k", peer="keda", numbers=(12.0,)).policy(target(), 0.0).target == 12.0
-
-
-def test_the_points_of_the_curve_go_the_shorter_way():
-    # Without it a year takes three times as long.
-    minutes = Recorded(1_799_625_600.0, 60, [3000.0] * 60, 5)
-    asked = target(policy=todays())
-    for entry in field(asked):
-        if entry.spec is not None and entry.name != TODAY:
-            policy = entry.policy(asked, minutes.begin)
-            Run(minutes.load("plan").arrivals, policy, asked.model, 5, Sight()).replay()
-            assert policy.learner is not None

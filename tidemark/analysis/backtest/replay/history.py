@@ -128,11 +128,11 @@ def from_backlog(
 
 
 def from_active(
-    target: str, readings: Sequence[Reading], *, step: float, service_rate: float, held: float
+    target: str, readings: Sequence[Reading], *, step: float, service_rate: float, concurrency: float
 ) -> History:
     """Arrivals from backlogs that count messages waiting and being processed, as Service Bus' active count does: what came
-    is what the backlog grew by, plus what was served meanwhile. An instance that holds `held` messages serves
-    `service_rate` of them per second; with fewer there, as many fewer are served (Little's law). A bin with an end or a
+    is what the backlog grew by, plus what was served meanwhile. An instance that processes `concurrency` messages at once
+    serves `service_rate` of them per second; with fewer there, as many fewer are served (Little's law). A bin with an end or a
     capacity not recorded is unknown. Raises HistoryError.
     """
     slots = _slots(target, readings, step)
@@ -144,10 +144,10 @@ def from_active(
             bins.append(nan)
             continue
         old, new = before.backlog or 0.0, after.backlog or 0.0
-        served = service_rate * min((old + new) / 2.0 / held, before.instances) * step
+        served = service_rate * min((old + new) / 2.0 / concurrency, before.instances) * step
         bins.append(max(new - old + served, 0.0))
     first = next(slot for slot in slots if slot is not None)
-    note = f"arrivals are recovered from backlogs: what these grew by, and what {held:g} messages at once and instance serve"
+    note = f"arrivals are recovered from backlogs: what these grew by, and what {concurrency:g} messages at once and instance serve"
     return History(target, first.at, step, bins, first.backlog or 0.0, first.instances, {}, (note,))
 
 

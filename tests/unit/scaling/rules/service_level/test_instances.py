@@ -6,35 +6,37 @@ import numpy as np
 import pytest
 
 from benchmarks.autoscaling import ours
+from benchmarks.autoscaling.worlds import CLEAR, Sight, run
 from scaling.rules.service_level import estimates, instances, learning, memory
-from tidemark.analysis.simulation import world
-from tidemark.analysis.simulation.world import Model, Sight
+from tidemark.analysis.simulation.world import Model
 
 HOUR = 3600
 BURSTS = np.tile(np.repeat([60.0, 30.0, 250.0, 40.0], [1200, 600, 300, 1500]), 6)  # six hours
 
 
-def lived(load, model=None, sight=None, *, counts=ours.METRICS):
+def lived(load, model=None, sight=CLEAR, *, counts=ours.METRICS):
     """The memory after each hour of a load, and what became of its messages."""
     model = model or Model()
     policy = ours.service_level(model=model, counts=counts)
     kept = []
+
+    def known():
+        return memory.decode(policy.state.memories["service_level"])
 
     class Kept:
         interval = policy.interval
 
         def see(self, seen):
             wanted = policy.see(seen)
-            if seen.t % HOUR == 0 and policy.learner is not None:
-                kept.append(memory.decode(memory.encode(policy.learner.known)))
+            if seen.t % HOUR == 0:
+                kept.append(known())
             return wanted
 
         def miss(self, seen):
             policy.miss(seen)
 
-    outcome = world.run(load, Kept(), model, 6, sight)
-    known = policy.learner.known if policy.learner else memory.decode(policy.state.memories["service_level"])
-    return kept, known, outcome
+    outcome = run(load, Kept(), model, 6, sight)
+    return kept, known(), outcome
 
 
 def rate_of(known):
@@ -87,12 +89,12 @@ def test_a_service_rate_learned_too_low_comes_back():
     assert rate_of(known) > 7.0
 
 
-@pytest.mark.parametrize("held", [1.0, 4.0, 64.0])
-def test_what_an_instance_holds_is_learned_whatever_it_is(truthful, held):
-    _, known, outcome = lived(BURSTS, Model(held=held))
+@pytest.mark.parametrize("concurrency", [1.0, 4.0, 64.0])
+def test_what_an_instance_holds_is_learned_whatever_it_is(truthful, concurrency):
+    _, known, outcome = lived(BURSTS, Model(concurrency=concurrency))
 
     assert rate_of(known) == pytest.approx(10.0, rel=0.2)
-    assert known.learned.concurrency == pytest.approx(held, rel=0.3)
+    assert known.learned.concurrency == pytest.approx(concurrency, rel=0.3)
     assert outcome.late < 1.2 * truthful.late
 
 
@@ -168,19 +170,19 @@ def test_a_constant_load_is_not_followed_to_and_fro(needed):
 
 
 @pytest.mark.parametrize(
-    ("service_time", "held", "given"), [(3.0, 16.0, 16.0), (36.0, 16.0, None), (36.0, 64.0, None)]
+    ("service_time", "concurrency", "given"), [(3.0, 16.0, 16.0), (36.0, 16.0, None), (36.0, 64.0, None)]
 )
-def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service_time, held, given):
-    rate = held / service_time
+def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service_time, concurrency, given):
+    rate = concurrency / service_time
     day = 2.0 * rate * (1.0 + 0.5 * np.sin(np.arange(24 * HOUR) / (24 * HOUR) * 2.0 * np.pi))
     load = np.random.default_rng(1).poisson(day).astype(float)
     load[:60] += 5.0 * rate
     options = {} if given is None else {"concurrency": given}
-    policy = ours.service_level(model=(model := Model(service_rate=rate, held=held)), **options)
-    outcome = world.run(load, policy, model, 2)
+    policy = ours.service_level(model=(model := Model(service_rate=rate, concurrency=concurrency)), **options)
+    outcome = run(load, policy, model, 2)
 
     assert outcome.late < 0.1
-    assert rate_of(policy.learner.known) == pytest.approx(rate, rel=0.6)
+    assert rate_of(memory.decode(policy.state.memories["service_level"])) == pytest.approx(rate, rel=0.6)
 
 
 def test_a_burst_that_is_over_at_the_next_look_tells_nothing_of_how_long_messages_take():
