@@ -32,7 +32,7 @@ from scaling.rules.service_level.rule import LEARN
 from scaling.target_facts import TargetFacts
 from scaling.window import MAX_VALUE
 from tidemark.foundation.durations import parse_duration
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.wording import duration_text, number_text
 
 
@@ -96,7 +96,7 @@ def _with_rules(policy: Policy, kept: Sequence[int]) -> Policy:
 
 
 def _broken(policy: Policy, what: str, error: Exception) -> Finding:
-    text = f"targets.{policy.target}: {what} cannot be checked: {told(error)}"
+    text = f"targets.{policy.target}: {what} cannot be checked: {describe_error(error)}"
     return Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text)
 
 

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from scaling.calls.budgets import LIST_FROM
 from scaling.calls.gate import CallRefusedError, urgent
 from tidemark.foundation.gathering import AskedOnce
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 FRESH = 10.0
 """Seconds for which a list answers: all readers of one collection come within them."""
@@ -87,7 +87,7 @@ class Lists(Generic[_T]):
                 level = (
                     logging.DEBUG if what in self._warned else logging.WARNING
                 )  # a missing role may never be given
-                logger.log(level, text, what, NOT_AGAIN / 60, told(error))
+                logger.log(level, text, what, NOT_AGAIN / 60, describe_error(error))
                 self._warned.add(what)
             raise
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from scaling.calls.gate import Gate
 from scaling.calls.usage import CallsView, ProcessCalls, calls_line, is_tight, process_calls
 from tidemark.foundation.log.tail import Line
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 EVERY = 55.0
 """Seconds between two notes: the timers fire once a minute, sometimes a few seconds early."""
@@ -83,7 +83,7 @@ class Noting:
                     self._forgot = now
                     await self.counts.forget(before=now - KEPT)
         except Exception as error:  # the numbers are for people; no error here may end a function
-            return Noted(lines, (f"calls: not noted: {told(error) or 'no answer'}",), short)
+            return Noted(lines, (f"calls: not noted: {describe_error(error) or 'no answer'}",), short)
         return Noted(lines, (), short)
 
     def _short(self, counts: ProcessCalls) -> tuple[CallsView, ...]:

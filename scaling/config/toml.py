@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 DEEPEST = 32
 """Levels of tables and arrays: our own files have six. A key of 5,000 dotted parts ends a walk in RecursionError."""
@@ -16,7 +16,7 @@ def parsed(text: str) -> dict[str, Any]:
     try:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a TOMLDecodeError is a ValueError, and not the only one
-        raise ValueError(f"not valid TOML: {told(error)}") from None
+        raise ValueError(f"not valid TOML: {describe_error(error)}") from None
     level: list[Any] = [tree]
     for _ in range(DEEPEST):
         level = [inner for each in level for inner in _inside(each)]

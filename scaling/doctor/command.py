@@ -21,7 +21,7 @@ from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
 from tidemark.foundation.http.deployed_options import App
 from tidemark.foundation.log.terminal import Console, print_json
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()
@@ -49,10 +49,10 @@ def doctor_command(
     try:
         checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except AppError as error:
-        errors.print(f"[red]error:[/] {escape(leaving(str(error)))}", soft_wrap=True)
+        errors.print(f"[red]error:[/] {escape(sanitize_line(str(error)))}", soft_wrap=True)
         raise typer.Exit(1) from None
     except (SettingsError, ValueError) as error:
-        raise typer.BadParameter(leaving(str(error))) from None
+        raise typer.BadParameter(sanitize_line(str(error))) from None
     if json_:
         print_json(checkup.document())
     else:
@@ -80,9 +80,9 @@ def _show(checkup: Checkup, footer: str) -> None:
     """The worst last, where the prompt is."""
     for finding in reversed(worst_first(checkup.findings)):
         colour = _COLOURS[finding.verdict]
-        what = escape(leaving(f"{finding.check} {finding.subject}: {finding.found}"))
+        what = escape(sanitize_line(f"{finding.check} {finding.subject}: {finding.found}"))
         console.print(f"[{colour}]{finding.verdict:8}[/] {what}", soft_wrap=True)
         if finding.remedy:
-            console.print(f"         -> {escape(leaving(finding.remedy))}", soft_wrap=True)
+            console.print(f"         -> {escape(sanitize_line(finding.remedy))}", soft_wrap=True)
     console.print(checkup.summary)
     console.print(footer, style="dim", soft_wrap=True)

@@ -10,7 +10,7 @@ from scaling.scalers.arm.errors import Kind, classify
 from tidemark.foundation.azure.connections import identity_story
 from tidemark.foundation.checkup import TriedError, Trouble
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
-from tidemark.foundation.sanitize import told, words_of
+from tidemark.foundation.sanitize import describe_error, words_of
 from tidemark.foundation.settings_reader import ConfigError
 
 _KINDS = {
@@ -50,7 +50,7 @@ def story_of(error: Exception) -> str:
     words = (
         words_of(error)
         if isinstance(error, (*_OURS, ConfigError, SettingsError, TriedError))
-        else told(error)
+        else describe_error(error)
     )
     return words or type(error).__name__
 

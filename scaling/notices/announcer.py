@@ -23,7 +23,7 @@ from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.http.callers import SITE
 from tidemark.foundation.http.outward import AddressError, Answer, Outward, check_address, trusted_hosts
-from tidemark.foundation.sanitize import one_line, told
+from tidemark.foundation.sanitize import describe_error, one_line
 from tidemark.foundation.secrets.known import hide_address
 from tidemark.foundation.settings_reader import Problem
 from tidemark.foundation.wording import count_text
@@ -140,7 +140,7 @@ class Announcer:
         except TimeoutError:
             warnings.append(f"notify {webhook.name}: no end of a round within {ROUND_SECONDS:g} s")
         except Exception as error:  # one webhook's trouble is no other's
-            warnings.append(f"notify {webhook.name}: {told(error)}")
+            warnings.append(f"notify {webhook.name}: {describe_error(error)}")
         return lines, warnings
 
     async def _round(self, webhook: Webhook, now: float, lines: list[str], warnings: list[str]) -> None:

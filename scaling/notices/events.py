@@ -21,7 +21,7 @@ from scaling.notice import Notice, NoticeKind, Standing, Telling
 from scaling.notices.outbox import replace_by_one
 from scaling.ports import PoisonMessage
 from scaling.rules.combine import PROBLEMS
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.wording import duration_text
 
 KEPT = 20
@@ -63,7 +63,7 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
         *ended,
     )
     # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
-    found = (*known.notices, *(structs.replace(each, text=leaving(each.text)) for each in new))
+    found = (*known.notices, *(structs.replace(each, text=sanitize_line(each.text)) for each in new))
     if len(found) > KEPT:
         found = (replace_by_one(found),)
     telling = Telling(found, standing)

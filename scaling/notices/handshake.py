@@ -9,7 +9,7 @@ from msgspec import Struct
 from scaling.config.notify_table import Webhook
 from tidemark.foundation.http.callers import HOSTNAME
 from tidemark.foundation.http.outward import AddressError, Outward
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_address
 
 ORIGIN = "WebHook-Request-Origin"
@@ -47,7 +47,7 @@ async def asked_leave(webhook: Webhook, settings: Mapping[str, str], outward: Ou
         limit=0,
     )
     told = (answer.headers.get(f"WebHook-Allowed-{name}", "") for name in ("Origin", "Rate"))
-    allowed, rate = (leaving(text.strip())[:200] for text in told)
+    allowed, rate = (sanitize_line(text.strip())[:200] for text in told)
     return Leave(answer.status, allowed, rate)
 
 

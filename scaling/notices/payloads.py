@@ -17,7 +17,7 @@ from msgspec import Struct
 from scaling.config.notify_table import Webhook
 from scaling.notice import Notice, NoticeKind
 from scaling.resource_id import ResourceId
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 
 TYPE = "tidemark.scaling"
 """What the types of events begin with; the kind follows."""
@@ -88,7 +88,7 @@ def signed(message: Message, identity: str, key: bytes, now: float) -> dict[str,
 def _cloud_event(notice: Notice, sender: Sender) -> dict[str, Any]:
     given = msgspec.to_builtins(notice)
     data = {key: value for key, value in given.items() if key not in {"id", "kind"}}
-    data |= {"text": leaving(notice.text), "resource_id": sender.resources.get(notice.target)}
+    data |= {"text": sanitize_line(notice.text), "resource_id": sender.resources.get(notice.target)}
     return {
         "specversion": "1.0",
         "id": notice.id,
@@ -119,7 +119,7 @@ def _autoscale(notice: Notice, sender: Sender) -> dict[str, Any]:
             "timestamp": _time(notice.at),
             "id": notice.id,
             "name": notice.target,
-            "details": f"{detail}. {leaving(notice.text)}",
+            "details": f"{detail}. {sanitize_line(notice.text)}",
             "subscriptionId": parsed.subscription if parsed else "",
             "resourceGroupName": parsed.group if parsed else "",
             "resourceName": name,

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import structs
 
 from scaling.model import Verdict
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 
 MOST = 1_000_000_000
 """No capacity is larger: the columns of tables hold 32 bits, and no kind of target has as many units."""
@@ -78,8 +78,8 @@ def make_storable(verdict: Verdict, *, ours: bool) -> Verdict:
             )
             for each in verdict.flips[:NUMBERS_KEPT]
         ),
-        note=leaving(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],
-        sentence=leaving(verdict.sentence[: 2 * TEXT_CHARS])[:TEXT_CHARS],
+        note=sanitize_line(verdict.note[: 2 * TEXT_CHARS])[:TEXT_CHARS],
+        sentence=sanitize_line(verdict.sentence[: 2 * TEXT_CHARS])[:TEXT_CHARS],
     )
 
 
@@ -96,7 +96,7 @@ def _bounded(verdict: Verdict) -> Verdict:
 
 
 def _name(text: str) -> str:
-    return leaving(text[:400])[:200]
+    return sanitize_line(text[:400])[:200]
 
 
 def _short(value: object) -> str:

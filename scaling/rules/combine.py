@@ -10,7 +10,7 @@ from msgspec import structs
 from scaling.model import Reason, Verdict
 from scaling.rules.answers import fault_of, is_ours, make_storable
 from scaling.rules.view import LevelLine, MetricsView, Rule
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
 _OUT, _IN, _STAY = Reason.SCALE_OUT, Reason.SCALE_IN, Reason.WITHIN_TARGET
@@ -94,7 +94,9 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     except Exception as error:  # user code may raise anything
         verdict, fault = _NO_VOTE, words_of_repr(error)
     if fault is not None:
-        return Verdict(None, Reason.RULE_FAILED, note=leaving(f"{type(rule).__name__}: {fault}"[:1000])[:500])
+        return Verdict(
+            None, Reason.RULE_FAILED, note=sanitize_line(f"{type(rule).__name__}: {fault}"[:1000])[:500]
+        )
     desired, current = verdict.desired, view.current
     if desired is None:
         return verdict
@@ -123,7 +125,7 @@ def safe_learn(
     try:
         after = learn(known, _shown(rule, view))
     except Exception as error:  # user code may raise anything
-        faults[name] = leaving(f"its learn() failed: {words_of_repr(error)}"[:1000])[:500]
+        faults[name] = sanitize_line(f"its learn() failed: {words_of_repr(error)}"[:1000])[:500]
         return memories
     if after is None or after == known:
         return memories
@@ -162,9 +164,9 @@ def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str
         ask = getattr(rule, "objection", None)
         try:
             text = None if ask is None else ask(_shown(rule, view), capacity)
-            words = leaving(str(text)[:1000])[:500] if text else ""
+            words = sanitize_line(str(text)[:1000])[:500] if text else ""
         except Exception as error:  # user code may raise anything
-            return leaving(f"rule {type(rule).__name__} failed: {words_of_repr(error)}"[:1000])[:500]
+            return sanitize_line(f"rule {type(rule).__name__} failed: {words_of_repr(error)}"[:1000])[:500]
         if words:
             return words
     return None

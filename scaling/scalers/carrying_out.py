@@ -13,7 +13,7 @@ from scaling.calls.gate import CallRefusedError
 from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 PATIENCE = 20.0
 """Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
@@ -130,7 +130,7 @@ async def reading(
     except ValueError as error:  # a setting at fault, or an answer that does not tell what is needed
         raise ScalerError(f"{label}: {error}") from error
     except Exception as error:  # whatever else an SDK or its transport raises
-        raise ScalerError(f"{label}: {told(error)}") from error
+        raise ScalerError(f"{label}: {describe_error(error)}") from error
 
 
 async def reading_back(what: str, read: Awaitable[_Facts]) -> _Facts:

@@ -32,7 +32,7 @@ from tidemark.foundation.app_settings import ROOT, STORAGE
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.process import quiet_sdks
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.secrets.known import hide_settings, leave_names
 from tidemark.foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
 
@@ -228,7 +228,7 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
 
 def _words(error: Exception) -> str:
     """A ValueError is about what is written in the file; with any other, its kind is half of the story."""
-    return str(error) if isinstance(error, ValueError) else told(error)
+    return str(error) if isinstance(error, ValueError) else describe_error(error)
 
 
 _instance: Autoscaler | None = None

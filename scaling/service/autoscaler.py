@@ -60,7 +60,7 @@ from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.gathering import NoAnswer, Rounds
 from tidemark.foundation.keys import TooLargeError
 from tidemark.foundation.log.tail import Line
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.wording import count_text
 
 PURGE_DEADLINE = 30.0
@@ -126,7 +126,7 @@ class Autoscaler:
                 report = reading.make_report(target, now, self._sources[target], readings, capacities[target])
                 messages.append(codec.encode(report))
             except Exception as error:  # whatever is odd about one target, the others are reported
-                warnings.append(f"collector {target}: no report: {told(error)}")
+                warnings.append(f"collector {target}: no report: {describe_error(error)}")
                 continue
             lines.append(reading.report_line(report, reading.seconds_to_next(self.config, target, now)))
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
@@ -280,7 +280,7 @@ class Autoscaler:
                 shell.STORE_DEADLINE, self.ports.poison.peek(), "the poison queues"
             )
         except Exception as error:  # whatever keeps them from being read
-            return (f"poison queues: not read: {told(error)}",)
+            return (f"poison queues: not read: {describe_error(error)}",)
         if not count:
             return ()
         queues = sorted({message.queue for message in messages})
@@ -297,7 +297,7 @@ class Autoscaler:
                 PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge"
             )
         except Exception as error:  # whatever keeps the log from being purged
-            return (), (f"scaling log: not purged: {told(error)}",)
+            return (), (f"scaling log: not purged: {describe_error(error)}",)
         return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
 
     async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
@@ -349,6 +349,6 @@ async def _linted(config: Config) -> tuple[Finding, ...]:
             text = f"targets.{policy.target}: cannot be checked: no answer of its rules within {LINT_DEADLINE:g} s"
             findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
         except Exception as error:  # a rule that tried to end the process
-            text = f"targets.{policy.target}: cannot be checked: {told(error)}"
+            text = f"targets.{policy.target}: cannot be checked: {describe_error(error)}"
             findings.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
     return tuple(finding for finding in findings if finding.severity is not Severity.NOTE)

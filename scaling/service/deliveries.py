@@ -28,7 +28,7 @@ from scaling.service.evaluation import controls_of
 from scaling.service.reading import checked_effect, read_capacity
 from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, load, save
 from tidemark.foundation.errors import ConflictError
-from tidemark.foundation.sanitize import leaving, told
+from tidemark.foundation.sanitize import describe_error, sanitize_line
 
 AGAIN_AFTER = 30.0
 """Seconds after which an action that could not be carried out is due again, where the platform does not say."""
@@ -164,13 +164,13 @@ class Deliveries(Struct, frozen=True):
                     effect = await scaler.apply(moved, now=self.clock())
             return _Delivered(structs.replace(checked_effect(effect), at=self.clock()))
         except ScalerError as error:
-            text, unknown = leaving(str(error)), error.unknown is True
+            text, unknown = sanitize_line(str(error)), error.unknown is True
             asked = _is_a_wait(error.retry_after)
             again_after = float(error.retry_after or 0.0) if asked else AGAIN_AFTER
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
         except Exception as error:  # a scaler of the user's own may raise anything
-            text, unforeseen, unknown = told(error), error, True
+            text, unforeseen, unknown = describe_error(error), error, True
         effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         return _Delivered(effect, again_after, unforeseen, unknown, asked)
 

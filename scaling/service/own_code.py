@@ -18,7 +18,7 @@ from scaling.model import Controls, Recommendation, TargetState
 from scaling.rules.answers import is_ours
 from scaling.shadow.beside import Beside, simulate_shadow
 from scaling.window import Window
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 _T = TypeVar("_T")
 
@@ -89,7 +89,7 @@ class ShadowRunner:
             why = f"no answer within {SHADOW_DEADLINE:g} s; left out until it answers"
             return Beside(state.shadow, None, (f"shadow {policy.target}: {why}",))
         except Exception as error:  # whatever ended the thread
-            return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
+            return Beside(b"", None, (f"shadow {policy.target}: {describe_error(error)}; it begins anew",))
 
 
 def _may_hang(policy: Policy) -> bool:

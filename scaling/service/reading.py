@@ -15,7 +15,7 @@ from scaling.rules.answers import MOST
 from scaling.schedules.timetable import timetable
 from tidemark.foundation.gathering import NoAnswer
 from tidemark.foundation.log.tail import Line
-from tidemark.foundation.sanitize import leaving, told
+from tidemark.foundation.sanitize import describe_error, sanitize_line
 from tidemark.foundation.wording import number_text
 
 READ_DEADLINE = 20.0
@@ -67,7 +67,7 @@ async def read_metrics(collector: Collector, now: float) -> Reading | CollectErr
     except TimeoutError:
         return CollectError(f"no answer within {READ_DEADLINE:g} s")
     except Exception as error:  # user-written collectors may raise anything
-        return CollectError(told(error))
+        return CollectError(describe_error(error))
     return reading
 
 
@@ -83,7 +83,7 @@ async def read_capacity(scaler: Scaler, target: str, now: float) -> Capacity | s
     except TimeoutError:
         return f"no answer within {READ_DEADLINE:g} s"
     except Exception as error:  # user-written scalers may raise anything
-        return _short(told(error))
+        return _short(describe_error(error))
     return capacity
 
 
@@ -143,7 +143,9 @@ def _observed(
             return MetricFailure(source.metric, now, _short(str(reading)), reason)
         return _sample(source, reading, now)
     except Exception as error:  # a mapping, a number, an error of the user's own may raise anything
-        return MetricFailure(source.metric, now, _short(f"the reading cannot be used: {told(error)}"))
+        return MetricFailure(
+            source.metric, now, _short(f"the reading cannot be used: {describe_error(error)}")
+        )
 
 
 def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample | MetricFailure:
@@ -160,7 +162,7 @@ def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample 
 
 def _short(text: str) -> str:
     """From here it goes into a queue, tables, logs and pages; a lone surrogate could not."""
-    return leaving(text.encode("utf-8", "replace").decode())[:MAX_MESSAGE]
+    return sanitize_line(text.encode("utf-8", "replace").decode())[:MAX_MESSAGE]
 
 
 def _is_number(value: object) -> bool:

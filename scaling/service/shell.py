@@ -22,7 +22,7 @@ from scaling.service.reading import MetricSource
 from scaling.window import CLOCK_TOLERANCE, Window
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.keys import TooLargeError
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 _Result = TypeVar("_Result")
 
@@ -208,7 +208,7 @@ async def _put(announcer: Announcer, notices: Sequence[Notice]) -> bool:
     try:
         await within(STORE_DEADLINE, announcer.put(notices), "the outbox of notices")
     except Exception as error:  # also one that nobody has thought of
-        logger.warning("notices wait, as the outbox did not take them: %s", told(error))
+        logger.warning("notices wait, as the outbox did not take them: %s", describe_error(error))
         return False
     return True
 

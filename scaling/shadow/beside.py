@@ -42,7 +42,7 @@ from scaling.rules.service_level.sizing import serving_and_seconds, starting_aft
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode, sides
 from scaling.window import Window
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 GAP = 3.5
 """Intervals between two reports in which it is known what there was; longer ones are left out of the comparison. As
@@ -112,7 +112,7 @@ def simulate_shadow(
             return Beside(encode(shadow), None)
         return _Simulation(policy, shadow, windows, state, made, controls).decided()
     except Exception as error:  # a rule of the user's own, or a fault of ours: the target goes on
-        return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
+        return Beside(b"", None, (f"shadow {policy.target}: {describe_error(error)}; it begins anew",))
 
 
 def _begun(policy: Policy, state: TargetState, promoted: bool) -> Shadow:  # noqa: FBT001 - one of two roles

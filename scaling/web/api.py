@@ -28,7 +28,7 @@ from tidemark.foundation.errors import ConflictError
 from tidemark.foundation.http.answers import HTML, Response, error_response, json_fields, json_response
 from tidemark.foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError, named
 from tidemark.foundation.log.tail import Line
-from tidemark.foundation.sanitize import leaving, one_line
+from tidemark.foundation.sanitize import one_line, sanitize_line
 from tidemark.foundation.version import VERSION
 
 MAX_LIMIT = 1000
@@ -54,7 +54,7 @@ def refused(error: RefusedError, accept: str, *, sign_in: bool) -> Response:
     """
     if "text/html" not in accept.casefold():
         return error_response(error.status, str(error))
-    text = refusal_page(leaving(str(error)), LOGOUT if sign_in else "")
+    text = refusal_page(sanitize_line(str(error)), LOGOUT if sign_in else "")
     return Response(error.status, text.encode(), HTML, {**_PAGE, "Cache-Control": "no-store"})
 
 
@@ -110,9 +110,11 @@ async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
     """Every target as it stands, what lint finds in the rules, the messages the host gave up on, and who asks."""
     ports, config = autoscaler.ports, autoscaler.config
     snapshots, poison = await ports.states.load_all(config.policies), await ports.poison.peek()
-    problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
+    problems = [
+        sanitize_line(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()
+    ]
     standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
-    problems += [leaving(f"warning: {text}") for text in standing if text is not None]
+    problems += [sanitize_line(f"warning: {text}") for text in standing if text is not None]
     view = views.status_view(
         config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
     )
@@ -129,7 +131,7 @@ async def recommendation(autoscaler: Autoscaler, target: str) -> Response:
     try:
         return json_response(recommendation_of(policy, snapshot, interval=interval, now=now))
     except NoAdviceError as error:
-        return error_response(503, leaving(str(error)))
+        return error_response(503, sanitize_line(str(error)))
 
 
 async def calls(autoscaler: Autoscaler) -> Response:

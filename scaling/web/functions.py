@@ -23,7 +23,7 @@ from tidemark.foundation.http.answers import Response, error_response
 from tidemark.foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
 from tidemark.foundation.log.process import keep_secrets_from_logs
 from tidemark.foundation.log.tail import told_line
-from tidemark.foundation.sanitize import raising_no_secrets, told
+from tidemark.foundation.sanitize import describe_error, raising_no_secrets
 from tidemark.foundation.settings_reader import ConfigError
 
 if typing.TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _measure(lines: typing.Sequence[str]) -> None:
             _metrics = metrics.metrics_of(os.environ, assembly.clock)
         _metrics.record(lines)
     except Exception as error:  # also what an exporter raises
-        _log.warning("metrics: %s", told(error))
+        _log.warning("metrics: %s", describe_error(error))
 
 
 def _tell(line: str) -> None:
@@ -231,13 +231,13 @@ async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
         admit(DOOR, req.headers)
     except RefusedError as error:
         return _answer(error_response(error.status, str(error)))
-    told: list[str] = []
+    warnings: list[str] = []
 
     async def make() -> Response:
         from scaling.doctor.examination import examined  # noqa: PLC0415 - loads every adapter, for one click a month
 
         response, lines = await examined(targets)
-        told.extend(lines)
+        warnings.extend(lines)
         return response
 
     targets = req.params.get("target", "")
@@ -249,7 +249,7 @@ async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
         else:
             async with _of_targets:
                 response = await make()
-    for line in told:
+    for line in warnings:
         _log.warning("%s", line)
     return _answer(response)
 

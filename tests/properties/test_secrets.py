@@ -39,7 +39,7 @@ from tidemark.foundation.log.process import (
 from tidemark.foundation.log.tail import MARK, Line, told_line
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.log.usage import Command, CommandGroup
-from tidemark.foundation.sanitize import json_without_secrets, shorten, told, without_secrets
+from tidemark.foundation.sanitize import describe_error, json_without_secrets, shorten, without_secrets
 from tidemark.foundation.secrets import known
 from tidemark.foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
 from tidemark.foundation.secrets.forms import forms_of
@@ -212,7 +212,7 @@ LEAVE = {
     "a line with fields": told_in_lines,
     "a traceback": traced,
     "an error": lambda text: str(UnavailableError(text)),
-    "an error of somebody's": lambda text: told(KeyError(text)),
+    "an error of somebody's": lambda text: describe_error(KeyError(text)),
     "an answer": lambda text: json.loads(error_response(503, text).body)["error"],
     "a dead letter": lambda text: Rejection("transform", text).detail,
 }

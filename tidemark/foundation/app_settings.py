@@ -20,7 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_settings
 
 PATHS = ("TIDEMARK_CA_BUNDLE",)
@@ -54,7 +54,7 @@ def _settings_of(
     if account is not None:
         if not _ACCOUNT.fullmatch(account):
             raise SettingsError(
-                f"--account: found '{leaving(account)[:100]}'; the name of a storage account is accepted: 3 to 24"
+                f"--account: found '{sanitize_line(account)[:100]}'; the name of a storage account is accepted: 3 to 24"
                 " lower-case letters and digits"
             )
         return _over(named, {f"{STORAGE}__accountName": account})

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.wording import count_text
 
 
@@ -44,7 +44,7 @@ class Finding(Struct, frozen=True):
     def line(self) -> str:
         """One line, without secrets: texts of services and of the user's own code are in it."""
         done = f" -> {self.remedy}" if self.remedy else ""
-        return leaving(f"{self.check} {self.subject}: {self.found}{done}")
+        return sanitize_line(f"{self.check} {self.subject}: {self.found}{done}")
 
 
 class Checkup(Struct, frozen=True):
@@ -71,10 +71,10 @@ class Checkup(Struct, frozen=True):
             "checks": [
                 {
                     "check": finding.check,
-                    "subject": leaving(finding.subject),
+                    "subject": sanitize_line(finding.subject),
                     "verdict": str(finding.verdict),
-                    "found": leaving(finding.found),
-                    "remedy": leaving(finding.remedy),
+                    "found": sanitize_line(finding.found),
+                    "remedy": sanitize_line(finding.remedy),
                 }
                 for finding in worst_first(self.findings)
             ],

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -127,7 +127,7 @@ class Rounds(Generic[_T, _R]):
                 return task.result()
             if not isinstance(error, Exception | asyncio.CancelledError):
                 raise error
-            return NoAnswer(told(error))
+            return NoAnswer(describe_error(error))
         if key not in asked:
             self._not_asked.add(key)
             return NoAnswer(f"not asked: others of the same endpoint took all of the {self.seconds:g} s")

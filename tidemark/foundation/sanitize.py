@@ -51,14 +51,14 @@ def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def leaving(text: str) -> str:
+def sanitize_line(text: str) -> str:
     """`text` as it may leave in a line: without secrets, and without what could begin another line."""
     return one_line(without_secrets(text))
 
 
 def shorten(text: str, limit: int) -> str:
     """The first `limit` characters of `text` as it may leave. It is cut last: half a secret is recognised by nobody."""
-    return leaving(text)[:limit]
+    return sanitize_line(text)[:limit]
 
 
 def map_texts(value: Any, text: Callable[[str], str], number: Callable[[int], int | None] = int) -> Any:
@@ -99,9 +99,9 @@ def words_of(error: BaseException) -> str:
         return "its own words cannot be had"
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An unexpected exception in words that may leave: its type, and its text without secrets, on one line."""
-    return leaving(f"{type(error).__name__}: {words_of(error)}")
+    return sanitize_line(f"{type(error).__name__}: {words_of(error)}")
 
 
 class HiddenError(RuntimeError):
@@ -117,4 +117,4 @@ def raising_no_secrets() -> Iterator[None]:
         shown = "".join(traceback.format_exception(error))  # its causes are shown, too
         if without_secrets(shown) == shown:
             raise
-        raise HiddenError(told(error)) from None
+        raise HiddenError(describe_error(error)) from None

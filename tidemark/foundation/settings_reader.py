@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tidemark.foundation.sanitize import leaving, one_line, secret_in, shorten, without_secrets
+from tidemark.foundation.sanitize import one_line, sanitize_line, secret_in, shorten, without_secrets
 from tidemark.foundation.wording import count_text
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
@@ -245,7 +245,7 @@ class Shared:
     def where(self, path: str) -> str:
         """File, line where known, and key path: how messages name a place."""
         line = self._line(path)
-        return leaving(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
+        return sanitize_line(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
 
     def _line(self, path: str) -> int | None:
         """The line of a key, else of the nearest table or list around it."""

@@ -33,7 +33,7 @@ from tidemark.foundation.http.outward import (
     check_address,
     trusted_hosts,
 )
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_headers
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _story(answer: Answer) -> str:
     """
     if 300 <= answer.status < 400:
         host = urlsplit(answer.headers.get("Location", "")).hostname or "an address on the same host"
-        return leaving(f"it redirects to {host}; redirects are not followed")
+        return sanitize_line(f"it redirects to {host}; redirects are not followed")
     try:
         told = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ def _story(answer: Answer) -> str:
         inner = found.get("innererror")
         deeper = inner if isinstance(inner, Mapping) and inner.get("message") else None
         found = deeper or found.get("message")
-    return leaving(found)[:MAX_STORY] if isinstance(found, str) and found else "without words"
+    return sanitize_line(found)[:MAX_STORY] if isinstance(found, str) and found else "without words"
 
 
 def cloud_of(settings: Mapping[str, str]) -> str:
@@ -220,7 +220,7 @@ def number(found: Any, what: str) -> Number:
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
-        raise ValueError(f"{what} is {leaving(json.dumps(found))[:60]}; accepted is one finite number")
+        raise ValueError(f"{what} is {sanitize_line(json.dumps(found))[:60]}; accepted is one finite number")
     return value
 
 

@@ -21,7 +21,7 @@ from scaling.collectors.number.asking import (
     headers_of,
     number,
 )
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_text
 
 
@@ -38,7 +38,7 @@ def _strict() -> Any:
             found = super()._func_to_number(value)
             if found is None and value is not None:
                 raise ValueError(
-                    f"to_number() was given {leaving(json.dumps(value))[:60]}, which is no number"
+                    f"to_number() was given {sanitize_line(json.dumps(value))[:60]}, which is no number"
                 )
             return found
 

@@ -13,7 +13,7 @@ from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest
 from scaling.resource_id import ResourceId
 from tidemark.foundation.durations import parse_duration
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 
 ENDPOINT = "AZURE_LOGS_ENDPOINT"
 _SERVICES = {
@@ -102,7 +102,7 @@ def value_of(document: Any) -> Number:
     """
     if isinstance(document, Mapping) and (error := document.get("error")):
         words = error.get("message") if isinstance(error, Mapping) else error
-        raise ValueError(f"the result is not whole: {leaving(str(words))[:200]}")
+        raise ValueError(f"the result is not whole: {sanitize_line(str(words))[:200]}")
     tables = document.get("tables") if isinstance(document, Mapping) else None
     if not isinstance(tables, list) or not tables or not isinstance(tables[0], Mapping):
         raise ValueError("the answer holds no table")
@@ -127,5 +127,5 @@ def _cell(found: Any) -> Number:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"the value is {leaving(str(found))[:60]}; accepted is a finite number")
+        raise ValueError(f"the value is {sanitize_line(str(found))[:60]}; accepted is a finite number")
     return value

@@ -22,7 +22,7 @@ from scaling.collectors.number.metric_answers import Series, located, owner_of, 
 from scaling.scalers.arm.clients import ENDPOINT as MANAGEMENT
 from scaling.scalers.arm.clients import endpoint, scope
 from tidemark.foundation.http.outward import is_of_origin
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 ENDPOINT = "AZURE_METRICS_ENDPOINT"
 HOST = "metrics.monitor.azure"
@@ -214,5 +214,5 @@ class MetricsReader:
             kind.series.namespace,
             kind.region,
             REFUSED_FOR / 60,
-            told(error),
+            describe_error(error),
         )

@@ -21,7 +21,7 @@ from scaling.collectors.number.asking import (
     headers_of,
 )
 from tidemark.foundation.http.outward import trusted_hosts
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_text
 
 OPTION = "the option 'url' of a prometheus metric"
@@ -89,7 +89,7 @@ def value_of(document: Any) -> Number:
     if not isinstance(document, Mapping) or document.get("status") != "success":
         raise ValueError("the answer is not one of Prometheus that succeeded")
     if warnings := document.get("warnings"):
-        raise ValueError(f"the answer comes with warnings: {leaving(str(warnings))[:200]}")
+        raise ValueError(f"the answer comes with warnings: {sanitize_line(str(warnings))[:200]}")
     data = document.get("data")
     kind, result = (data.get("resultType"), data.get("result")) if isinstance(data, Mapping) else (None, None)
     if kind == "vector" and isinstance(result, list):
@@ -98,13 +98,13 @@ def value_of(document: Any) -> Number:
         if len(result) > 1:
             labels = [each.get("metric") for each in result[:2] if isinstance(each, Mapping)]
             raise ValueError(
-                f"the query gives {len(result)} series, {leaving(str(labels))[:160]}, ...; accepted is one: sum() or max() "
+                f"the query gives {len(result)} series, {sanitize_line(str(labels))[:160]}, ...; accepted is one: sum() or max() "
                 "makes it one"
             )
         result = result[0].get("value") if isinstance(result[0], Mapping) else None
     elif kind != "scalar":
         raise ValueError(
-            f"the query gives a {leaving(str(kind))[:40]}; accepted are a scalar, and a vector of one element"
+            f"the query gives a {sanitize_line(str(kind))[:40]}; accepted are a scalar, and a vector of one element"
         )
     return _sample(result)
 
@@ -115,7 +115,9 @@ def _sample(pair: Any) -> float:
     try:
         found = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ValueError(f"found the sample {leaving(str(pair))[:60]}; accepted is [time, value]") from None
+        raise ValueError(
+            f"found the sample {sanitize_line(str(pair))[:60]}; accepted is [time, value]"
+        ) from None
     if not math.isfinite(found):
         raise ValueError(f"the value is {text}, which is no number to go by")
     return found

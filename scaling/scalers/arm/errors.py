@@ -17,7 +17,7 @@ from msgspec import Struct
 from scaling.calls.gate import CallRefusedError
 from tidemark.foundation.azure.connections import identity_story
 from tidemark.foundation.azure.retry_after import retry_after
-from tidemark.foundation.sanitize import shorten, told
+from tidemark.foundation.sanitize import describe_error, shorten
 
 _CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
 _LOCKS = frozenset({"ScopeLocked", "CannotOverwriteLockedResource"})
@@ -87,7 +87,7 @@ def classify(error: Exception) -> Failure:
 def _by_text(text: str) -> Kind | None:
     found, lower = _EXTENDED_CODE.search(text), text.casefold()
     code = found.group(1) if found else None
-    return next((kind for told, words, kind in _WORDINGS if code == told or words in lower), None)
+    return next((kind for number, words, kind in _WORDINGS if code == number or words in lower), None)
 
 
 _WORDINGS = (
@@ -153,7 +153,7 @@ def _story(error: Exception, text: str) -> str:
 
 def _words(error: Exception) -> str:
     """Those of an SDK's error, and of another one with its kind: `KeyError: 'status'` says more than `'status'`."""
-    return str(error) if isinstance(error, AzureError | TimeoutError) else told(error)
+    return str(error) if isinstance(error, AzureError | TimeoutError) else describe_error(error)
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemark.foundation.sanitize import one_line, secret_in, told, without_secrets
+from tidemark.foundation.sanitize import describe_error, one_line, secret_in, without_secrets
 from tidemark.foundation.secrets import patterns
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -141,4 +141,4 @@ def test_words_stay_readable_and_what_moves_is_made_visible():
 
 
 def test_an_exception_is_told_without_its_secrets_and_on_one_line():
-    assert told(ValueError(f"bad\nAccountKey={KEY64};x")) == "ValueError: bad AccountKey=***;x"
+    assert describe_error(ValueError(f"bad\nAccountKey={KEY64};x")) == "ValueError: bad AccountKey=***;x"

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.keys import namespace_host
-from tidemark.foundation.sanitize import leaving, told, words_of
+from tidemark.foundation.sanitize import describe_error, sanitize_line, words_of
 from tidemark.foundation.secrets.known import hide_text, hide_token
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ class Endpoint(Struct, frozen=True):
                 return cast("_Client", make(self.address, *names, credential=self.credential, **options))
             return cast("_Client", make.from_connection_string(self.connection_string, *names, **options))
         except ValueError as error:
-            raise ConnectionSettingsError(f"{self.prefix} is refused by the SDK: {told(error)}") from error
+            raise ConnectionSettingsError(
+                f"{self.prefix} is refused by the SDK: {describe_error(error)}"
+            ) from error
 
     def __repr__(self) -> str:
         return (
@@ -167,8 +169,8 @@ def identity_story(error: Exception) -> str:
     words = words_of(error)
     tried = _TRIED.findall(words)
     if not tried:
-        return leaving(words)
-    return leaving("no credential gave a token: " + "; ".join(f"{name}: {why}" for name, why in tried))
+        return sanitize_line(words)
+    return sanitize_line("no credential gave a token: " + "; ".join(f"{name}: {why}" for name, why in tried))
 
 
 def code_of(error: Exception) -> str:

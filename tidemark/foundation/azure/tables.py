@@ -25,7 +25,7 @@ from tidemark.foundation.azure.storage_requests import StorageWire, Wire
 from tidemark.foundation.azure.table_requests import Entity, Page, Row, TableRequests
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 from tidemark.foundation.keys import TooLargeError
-from tidemark.foundation.sanitize import told
+from tidemark.foundation.sanitize import describe_error
 
 _T = TypeVar("_T")
 _TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
@@ -181,4 +181,4 @@ def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableErro
         return StoreUnavailableError(f"{where} answered {error.status_code} {code or error.reason}")
     if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
         return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
-    return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
+    return StoreUnavailableError(f"{where}: the call failed: {describe_error(error)}")

@@ -17,7 +17,7 @@ from tidemark.foundation.app_settings import own_settings
 from tidemark.foundation.azure.connections import IdentityCredential, network_story, tls_context
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.session import HoldsSession
-from tidemark.foundation.sanitize import leaving, without_secrets
+from tidemark.foundation.sanitize import sanitize_line, without_secrets
 from tidemark.foundation.version import VERSION
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def _address(text: str) -> str:
     local = host in {"localhost", "127.0.0.1", "::1"}
     known = parts.scheme == "https" or (parts.scheme == "http" and local)
     if not known or not host or parts.username is not None or parts.query or parts.fragment:
-        raise SettingsError(f"--app: found '{leaving(re.split('[?#]', text)[0])[:200]}'; {_ACCEPTED}")
+        raise SettingsError(f"--app: found '{sanitize_line(re.split('[?#]', text)[0])[:200]}'; {_ACCEPTED}")
     if parts.path.strip("/") not in {"", "api"}:
-        raise SettingsError(f"--app: found the path '{leaving(parts.path)[:200]}'; {_ACCEPTED}")
+        raise SettingsError(f"--app: found the path '{sanitize_line(parts.path)[:200]}'; {_ACCEPTED}")
     shown = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}"
 
@@ -172,7 +172,7 @@ class DeployedApp(HoldsSession):
             return msgspec.json.decode(body, type=type_)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise AppError(
-                f"{self._access.address} answered what this version ({VERSION}) does not read: {leaving(str(error))};"
+                f"{self._access.address} answered what this version ({VERSION}) does not read: {sanitize_line(str(error))};"
                 " is it Tidemark, and of the same version?"
             ) from None
 
@@ -207,7 +207,7 @@ class DeployedApp(HoldsSession):
     def _refusal(self, status: int, body: bytes) -> str:
         """What a status other than 200 means, in the app's own words where it has any."""
         try:
-            told = leaving(msgspec.json.decode(body, type=_Refusal).error)
+            told = sanitize_line(msgspec.json.decode(body, type=_Refusal).error)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             told = ""
         where = self._access.address

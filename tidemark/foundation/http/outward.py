@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.http.session import HoldsSession
-from tidemark.foundation.sanitize import leaving
+from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.version import VERSION
 
 if TYPE_CHECKING:
@@ -86,12 +86,14 @@ def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset())
         raise AddressError(f"{setting} is no address; {_ACCEPTED}")
     trust = bool(trusted & {host, f"{host}:{port}"})
     if parts.scheme != "https" and not (trust and parts.scheme == "http"):
-        raise AddressError(f"{setting}: '{leaving(host)}' is not asked over TLS; {_ACCEPTED}, or {TRUSTED}")
+        raise AddressError(
+            f"{setting}: '{sanitize_line(host)}' is not asked over TLS; {_ACCEPTED}, or {TRUSTED}"
+        )
     address = _literal(host)
     if address is None and (
         not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])
     ):
-        raise AddressError(f"{setting}: '{leaving(host)}' is no name of a host; {_ACCEPTED}")
+        raise AddressError(f"{setting}: '{sanitize_line(host)}' is no name of a host; {_ACCEPTED}")
     if address is not None and not trust and is_local(address):
         raise AddressError(f"{setting}: {_refusal(host)}")
     return host
@@ -185,7 +187,7 @@ class Outward(HoldsSession):
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
             if isinstance(cause := getattr(error, "os_error", None), _LocalAddressError):
                 raise AddressError(f"{setting}: {cause}") from None
-            raise UnavailableError(f"{host}: {leaving(network_story(error))}") from None
+            raise UnavailableError(f"{host}: {sanitize_line(network_story(error))}") from None
         except (aiohttp.ClientError, ValueError) as error:  # their texts have addresses and headers in them
             raise UnavailableError(f"{host}: no answer of HTTP's ({type(error).__name__})") from None
 
@@ -251,7 +253,9 @@ def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _refusal(host: str) -> str:
-    return f"{leaving(host)} is an address of this machine or its link, which is not called; see {TRUSTED}"
+    return (
+        f"{sanitize_line(host)} is an address of this machine or its link, which is not called; see {TRUSTED}"
+    )
 
 
 async def _body(answer: aiohttp.ClientResponse, limit: int, host: str) -> bytes:
@@ -259,7 +263,7 @@ async def _body(answer: aiohttp.ClientResponse, limit: int, host: str) -> bytes:
         return b""
     if (encoding := answer.headers.get("Content-Encoding", "identity")) != "identity":
         raise UnavailableError(
-            f"{host}: the answer is encoded as '{leaving(encoding)[:40]}'; none was asked for"
+            f"{host}: the answer is encoded as '{sanitize_line(encoding)[:40]}'; none was asked for"
         )
     parts, size = [], 0
     async for part in answer.content.iter_chunked(1 << 16):

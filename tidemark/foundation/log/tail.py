@@ -17,7 +17,13 @@ from typing import Any, Self
 
 import msgspec
 
-from tidemark.foundation.sanitize import knows_secret_in_json, leaving, map_texts, one_line, without_secrets
+from tidemark.foundation.sanitize import (
+    knows_secret_in_json,
+    map_texts,
+    one_line,
+    sanitize_line,
+    without_secrets,
+)
 from tidemark.foundation.secrets.patterns import without_spelt
 
 SCHEMA = 1
@@ -56,7 +62,7 @@ class Line(str):
 
 def told_line(line: str) -> str:
     """`line` as it goes into the log: on one line, without secrets, and with its tail where it has fields."""
-    text = leaving(line)
+    text = sanitize_line(line)
     if not isinstance(line, Line):
         return text[:MAX_LINE]
     tail = _tail(line.kind, line.fields)
@@ -123,7 +129,7 @@ def _json(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    return leaving(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
+    return sanitize_line(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
 
 
 @lru_cache(2_000)
