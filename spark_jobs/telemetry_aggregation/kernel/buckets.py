@@ -26,7 +26,7 @@ Longs = NDArray[np.int64]
 Doubles = NDArray[np.float64]
 
 
-def buckets(values: Doubles) -> Longs:
+def buckets(values: Doubles) -> NDArray[np.int32]:
     """The bucket of each finite value; their order is the values'."""
     signed = bool(values.min(initial=0.0) < 0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -34,10 +34,10 @@ def buckets(values: Doubles) -> Longs:
         octaves *= _PER_OCTAVE
         np.ceil(octaves, out=octaves)
         octaves += _SHIFT
-        found: Longs = octaves.astype(np.int64)
+        found: NDArray[np.int32] = octaves.astype(np.int32)
     found[values == 0] = 0
     if signed:
-        found *= np.sign(values).astype(np.int64)
+        found *= np.sign(values).astype(np.int32)
     return found
 
 

@@ -3,7 +3,8 @@
 What is known of a window adds up: counts, sums, extremes, the first and the last sample, and counts per bucket. So batch
 and stream, minute and day agree.
 
-All is read from sorted whole numbers: a stable order of the samples by cell and time, and one by cell and bucket.
+Samples are put into the order of their cells and times once. Their buckets are sorted only for windows whose percentiles are
+asked for: wider windows count them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from spark_jobs.telemetry_aggregation.kernel.buckets import PERCENTS, Doubles, L
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, Samples
 
 _WORD = 63  # bits of a whole number that is not negative
-_HALF = 31  # of one in half the memory
-_DENSE = 2  # counters for each number that is counted, at most: above, sorting is cheaper
+_DIGIT = 16  # bits that numpy sorts in linear time
+_DENSE = 4
+"""Counters for each number that is counted, at most. To go through one takes 4 ns, to sort a number 43 (26 November 2026); with
+more, 4 million samples would need above 128 MB of counters.
+"""
 _Ints = NDArray[Any]  # whole numbers of either width
 
 
 class Counts(NamedTuple):
-    """How many samples of each of the windows from number `begin` until before `end` are in each bucket, in the order of
-    both: `sizes` entries of each window. Without `weight`, an entry is one sample.
+    """How many samples of each of the windows from number `begin` until before `end` are in each bucket: `sizes` entries of each
+    window, in the order of the windows. Entries with a `weight` are in the order of their buckets within a window. Without,
+    each is one sample, and they are in no order: most often only wider windows are asked for percentiles.
     """
 
     begin: int
@@ -56,8 +61,9 @@ class Windows(NamedTuple):
 
     def percentiles(self) -> Iterator[Doubles]:
         """Per percent of PERCENTS, the percentile of each window by nearest rank."""
+        in_order = [_sorted(counts) for counts in self.counts]
         for percent in PERCENTS:
-            found = np.concatenate([self._buckets_at(percent, counts) for counts in self.counts])
+            found = np.concatenate([self._buckets_at(percent, counts) for counts in in_order])
             yield np.clip(middles(found), self.min, self.max)
 
     def _buckets_at(self, percent: int, counts: Counts) -> _Ints:
@@ -129,49 +135,48 @@ def minutes_of(samples: Samples, *, distinct: bool) -> Windows:
         last_at=last_at,
         last=value[ends],
         copies=copies,
-        counts=(_counts(sizes, buckets(value)),),
+        counts=(Counts(0, len(sizes), sizes, buckets(value), None),),
     )
 
 
 def _ordered(samples: Samples) -> tuple[_Ints, NDArray[np.bool_], bool]:
     """The rows' numbers in the order of series, time and value, where a cell begins, and whether rows of a cell came so,
     no time twice.
-
-    Sorting whole numbers is five times as fast as sorting rows by several columns. A cell and the row's number, packed
-    into one, bring rows of a cell together and leave them as they came, which most often is the order of time.
     """
-    at, rows = samples.at, len(samples.at)
-    series: _Ints = samples.series
+    at, series = samples.at, samples.series
     minutes = at // MINUTE
     minutes -= minutes.min()
-    row_bits = rows.bit_length()
-    if _cells(series, minutes) >= 1 << (_WORD - row_bits):
-        series, minutes = (np.unique(column, return_inverse=True)[1] for column in (series, minutes))
-    # Half the width is half the time.
-    kind: Any = np.int32 if _cells(series, minutes) < 1 << (_HALF - row_bits) else np.int64
-    packed = series.astype(kind)
-    packed *= kind(minutes.max() + 1)
-    packed += minutes.astype(kind, copy=False)
-    packed <<= kind(row_bits)
-    packed |= np.arange(rows, dtype=kind)
-    packed.sort()
-    order = packed & kind((1 << row_bits) - 1)
-    packed >>= kind(row_bits)
-    begins = np.ones(rows, bool)
-    np.not_equal(packed[1:], packed[:-1], out=begins[1:])
-    if (at[1:] > at[:-1]).all():
-        return order, begins, True
+    # Most often rows come in the order of time, and a stable order of their series is all that it takes.
+    order = stable_order(series, None if (at[1:] >= at[:-1]).all() else stable_order(minutes))
+    begins = _changes(series[order]) | _changes(minutes[order])
     times = at[order]
     wrong = np.flatnonzero((times[1:] <= times[:-1]) & ~begins[1:])
     if len(wrong):
-        mixed = np.flatnonzero(np.isin(packed, packed[wrong]))
+        cells = np.cumsum(begins)
+        mixed = np.flatnonzero(np.isin(cells, cells[wrong]))
         found = order[mixed]
-        order[mixed] = found[np.lexsort((samples.value[found], at[found], packed[mixed]))]
+        order[mixed] = found[np.lexsort((samples.value[found], at[found], cells[mixed]))]
     return order, begins, not len(wrong)
 
 
-def _cells(series: _Ints, minutes: _Ints) -> int:
-    return (int(series.max()) + 1) * (int(minutes.max()) + 1)
+def stable_order(keys: _Ints, order: _Ints | None = None) -> _Ints:
+    """The places of whole numbers that are not negative in their order; equal ones stay in the given order, or as they came.
+
+    By digits, the last one first: a fifth of the time that it takes to sort the numbers themselves, and a 20th of `lexsort`'s.
+    """
+    for shift in range(0, max(int(keys.max()).bit_length(), 1), _DIGIT):
+        digits = (keys >> shift).astype(np.uint16)
+        if order is None:
+            order = np.argsort(digits, kind="stable")
+        else:
+            order = order[np.argsort(digits[order], kind="stable")]
+    assert order is not None  # there was a digit at least
+    return order
+
+
+def _changes(values: _Ints) -> NDArray[np.bool_]:
+    """Where a value is not the one before; the first always."""
+    return np.append(True, values[1:] != values[:-1])
 
 
 def _last_of_equals(begins: NDArray[np.bool_], at: Longs) -> Longs:
@@ -180,18 +185,19 @@ def _last_of_equals(begins: NDArray[np.bool_], at: Longs) -> Longs:
     return np.append(np.flatnonzero(differs), len(at) - 1)
 
 
-def _counts(sizes: Longs, numbers: Longs) -> Counts:
-    """Of each run of so many buckets."""
-    low = int(numbers.min())
-    width = int(numbers.max()) - low + 1
+def _sorted(counts: Counts) -> Counts:
+    """With the entries of each window in the order of their buckets."""
+    if counts.weight is not None or not len(counts.bucket):
+        return counts
+    low = int(counts.bucket.min())
+    width = int(counts.bucket.max()) - low + 1
     # Half the width is half the time.
-    kind: Any = np.int32 if len(sizes) * width <= np.iinfo(np.int32).max else np.int64
-    runs = np.repeat(np.arange(len(sizes), dtype=kind) * kind(width) - kind(low), sizes)
-    keys = numbers.astype(kind)
-    keys += runs
+    kind: Any = np.int32 if len(counts.sizes) * width <= np.iinfo(np.int32).max else np.int64
+    windows = np.repeat(np.arange(len(counts.sizes), dtype=kind) * kind(width) - kind(low), counts.sizes)
+    keys = counts.bucket + windows
     keys.sort()
-    keys -= runs
-    return Counts(0, len(sizes), sizes, keys, None)
+    keys -= windows
+    return counts._replace(bucket=keys)
 
 
 # -- windows to wider ones
@@ -205,8 +211,7 @@ def wider(given: Windows, width: int) -> Windows:
     series = given.series[order]
     start = given.first_at[order]
     start -= start % width
-    begins = np.ones(len(order), bool)
-    begins[1:] = (series[1:] != series[:-1]) | (start[1:] != start[:-1])
+    begins = _changes(series) | _changes(start)
     firsts = np.flatnonzero(begins)
     if len(firsts) == len(order):
         return given._replace(start=given.start - given.start % width)

@@ -153,6 +153,29 @@ def test_hours_of_minutes_that_were_made_apart_are_those_of_all(samples, cuts):
             assert sorted(map(str, table_of(name, found, series).to_pylist())) == sorted(map(str, rows))
 
 
+def test_zero_has_a_bucket_of_its_own_beside_the_least_value_of_an_hour():
+    """The hour's counters lie one beside the other, and zero's bucket is far from all others."""
+    values = [0.0, 0.25, 0.25, 0.25, 40.0]
+    samples = [("plan", "", "backlog", BEGIN + second, value) for second, value in enumerate(values)]
+
+    [hour] = windows_of(samples, ["1h"])
+
+    assert (hour["min"], hour["p50"]) == (0.0, pytest.approx(0.25, rel=RELATIVE_ERROR))
+
+
+@given(
+    st.lists(st.integers(0, 1 << 40) | st.integers(0, 70_000), min_size=1, max_size=50), st.integers(0, 99)
+)
+def test_the_order_of_numbers_is_stable_however_many_digits_they_have(numbers, seed):
+    keys, given_order = np.array(numbers * 2), np.random.default_rng(seed).permutation(2 * len(numbers))
+
+    np.testing.assert_array_equal(cells.stable_order(keys), np.argsort(keys, kind="stable"))
+    np.testing.assert_array_equal(
+        cells.stable_order(keys, given_order),
+        given_order[np.argsort(keys[given_order], kind="stable")],
+    )
+
+
 @given(samples=SAMPLES)
 def test_numbers_too_great_to_be_packed_give_the_same(samples):
     usual = windows_of(samples)
@@ -217,6 +240,14 @@ def test_a_series_has_one_number_whatever_names_its_batches_have(batches):
     assert sorted(numbered.values()) == list(range(len(numbered)))
     texts = (column.to_pylist() for column in series.columns(np.arange(len(numbered), dtype=np.int32)))
     assert list(zip(*texts, strict=True)) == sorted(numbered, key=numbered.__getitem__)
+
+
+def test_series_whose_names_combine_to_more_than_32_bits_tell_have_a_number_each():
+    names = [(f"plan-{number}", "", f"metric-{number}") for number in range(50_000)]
+
+    numbers = Series().numbers(table([(*name, BEGIN, 1.0) for name in names]))
+
+    assert sorted(numbers.tolist()) == list(range(len(names)))
 
 
 def test_buckets_are_in_the_order_of_the_values():
