@@ -141,6 +141,7 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
     from typer.testing import CliRunner
 
+    import spark_jobs.telemetry_aggregation.local  # noqa: F401 - the command's start, as `import duckdb` is a peer's
     from tidemark.__main__ import PARTS, command_line
 
     app = command_line({"spark": PARTS["spark"]})
