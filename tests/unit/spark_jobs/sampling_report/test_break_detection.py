@@ -56,6 +56,15 @@ def test_sampled_and_lost_at_once_is_told_as_both():
     assert finding.count.low < 0.5 < finding.count.high
 
 
+@pytest.mark.parametrize("rate_after", [-1, 0, 1])
+def test_what_is_sampled_and_lost_within_a_day_is_told_of_the_earlier_one(rate_after):
+    lost, whole = story(rate=100.0, kept=0.4), FIRST + timedelta(days=14)
+    rates = [100.0 if day.day < whole + timedelta(days=rate_after) else 30.0 for day in lost]
+    days = [Day(day.day, rate, day.corrected) for day, rate in zip(lost, rates, strict=True)]
+
+    assert kinds(days) == [(whole + timedelta(days=min(rate_after, 0)), Kind.SAMPLED_AND_LOST)]
+
+
 def test_where_nothing_changed_nothing_is_found():
     assert kinds(story(rate=100.0)) == []
 

@@ -61,5 +61,9 @@ def test_of_a_partial_roll_out_only_the_part_that_moved_counts():
     assert (round(found.moved, 6), found.gone.value, found.came.value) == (0.3, "1", "2")
 
 
+def test_a_change_of_the_least_distance_is_told():
+    assert [each.moved for each in changes([share("after", "role", "api", 0.2)])] == [0.2]
+
+
 def test_nothing_to_compare_is_no_change():
     assert changes([]) == []
