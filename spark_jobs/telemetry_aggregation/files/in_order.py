@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,7 +217,8 @@ def _ready(
         rows = sum(len(each.at) for each in left)
         end = following
         if following < own.end:
-            end -= following % (MINUTE if rows > ROWS_AT_MOST else HOUR)
+            if rows <= ROWS_AT_MOST:
+                end -= following % HOUR
             if rows < ROWS_TOGETHER or end <= begin:
                 continue
         yield [each.between(begin, end) for each in left], Span(begin, end)
@@ -278,8 +279,8 @@ def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) ->
         numbers = (each.at - begin) // width
         order = np.argsort(numbers, kind="stable")
         records, numbers = records[order], numbers[order]
-        firsts = np.append(0, np.flatnonzero(np.diff(numbers)) + 1) if len(numbers) else np.empty(0, int)
-        for first, last in zip(firsts.tolist(), [*firsts[1:].tolist(), len(numbers)], strict=True):
+        firsts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
+        for first, last in pairwise([*firsts.tolist(), len(numbers)]):
             number = int(numbers[first])
             if number not in found:
                 found[number] = _Range(folder / f".{begin}-{width}-{number}.samples")

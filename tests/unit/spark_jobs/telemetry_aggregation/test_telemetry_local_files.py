@@ -1,5 +1,6 @@
 """Samples of files in the order of time: the rows of all at once, whatever the files look like."""
 
+import math
 import random
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -67,59 +68,80 @@ def whole(rows):
     """The table GAUGES from all rows at once."""
     samples = [(target, "", metric, micros(at), value) for target, metric, at, value in rows]
     series = Series()
-    valid, _ = Samples.of(pa.table(list(zip(*samples, strict=True)), schema=SAMPLES), series)
+    columns = list(zip(*samples, strict=True)) or [[]] * 5
+    valid, _ = Samples.of(pa.table(columns, schema=SAMPLES), series)
     made = [table.cast(ROWS) for table, _ in rows_of(valid, series, distinct=True)]
-    return sorted_rows(pa.concat_tables(made))
+    return sorted_rows(pa.concat_tables([ROWS.empty_table(), *made]))
 
 
-SECOND = st.integers(0, 3 * 3600)
-RANDOM = st.lists(
-    st.tuples(
-        st.sampled_from(["plan", "bus", "hub"]),
-        st.sampled_from(["backlog", "cpu"]),
-        SECOND.map(lambda second: datetime(2026, 11, 20, 22, 30, tzinfo=UTC) + timedelta(seconds=second)),
-        st.one_of(st.just(0.0), st.floats(-1e9, 1e9)),
-    ),
-    min_size=1,
-    max_size=150,
+BEGIN = datetime(2026, 11, 20, 22, 30, tzinfo=UTC)  # a day ends within the samples
+EDGES = st.builds(
+    lambda minute, step: timedelta(minutes=minute, microseconds=step),
+    st.sampled_from([0, 1, 29, 30, 31, 89, 90, 150]),
+    st.sampled_from([-1, 0, 0, 1]),
 )
+FAR = datetime(1926, 1, 1, 0, 0, 7, tzinfo=UTC)
+TIMES = st.one_of(EDGES, st.integers(0, 3 * 3600).map(lambda second: timedelta(seconds=second)))
+SAMPLE = st.tuples(
+    st.sampled_from(["plan", "bus", None]),
+    st.sampled_from(["backlog", "cpu"]),
+    st.one_of(TIMES.map(lambda since: BEGIN + since), st.sampled_from([FAR, None])),
+    st.one_of(st.just(0.0), st.floats(-1e9, 1e9), st.just(float("nan"))),
+)
+# How a file is written: rows of a group (one giant group, too), groups without a row, and what it tells of its times.
+FILE = st.tuples(
+    st.sampled_from([1, 5, 20, 1000]),
+    st.sampled_from([0, 0, 1, 2]),
+    st.sampled_from([{}, {}, {"write_statistics": False}, {"use_deprecated_int96_timestamps": True}]),
+)
+
+
+def write_layout(path, rows, layout):
+    size, empty, options = layout
+    table = pa.table(list(zip(*rows, strict=True)) or [[]] * 4, schema=SCHEMA)
+    with pq.ParquetWriter(path, SCHEMA, **options) as writer:
+        for _ in range(empty):
+            writer.write_table(SCHEMA.empty_table())
+        writer.write_table(table, row_group_size=size)
 
 
 @given(
-    rows=RANDOM,
-    files=st.integers(1, 3),
+    rows=st.lists(st.tuples(SAMPLE, st.integers(0, 2)), min_size=1, max_size=150),
+    layouts=st.tuples(FILE, FILE, FILE),
     sort=st.booleans(),
-    sizes=st.sampled_from([10, 40, 10_000]),
+    few=st.sampled_from([1, 10, 40, 10_000]),
     waiting=st.sampled_from([1, 60, 10_000]),
-    far=st.booleans(),
+    threads=st.sampled_from([1, 3]),
+    bounds=st.one_of(st.none(), st.tuples(EDGES, EDGES).map(sorted)),
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_rows_are_those_of_all_samples_at_once_digit_for_digit(
-    tmp_path, rows, files, sort, sizes, waiting, far
+    tmp_path, rows, layouts, sort, few, waiting, threads, bounds
 ):
-    """Whether row groups follow each other or not, few rows may wait or many, and one is of another century."""
-    if far:
-        rows = [*rows, ("plan", "cpu", datetime(1926, 1, 1, 0, 0, 7, tzinfo=UTC), 5.0)]
+    """Whether files overlap or follow each other, at the same times or not, with row groups of any size and with none; whether they
+    tell their times or not; however few rows may be read, wait or be in a file at once.
+    """
     if sort:
-        rows = sorted(rows, key=lambda row: row[2])
+        rows = sorted(rows, key=lambda row: (row[0][2] or FAR, row[1]))
     folder = tmp_path / uuid4().hex
     folder.mkdir()
-    step = -(-len(rows) // files)
-    for begin in range(0, len(rows), step):
-        write(folder / f"{begin}.parquet", rows[begin : begin + step], row_group_size=sizes // 2)
+    for number, layout in enumerate(layouts):
+        write_layout(folder / f"{number}.parquet", [row for row, file in rows if file == number], layout)
+    limits = {**dict.fromkeys(SMALL, few), "ROWS_OPEN": waiting, "RANGES": 3}
     with pytest.MonkeyPatch.context() as patch:
-        for name in SMALL:
-            patch.setattr(in_order, name, sizes)
-        patch.setattr(in_order, "ROWS_OPEN", waiting)
-        patch.setattr(in_order, "RANGES", 3)
+        for name, value in limits.items():
+            patch.setattr(in_order, name, value)
         patch.setattr(local, "FLUSHED", 1)
-        found, counts = aggregated(folder)
+        own = FOR_EVER if bounds is None else [micros(BEGIN + each) for each in bounds]
+        found, counts = aggregated(folder, own, threads)
 
-    expected = whole(rows)
-    assert found == expected
-    assert counts.read == len(rows)
-    minutes = [row for row in expected.to_pylist() if row["window"] == "1m"]
-    assert counts.read - counts.duplicates == sum(row["samples"] for row in minutes)
+    valid = [row for row, _ in rows if None not in row and not math.isnan(row[3])]
+    if bounds is None:
+        assert counts.invalid == len(rows) - len(valid)
+    valid = [row for row in valid if own[0] <= micros(row[2]) < own[1]]
+    assert found == whole(valid)
+    assert counts.duplicates == len(valid) - len({row[:3] for row in valid})
+    assert counts.read == len(valid) + counts.invalid
 
 
 @pytest.mark.parametrize("minute", [0, 20, 59])
