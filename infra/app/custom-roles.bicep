@@ -57,11 +57,10 @@ var roles = concat(filter(kindRoles, each => contains(kinds, each.kind)), [
     id: ids.plan
     name: 'Tidemark Plan Scaler'
     // Web Plan Contributor may also delete plans, move apps onto them and edit autoscale settings and alerts.
-    why: 'Read App Service Plans, their SKUs and operations; set their number of instances'
+    why: 'Read App Service Plans and their operations; set their number of instances'
     actions: [
       'Microsoft.Web/serverfarms/read'
       'Microsoft.Web/serverfarms/write'
-      'Microsoft.Web/serverfarms/skus/read'
       'Microsoft.Web/serverfarms/operationresults/read'
       'Microsoft.Authorization/permissions/read' // of its own: `tidemark doctor`
     ]

@@ -20,9 +20,9 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
-from scaling.scalers.arm.clients import CONNECTION, identity_of, open_requests, open_resources
+from scaling.scalers.arm.clients import CONNECTION, identity_of, open_resources
 from scaling.scalers.arm.holder import AutoscaleHolder
-from scaling.scalers.arm.requests import SITES_VERSION
+from scaling.scalers.arm.resources import SITES_VERSION
 from scaling.scalers.arm.shared import ArmAccess
 from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.resource.resource import at
@@ -106,14 +106,17 @@ async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], 
 
 async def permitted(settings: Settings, resource_id: str) -> Sequence[Mapping[str, Any]]:
     """The caller's permissions on a resource, as Resource Manager tells them."""
-    async with open_requests(settings) as requests:
-        return [entry async for entry in requests.permissions(resource_id)]
+    async with open_resources(settings) as client:
+        return [entry async for entry in client.permissions(resource_id)]
 
 
 async def platform_sign_in(settings: Settings, site: str) -> Mapping[str, Any]:
     """How the platform signs people in to an app."""
-    async with open_requests(settings) as requests:
-        return await requests.sign_in(site)
+    async with open_resources(settings) as client:
+        properties = (await client.get(f"{site}/config/authsettingsV2", SITES_VERSION)).get("properties")
+    if not isinstance(properties, dict):
+        raise ValueError("the answer holds no object 'properties'")  # noqa: TRY004 - of a service, not of a caller
+    return properties
 
 
 async def knocked(address: str, settings: Settings) -> tuple[Answer, Answer]:

@@ -176,14 +176,14 @@ async def test_a_throttled_reading_tells_when_to_come_back(world):
 async def test_a_maximum_that_was_lowered_meanwhile_is_learnt_from_the_refusal(world, monkeypatch):
     """The refusal has no number: the plan, read again, tells it."""
     plan, scaler = world.plan()
-    read = scaler._reader.read
+    read = scaler._ask
 
     async def read_before(now):
         found = await read(now)
         plan.own_maximum = 6
         return found
 
-    monkeypatch.setattr(scaler._reader, "read", read_before)
+    monkeypatch.setattr(scaler, "_ask", read_before)
 
     effect = await scaler.apply(action(to=9), now=NOW)
 
@@ -474,21 +474,14 @@ async def test_a_pending_operation_shows_in_the_capacity(world):
     assert (await scaler.current("plan", now=NOW)).pending
 
 
-async def test_the_ceiling_falls_back_to_the_plan_when_its_skus_may_not_be_read(world):
-    _, scaler = world.plan()
-    world.fault("get_skus", "error", status=403)
-
-    assert (await scaler.current("plan", now=NOW)).ceiling == 10
-
-
-async def test_skus_and_autoscale_settings_are_read_once_in_many_ticks(world):
+async def test_autoscale_settings_are_read_once_in_many_ticks(world):
     _, scaler = world.plan()
 
     for minute in range(5):
         await scaler.current("plan", now=NOW + 60 * minute)
 
     paths = [entry.path.rsplit("/", 1)[-1] for entry in world.server.ledger]
-    assert (paths.count("plan"), paths.count("skus"), paths.count("autoscalesettings")) == (5, 1, 1)
+    assert (paths.count("plan"), paths.count("autoscalesettings")) == (5, 1)
 
 
 async def test_a_disabled_autoscale_setting_holds_nothing(world):

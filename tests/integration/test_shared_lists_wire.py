@@ -73,7 +73,7 @@ async def world(tmp_path_factory, monkeypatch):
 
 async def test_all_targets_of_a_subscription_are_read_by_one_list_of_each_type(world):
     assert await world.read(NOW) == [2] * 17
-    assert world.asked() == {"skus": 1, "serverfarms": 1, "containerApps": 1, "autoscalesettings": 1}
+    assert world.asked() == {"serverfarms": 1, "containerApps": 1, "autoscalesettings": 1}
 
     assert await world.read(NOW + 60) == [2] * 17
     assert world.asked() == {"serverfarms": 1, "containerApps": 1}
@@ -105,7 +105,7 @@ async def test_who_may_not_list_the_subscription_lists_the_group(world):
     )
 
     assert await world.read(NOW) == [2] * 17
-    assert world.asked() == {"skus": 1, "serverfarms": 2, "containerApps": 1, "autoscalesettings": 1}
+    assert world.asked() == {"serverfarms": 2, "containerApps": 1, "autoscalesettings": 1}
     assert await world.read(NOW + 60) == [2] * 17
     assert world.asked() == {"serverfarms": 1, "containerApps": 1}
 
@@ -174,9 +174,7 @@ async def test_a_few_targets_are_read_each_by_itself_by_one_client_with_one_toke
         AppServicePlanScaler.together([by_key, *world.plans, *world.apps])
 
         assert await world.read(NOW) == [2] * 4
-        assert world.asked() == {"skus": 1, "plan": 2, "app": 2, "autoscalesettings": 1}
+        assert world.asked() == {"plan": 2, "app": 2, "autoscalesettings": 1}
         assert len({id(each._arm) for each in [*world.plans, *world.apps]}) == 1
-        arm = world.plans[0]._arm
-        assert (await arm.resources.get(), len(arm._webs)) == (await world.apps[1]._arm.resources.get(), 1)
         await world.aclose()
         await by_key.aclose()

@@ -141,7 +141,7 @@ OF_ITS_OWN = "Microsoft.Authorization/permissions/read"  # the doctor asks what 
 
 # What each role of our own may do; a test of the reasons stands in deploying.md.
 ACTIONS = {
-    "Tidemark Plan Scaler": {"read", "write", "skus/read", "operationresults/read", OF_ITS_OWN},
+    "Tidemark Plan Scaler": {"read", "write", "operationresults/read", OF_ITS_OWN},
     "Tidemark Autoscale Reader": {"read"},
     "Tidemark Container App Scaler": {"read", "write", OF_ITS_OWN},
     "Tidemark Event Hubs Units Scaler": {"read", "write", OF_ITS_OWN},

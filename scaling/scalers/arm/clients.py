@@ -15,11 +15,8 @@ from urllib.parse import urlsplit
 from scaling.calls.gate import PATIENCE
 
 if TYPE_CHECKING:
-    from azure.core.credentials_async import AsyncTokenCredential
     from azure.mgmt.monitor.aio import MonitorManagementClient
-    from azure.mgmt.web.aio import WebSiteManagementClient
 
-    from scaling.scalers.arm.requests import ArmRequests
     from scaling.scalers.arm.resources import ArmResources
     from tidemark.foundation.azure.connections import IdentityCredential
 
@@ -62,49 +59,29 @@ def scope(settings: Mapping[str, str]) -> str:
     return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
 
 
-def open_web(
-    settings: Mapping[str, str], subscription: str, identity: AsyncTokenCredential
-) -> WebSiteManagementClient:
-    """A client of App Service for one subscription. Imports the SDK (half a second): call it in a thread.
+def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
+    """A client of Azure Monitor for one subscription. Imports the SDK (half a second): call it in a thread.
 
     Raises ValueError naming the setting at fault.
     """
-    from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
-
-    return WebSiteManagementClient(identity, subscription, **_options(settings))
-
-
-def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
-    """A client of Azure Monitor for one subscription; as `open_web`."""
     from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
 
     return MonitorManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
-def open_requests(settings: Mapping[str, str]) -> ArmRequests:
-    """A client of what needs no SDK of its own; as `open_web`."""
-    from scaling.scalers.arm.requests import ArmRequests  # noqa: PLC0415 - see above
-
-    options = _options(settings)
-    retries = {name: options.pop(name) for name in _RETRIES}
-    return ArmRequests(identity_of(settings), retries=retries, **options)
-
-
-def open_resources(
-    settings: Mapping[str, str], identity: AsyncTokenCredential | None = None, *, patient: bool = False
-) -> ArmResources:
-    """A client of resources of any type; as `open_web`. A `patient` one waits out throttling: for many lists in a row."""
+def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
+    """A client of resources of any type; as `open_monitor`. A `patient` one waits out throttling: for many lists in a row."""
     from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
 
     options = _options(settings, patience=LONG_PATIENCE if patient else PATIENCE)
     retries = {name: options.pop(name) for name in _RETRIES}
     if patient:
         retries = {"retry_total": 8, "retry_status": 8}
-    return ArmResources(identity or identity_of(settings), retries=retries, **options)
+    return ArmResources(identity_of(settings), retries=retries, **options)
 
 
 def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
-    """What signs in to Resource Manager; as `open_web`."""
+    """What signs in to Resource Manager; as `open_monitor`."""
     from tidemark.foundation.azure.connections import credential  # noqa: PLC0415 - see above
 
     return credential(settings, CONNECTION, _local_identity(settings))

@@ -7,7 +7,7 @@ behind: whoever is about to change something reads the resource itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,25 +15,23 @@ from msgspec import Struct
 
 from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
-from scaling.scalers.arm.clients import identity_of, open_resources, open_web
+from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
-    from azure.mgmt.web.aio import WebSiteManagementClient
-
     from scaling.scalers.arm.resources import ArmResources
-    from tidemark.foundation.azure.connections import IdentityCredential
 
 Listed = Mapping[str, Any]
 """Resources by their ids, in lower case; or, of autoscale settings, names by the resource they target."""
 
 
 class Place(Struct, frozen=True):
-    """Where a resource is listed: by its id, with others of its type."""
+    """Where a resource is listed: by its id, with others of its type; `query` is what a list needs to tell all of them."""
 
     resource_id: str
     type: str
+    query: str = ""
 
     @property
     def lists(self) -> tuple[tuple[str, str], ...]:
@@ -46,11 +44,8 @@ class ArmAccess:
     """Opens its clients when first used; the last user that leaves closes them."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._credential: IdentityCredential | None = None
-        self._webs: dict[str, Opened[WebSiteManagementClient]] = {}
         self._lists: Lists[Listed] = Lists()
-        self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings, self._identity()))
+        self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings))
 
     def join(self, user: object, place: Place) -> None:
         """`user` reads a resource there."""
@@ -59,28 +54,22 @@ class ArmAccess:
     async def leave(self, user: object) -> None:
         if self._lists.leave(user):
             await self._lists.once.aclose()
-            await asyncio.gather(self.resources.aclose(), *(web.aclose() for web in self._webs.values()))
+            await self.resources.aclose()
 
-    def web(self, subscription: str) -> Opened[WebSiteManagementClient]:
-        opened = partial(self._open_web, subscription)
-        return self._webs.setdefault(subscription.casefold(), Opened(opened))
+    async def document(self, place: Place, version: str, now: float) -> Any | None:
+        """A resource as it is listed with all of its subscription or else of its group, once for all targets of one moment.
 
-    def _open_web(self, subscription: str) -> WebSiteManagementClient:
-        return open_web(self._settings, subscription, self._identity())
-
-    def _identity(self) -> IdentityCredential:
-        if self._credential is None:
-            self._credential = identity_of(self._settings)
-        return self._credential
-
-    async def listed(
-        self, place: Place, ask: Callable[[str], Awaitable[Listed]], now: float, *, version: str = ""
-    ) -> Any | None:
-        """A resource as `ask` lists it, with all of its subscription or else of its group, once for all targets of one
-        moment; None where it is to be read by itself: see `Lists`. For a change it always is.
+        None where it is to be read by itself: see `Lists`. For a change it always is, and so is what is not right below a
+        group.
         """
-        if is_urgent():
+        if is_urgent() or place.type.count("/") != 1:
             return None
+
+        async def ask(scope: str) -> Listed:
+            client = await self.resources.get()
+            entries = client.entries(f"{scope}/providers/{place.type}", version, place.query)
+            return {str(each.get("id", "")).casefold(): each async for each in entries}
+
         for scope, type_ in place.lists:
             bound, what = partial(ask, scope), f"{type_} of {scope}"
             listed = await self._lists.of((scope, type_), bound, now=now, what=what, version=version)
@@ -88,46 +77,24 @@ class ArmAccess:
                 return found
         return None
 
-    async def document(self, place: Place, version: str, now: float) -> Any | None:
-        """The same of any type, as Resource Manager has it; only what is right below a group is listed so."""
-        if place.type.count("/") != 1:
-            return None
-
-        async def ask(scope: str) -> Listed:
-            client = await self.resources.get()
-            entries = client.entries(f"{scope}/providers/{place.type}", version)
-            return {str(each.get("id", "")).casefold(): each async for each in entries}
-
-        return await self.listed(place, ask, now, version=version)
-
     async def autoscaled(self, scope: str, now: float, age: float) -> Listed:
         """The enabled Azure Monitor autoscale settings of a subscription or a resource group, by what they target.
 
-        Raises AzureError, ValueError and CallRefusedError, for a while the same where it may not be read.
+        Raises AzureError, ValueError, TimeoutError and CallRefusedError, for a while the same where it may not be read.
         """
 
         async def ask() -> Listed:
             client, found = await self.resources.get(), {}
-            async for setting in client.autoscale_settings(scope):
-                told = setting.get("properties") or {}
-                if may_be_on(told.get("enabled")):
-                    target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
-                    found[target] = str(setting.get("name"))
-            return found
-
-        return await self.once(("autoscale", scope.casefold()), ask, now, age)
-
-    async def once(
-        self, key: tuple[str, ...], ask: Callable[[], Awaitable[Listed]], now: float, age: float
-    ) -> Listed:
-        """What is the same for many targets, at most `age` seconds old. Raises what `ask` raises, and TimeoutError."""
-
-        async def bounded() -> Listed:
             with urgent():  # one call, for all
                 async with asyncio.timeout(LIST_DEADLINE):
-                    return await ask()
+                    async for setting in client.autoscale_settings(scope):
+                        told = setting.get("properties") or {}
+                        if may_be_on(told.get("enabled")):
+                            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+                            found[target] = str(setting.get("name"))
+            return found
 
-        return await self._lists.once.get(key, bounded, now=now, age=age)
+        return await self._lists.once.get(("autoscale", scope.casefold()), ask, now=now, age=age)
 
 
 class UsesArm:

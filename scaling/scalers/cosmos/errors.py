@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import re
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from scaling.scalers.arm import errors as arm_errors
 from scaling.scalers.arm.errors import Failure, Kind
+from scaling.scalers.carrying_out import Range
 
 _RANGE = re.compile(r"values between (\d+) and (\d+)")
 _MINIMUM = re.compile(r"less than required minimum throughput (\d+)")
 _NOISE = re.compile(r"(\\r|\\n|\r|\n|\s*,?\s*ActivityId:).*", re.DOTALL)
-
-
-class Range(Struct, frozen=True):
-    """What a refusal says is accepted, in RU/s."""
-
-    floor: int
-    ceiling: int | None = None
-
-    def clamp(self, wanted: int) -> int:
-        wanted = max(wanted, self.floor)
-        return wanted if self.ceiling is None else min(wanted, self.ceiling)
 
 
 def classify(error: Exception) -> Failure:

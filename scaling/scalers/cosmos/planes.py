@@ -16,6 +16,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
+from scaling.scalers.arm.resources import THROUGHPUT_VERSION
 from scaling.scalers.arm.states import switch_of
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
@@ -26,6 +27,7 @@ from scaling.scalers.cosmos.throughput import (
     instant_at_least,
     label_of,
 )
+from scaling.scalers.resource.resource import at
 from tidemark.foundation.azure.cosmos_account import account_key, account_name
 from tidemark.foundation.azure.opening import Opened
 
@@ -73,19 +75,22 @@ class ManagementPlane(Plane):
     def __init__(self, resource: ThroughputId, arm: Callable[[], ArmAccess], *, poll_interval: float) -> None:
         self.label = label_of(resource.account, resource.database, resource.container)
         self.account = resource.account
-        self._id = resource.quoted
+        self._path = f"{resource.quoted}/throughputSettings/default"
         self._poll_interval = poll_interval
         self._arm = arm
 
     async def read(self, now: float) -> Throughput:  # nothing is remembered
-        return _told(await (await self._arm().resources.get()).throughput(self._id))
+        answer = await (await self._arm().resources.get()).get(self._path, THROUGHPUT_VERSION)
+        return _told(at(answer, "properties.resource"))
 
     async def write(self, value: int, seen: Throughput) -> None:
         asked: Mapping[str, Any] = (
             {"autoscaleSettings": {"maxThroughput": value}} if seen.autoscale else {"throughput": value}
         )
         client = await self._arm().resources.get()
-        await client.set_throughput(self._id, asked, poll_interval=self._poll_interval)
+        document = {"properties": {"resource": asked}}
+        operation = await client.change("PUT", self._path, THROUGHPUT_VERSION, document)
+        await client.finish(operation, self._poll_interval)
 
     async def aclose(self) -> None:
         """There is nothing: the client is that of all."""
@@ -107,7 +112,7 @@ class _Resource(Struct, frozen=True, rename="camel"):
     offer_replace_pending: str | bool | None = None
 
 
-def _told(answer: Mapping[str, Any]) -> Throughput:
+def _told(answer: Any) -> Throughput:
     """Raises ValueError for an answer of another form."""
     resource = msgspec.convert(answer, _Resource, strict=False)
     settings = resource.autoscale_settings

@@ -1,14 +1,10 @@
 """Sets the throughput of a Cosmos DB container, or what the containers of a database share.
 
-The capacity is RU/s: what is provisioned, or the maximum where autoscale is on. How an action is carried out:
+The capacity is RU/s: what is provisioned, or the maximum where autoscale is on. Beyond what any target needs:
 
-1. read; stop if it already is where it should be, if somebody else moved it, or if a change is pending;
-2. round up to whole steps, clamp to floor and ceiling. The ceiling is what takes effect at once, unless
-   `allow_split`: a higher one splits partitions for hours, and both the partitions and the floor stay;
-3. take an update from the account's budget, ask for the throughput, wait as told while the platform is
-   busy, throttles or counts its updates, and begin again at 1; a refusal that names the accepted
-   range is asked once more within it;
-4. read back. Whatever became of the answer, the throughput itself says what happened.
+* Wanted throughput is rounded up to whole steps. The ceiling is what takes effect at once, unless `allow_split`: a higher
+  one splits partitions for hours, and both the partitions and the floor stay.
+* Each update is taken from the account's budget; a refusal that names the accepted range is asked once more within it.
 
 Two writers: the platform has no conditional update. Within Tidemark a target has one pending action at a time,
 guarded by its state's ETag; another writer is recognised before asking, by `from_capacity`, and after, by
@@ -17,33 +13,25 @@ what is read back.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Unpack
 
 import msgspec
 
 from scaling.calls.gate import gate_of
-from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
+from scaling.model import Capacity, Effect, EffectOutcome
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
-from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading, reading_back
-from scaling.scalers.cosmos.errors import Range, accepted_range, classify
+from scaling.scalers.carrying_out import Carrier, Clock, Order, Wait, advice
+from scaling.scalers.cosmos.errors import accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId
 from scaling.target_facts import TargetFacts
 from tidemark.foundation.azure.cosmos_account import account_key, account_name
 
 
-class _Order(Order):
-    """A refusal taught `bounds` in the words of `limit`."""
-
-    bounds: Range | None = None
-
-
-class CosmosThroughputScaler(UsesArm):
-    """The scaler of one throughput. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
+class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
+    """The scaler of one throughput."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """Either `resource_id` (by identity), or `connection` with `database` and perhaps `container` (by key).
@@ -71,31 +59,22 @@ class CosmosThroughputScaler(UsesArm):
             text = "is missing; give resource_id (by identity), or connection and database (by key)"
             return {name: text for name in ("connection", "database") if not getattr(self, name)}
 
-    def __init__(
-        self,
-        params: Params,
-        settings: Mapping[str, str],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, params: Params, settings: Mapping[str, str], **clock: Unpack[Clock]) -> None:
         """Raises ValueError for a malformed resource id or connection string."""
         self._params = params
         self._plane: Plane
+        poll_interval = params.poll_interval_seconds
         if params.resource_id:
             resource = ThroughputId.parse(params.resource_id)
             self._place = Place(params.resource_id, "")
             self._use(ArmAccess(settings))
-            self._plane = ManagementPlane(
-                resource, lambda: self._arm, poll_interval=params.poll_interval_seconds
-            )
+            self._plane = ManagementPlane(resource, lambda: self._arm, poll_interval=poll_interval)
         else:
             self._plane = DataPlane(params.connection, params.database, params.container or None, settings)
-        self.deadline = params.deadline_seconds
+        deadline = params.deadline_seconds
+        super().__init__(self._plane.label, "RU/s", deadline=deadline, poll_interval=poll_interval, **clock)
         self.endpoint = f"Cosmos DB account {self._plane.account}"
         self._gate = gate_of(settings)
-        self._sleep = sleep
-        self._monotonic = monotonic
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:  # steps of 100 or 1,000, as the throughput is manual or not
@@ -129,46 +108,19 @@ class CosmosThroughputScaler(UsesArm):
             unknown_state=seen.unknown_state,
         )
 
-    async def apply(self, action: ScaleAction, *, now: float) -> Effect:
-        """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
-        order = _Order(action, now, self.deadline, self._monotonic, self._plane.label)
-        return await carry_out(order, self._try, self._sleep)
+    async def _ask(self, now: float) -> Throughput:
+        return await self._plane.read(now)
 
-    # -- reading ----------------------------------------------------------------------------------
+    def _classified(self, error: Exception) -> Failure:
+        return classify(error)
 
-    async def _read(self, now: float) -> Throughput:
-        plane = self._plane
-        return await reading(plane.label, plane.read(now), classify, self._advice)
-
-    def _advice(self, failure: Failure) -> str:
+    def _advice(self, failure: Failure, *, to_write: bool = True) -> str:
         return advice(failure, refused=f"it takes {self._plane.role}", absent=f", or {NO_OFFER}")
 
-    # -- carrying out -----------------------------------------------------------------------------
+    def _under_way(self, order: Order, seen: Throughput, wanted: int) -> Effect | None:
+        return self._pending(order, seen) if seen.pending else None
 
-    async def _try(self, order: _Order) -> Effect | Wait:
-        seen = await self._read(order.now)
-        settled = self._settle(order, seen)
-        if isinstance(settled, Effect):
-            return settled
-        wait, why = self._gate.take("cosmos_updates", self._plane.account.casefold(), self._monotonic())
-        if wait:
-            return Wait(wait, f"{why}; next in {wait:.0f} s")
-        return await self._update(order, seen, settled)
-
-    def _settle(self, order: _Order, seen: Throughput) -> Effect | int:
-        """The throughput to ask for, or the effect of an action that needs no asking."""
-        action, here = order.action, seen.value
-        if seen.pending:
-            return self._pending(order, seen)
-        wanted = self._clamp(order, seen)
-        if (settled := order.settled(here, wanted, "RU/s")) is not None:
-            return settled
-        # Limits may turn an increase into less than there is, or the other way round: then nothing is asked.
-        if wanted == here or (wanted > here) != (action.to_capacity > here):
-            return order.effect(EffectOutcome.REFUSED, here, order.limit)
-        return wanted
-
-    def _clamp(self, order: _Order, seen: Throughput) -> int:
+    def _clamped(self, order: Order, seen: Throughput) -> int:
         wanted = seen.stepped(order.action.to_capacity)
         order.limit = (
             f"throughput comes in steps of {seen.step} RU/s" if wanted != order.action.to_capacity else ""
@@ -186,32 +138,26 @@ class CosmosThroughputScaler(UsesArm):
             order.limit = f"the platform accepts {order.bounds.floor} to {order.bounds.ceiling} RU/s"
         return wanted
 
-    async def _update(self, order: _Order, seen: Throughput, wanted: int) -> Effect | Wait:
-        order.asked = True
-        try:
-            async with asyncio.timeout(order.remaining):
-                await self._plane.write(wanted, seen)
-        except Exception as error:  # whatever it is, the order may have left: it is read back
-            failure = classify(error)
-            refused = self._refused(order, seen, failure)
-            return refused if refused is not None else await self._read_back(order, wanted, failure)
-        return await self._read_back(order, wanted, None)
+    async def _change(self, order: Order, seen: Throughput, wanted: int) -> Effect | Wait:
+        wait, why = self._gate.take("cosmos_updates", self._plane.account.casefold(), self._monotonic())
+        if wait:
+            return Wait(wait, f"{why}; next in {wait:.0f} s")
+        return await super()._change(order, seen, wanted)
 
-    def _refused(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | Wait | None:
-        """What to do about an update that was not accepted; None when it may have been."""
-        if failure.kind is Kind.UNKNOWN:
-            return None
+    async def _request(self, order: Order, seen: Throughput, wanted: int) -> None:
+        await self._plane.write(wanted, seen)
+        order.accepted = True
+
+    def _refused(self, order: Order, seen: Throughput, wanted: int, failure: Failure) -> Effect | Wait | None:
         if failure.kind in {Kind.BUSY, Kind.THROTTLED}:
             return self._wait(order, seen, failure)
         bounds = accepted_range(failure.story)
-        if bounds is not None and order.bounds is None:
+        if bounds is not None and order.bounds is None and failure.kind is not Kind.UNKNOWN:
             order.bounds = bounds
             return Wait(0.0, failure.story)
-        if failure.kind is Kind.NO_IDENTITY:
-            raise order.error(self._advice(failure))
-        return order.effect(EffectOutcome.REFUSED, seen.value, self._advice(failure))
+        return super()._refused(order, seen, wanted, failure)
 
-    def _wait(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | Wait:
+    def _wait(self, order: Order, seen: Throughput, failure: Failure) -> Effect | Wait:
         """A wait beyond the life of the action is a refusal: a scale-in may be put off for hours."""
         seconds = order.back_off(failure.retry_after)
         if order.time + seconds >= order.action.expires_at:
@@ -219,26 +165,13 @@ class CosmosThroughputScaler(UsesArm):
             return order.effect(EffectOutcome.REFUSED, seen.value, text)
         return Wait(max(seconds, 1.0), failure.story)
 
-    async def _read_back(self, order: _Order, wanted: int, failure: Failure | None) -> Effect:
-        """The effect as the throughput shows it. Raises ScalerError while that cannot be told."""
-        seen = await reading_back("throughput", self._read(order.now))
-        if seen.pending:
-            return self._pending(order, seen)
-        action, story = order.action, "" if failure is None else failure.story
-        if seen.value == action.to_capacity:
-            detail = f"read back after: {story}" if story else ""
-            return order.effect(EffectOutcome.APPLIED, seen.value, detail)
-        if seen.value == wanted:
-            return order.effect(EffectOutcome.LIMITED, seen.value, order.limit)
-        if seen.value != action.from_capacity:
-            text = f"asked for {wanted} RU/s, found {seen.value}: somebody else set it at the same time"
-            return order.effect(EffectOutcome.EXTERNAL_CHANGE, seen.value, text)
-        if failure is not None:
-            raise order.error(f"nothing was changed: {story}", failure.retry_after, unknown=True)
-        text = f"the platform accepted {wanted} RU/s, but has {seen.value}"
-        return order.effect(EffectOutcome.FAILED, seen.value, text)
+    def _takes_hours(self, seen: Throughput, wanted: int) -> bool:
+        return seen.pending
 
-    def _pending(self, order: _Order, seen: Throughput) -> Effect:
+    def _judged(self, order: Order, wanted: int, seen: Throughput, story: str) -> Effect:
+        return self._pending(order, seen) if seen.pending else super()._judged(order, wanted, seen, story)
+
+    def _pending(self, order: Order, seen: Throughput) -> Effect:
         """The action stays pending, too: the checks find its effect once the platform is done."""
         towards = f" to {seen.target} RU/s" if seen.target not in {None, seen.value} else ""
         asked = "accepted" if order.asked else "not asked"

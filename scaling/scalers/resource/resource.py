@@ -14,7 +14,7 @@ from scaling.target_facts import Settable
 
 class Seen(Struct, frozen=True):
     """`holder` is what else moves the number; `document` and `etag` are what a change goes by. `unknown_state` may be that of a
-    change.
+    change. `ready` of the number run already, and asynchronous scaling still works towards `target`; None where that is not known.
     """
 
     value: int
@@ -26,6 +26,8 @@ class Seen(Struct, frozen=True):
     document: Mapping[str, Any]
     etag: str = ""
     unknown_state: str = ""
+    ready: int | None = None
+    target: int | None = None
 
     def clamped(self, wanted: int) -> int:
         """The next value the platform takes: no less than wanted, as far as its limits let it."""
@@ -35,13 +37,13 @@ class Seen(Struct, frozen=True):
 
 def seen_of(kind: Kind, document: Mapping[str, Any]) -> Seen:
     """Raises ValueError where the number is not there, or is none."""
-    value = _number(document, kind.path, kind.absent)
+    value = number(document, kind.path, kind.absent)
     if value is None:
         raise ValueError(f"the answer holds no {kind.path}")
-    times = (_number(document, kind.times, 1) or 1) if kind.times else 1
+    times = (number(document, kind.times, 1) or 1) if kind.times else 1
     allowed = tuple(each * times for each in kind.allowed)
-    floors = [kind.floor, _number(document, kind.floor_at, None), allowed[0] if allowed else None]
-    ceilings = [kind.ceiling, _number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
+    floors = [kind.floor, number(document, kind.floor_at, None), allowed[0] if allowed else None]
+    ceilings = [kind.ceiling, number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
     told = [each for each in ceilings if each is not None]
     pending, unknown = state_of(at(document, "properties.provisioningState"))
     return Seen(
@@ -96,7 +98,7 @@ def at(document: Any, path: str) -> Any:
     return document
 
 
-def _number(document: Mapping[str, Any], path: str, absent: int | None) -> int | None:
+def number(document: Mapping[str, Any], path: str, absent: int | None) -> int | None:
     """A whole number of 0 or more; providers write some as text or with a decimal point. Raises ValueError for others."""
     found = at(document, path) if path else None
     if found is None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 
-from scaling.scalers.app_service.plan import DOCUMENTED_MAXIMUM, refusal_of
+from scaling.scalers.app_service import plan
 from scaling.scalers.arm.errors import Kind, classify
 from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.arm.states import may_be_on
@@ -84,19 +84,15 @@ class SubscriptionReader:
     # -- what can be scaled -----------------------------------------------------------------------
 
     async def _plan(self, document: Document) -> None:
-        sku, tier = str(at(document, "sku.name") or ""), str(at(document, "sku.tier") or "")
-        refusal = refusal_of(sku, tier, elastic=at(document, "properties.elasticScaleEnabled") is True)
-        if refusal is not None:
+        if (refusal := plan.refusal_of(document)) is not None:
             self._left_out.append(f"plan {document['name']}: {refusal}")
             return
         by_app = (
             ", scaled by app (perSiteScaling)" if may_be_on(at(document, "properties.perSiteScaling")) else ""
         )
-        note = f"App Service plan, {sku}, {document.get('location', '')}{by_app}"
-        size, most = (
-            _whole(at(document, "sku.capacity")),
-            DOCUMENTED_MAXIMUM.get(tier.replace(" ", "").casefold()),
-        )
+        note = f"App Service plan, {at(document, 'sku.name')}, {document.get('location', '')}{by_app}"
+        size = _whole(at(document, "sku.capacity"))
+        most = plan.DOCUMENTED_MAXIMUM.get(plan.tier_of(document))
         self._add("app_service_plan", document, note, size, most)
 
     def _known(self, kind: Any) -> Callable[[Document], Any]:

@@ -12,7 +12,7 @@ from azure.core.exceptions import (
     ServiceRequestError,
 )
 
-from scaling.scalers.app_service.plan import PlanId, facts_of, sku_maximum, why_refused
+from scaling.scalers.app_service.plan import plan_id, plan_seen, why_refused
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.arm.errors import Kind, classify
@@ -25,10 +25,9 @@ ID = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.Web/s
 
 
 def test_a_resource_id_is_read_whatever_its_case():
-    found = PlanId.parse(ID.replace("serverfarms", "serverFarms").replace("resourceGroups", "resourcegroups"))
+    found = plan_id(ID.replace("serverfarms", "serverFarms").replace("resourceGroups", "resourcegroups"))
 
-    assert found == PlanId(SUBSCRIPTION, "rg", "plan")
-    assert str(found) == ID
+    assert str(found).casefold() == ID.casefold()
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_a_resource_id_is_read_whatever_its_case():
 )
 def test_a_malformed_resource_id_names_the_part_at_fault(text, words):
     with pytest.raises(ValueError) as raised:
-        PlanId.parse(text)
+        plan_id(text)
 
     assert words in str(raised.value)
 
@@ -62,18 +61,17 @@ def test_the_configuration_reports_a_malformed_resource_id_under_its_option():
     assert "full resource id" in problems["resource_id"]
 
 
-def plan(name="S1", tier="Standard", capacity: int | None = 2, **options):
-    properties = {
-        "elastic_scale_enabled": False,
-        "maximum_number_of_workers": 10,
-        "number_of_workers": 2,
-        "zone_redundant": False,
-        "provisioning_state": "Succeeded",
-        "async_scaling_enabled": None,
-        "target_worker_count": 0,
-        **options,
+def plan(name="S1", tier="Standard", capacity: int | None = 2, **properties):
+    usual = {
+        "elasticScaleEnabled": False,
+        "maximumNumberOfWorkers": 10,
+        "numberOfWorkers": 2,
+        "zoneRedundant": False,
+        "provisioningState": "Succeeded",
+        "targetWorkerCount": 0,
     }
-    return SimpleNamespace(sku=SimpleNamespace(name=name, tier=tier, capacity=capacity), **properties)
+    sku = {"name": name, "tier": tier, "capacity": capacity}
+    return {"id": ID, "sku": sku, "properties": {**usual, **properties}}
 
 
 @pytest.mark.parametrize(
@@ -108,54 +106,35 @@ def test_plans_without_instances_of_their_own_are_refused_with_advice(name, tier
 
 
 def test_automatic_scaling_is_refused_and_a_plan_without_sku_too():
-    assert "turn it off" in why_refused(plan("P1v3", "PremiumV3", elastic_scale_enabled=True))
-    assert why_refused(SimpleNamespace(sku=None)) == "the platform does not tell its SKU"
+    assert "turn it off" in why_refused(plan("P1v3", "PremiumV3", elasticScaleEnabled=True))
+    assert why_refused({"sku": None}) == "the platform does not tell its SKU"
 
 
-@pytest.mark.parametrize("key", ["value", "skus"])
-def test_the_maximum_is_found_under_either_published_name(key):
-    document = {
-        key: [
-            {"sku": {"name": "S1"}, "capacity": {"maximum": 10}},
-            {"sku": {"name": "P1v3"}, "capacity": {"maximum": 30}},
-            {"sku": {"name": "X"}},
-        ]
-    }
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        ({}, {"ceiling": 10, "floor": 1, "ready": 2, "pending": False, "target": None}),
+        ({"maximumNumberOfWorkers": 9}, {"ceiling": 9}),
+        ({"maximumNumberOfWorkers": 0}, {"ceiling": 10}),
+        ({"maximumNumberOfWorkers": None, "tier": "PremiumV9"}, {"ceiling": None}),
+        ({"zoneRedundant": True}, {"floor": 3}),
+        ({"zoneRedundant": True, "maximumNumberOfWorkers": 2}, {"floor": 2}),
+        ({"provisioningState": "InProgress"}, {"pending": True}),
+        ({"asyncScalingEnabled": True, "targetWorkerCount": 5}, {"pending": True, "target": 5}),
+        ({"asyncScalingEnabled": True, "targetWorkerCount": 2}, {"pending": False, "target": None}),
+        ({"asyncScalingEnabled": False, "targetWorkerCount": 5}, {"pending": False, "target": None}),
+        ({"numberOfWorkers": 0}, {"ready": None}),
+    ],
+)
+def test_limits_and_what_is_under_way_are_read_from_the_plan_else_as_documented(properties, found):
+    seen = plan_seen(plan(**properties), 3)
 
-    assert sku_maximum(document, "p1V3") == 30
-    assert sku_maximum(document, "X") is None
-    assert sku_maximum(document, "B1") is None
-    assert sku_maximum(None, "S1") is None
-
-
-def test_the_ceiling_is_the_smaller_of_the_skus_and_the_plans_own_else_the_documented_one():
-    assert facts_of(plan(), 20, 2).ceiling == 10
-    assert facts_of(plan(maximum_number_of_workers=30), 20, 2).ceiling == 20
-    assert facts_of(plan(maximum_number_of_workers=0), 20, 2).ceiling == 20
-    assert facts_of(plan(maximum_number_of_workers=9), None, 2).ceiling == 9
-    assert facts_of(plan(maximum_number_of_workers=0), None, 2).ceiling == 10
-    assert facts_of(plan(maximum_number_of_workers=None, tier="PremiumV9"), None, 2).ceiling is None
-
-
-def test_floor_and_pending_are_read_from_the_plan():
-    assert facts_of(plan(), None, 3).floor == 1
-    assert facts_of(plan(zone_redundant=True), None, 3).floor == 3
-    assert not facts_of(plan(), None, 2).pending
-    assert facts_of(plan(provisioning_state="InProgress"), None, 2).pending
-    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=5), None, 2).pending
-    assert not facts_of(plan(async_scaling_enabled=True, target_worker_count=2), None, 2).pending
-    assert facts_of(plan(number_of_workers=0), None, 2).ready is None
-
-
-def test_what_asynchronous_scaling_works_towards_is_read_while_it_does():
-    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=5), None, 2).target == 5
-    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=2), None, 2).target is None
-    assert facts_of(plan(async_scaling_enabled=False, target_worker_count=5), None, 2).target is None
+    assert {name: getattr(seen, name) for name in found} == found
 
 
 def test_a_plan_without_a_capacity_is_an_error_not_a_zero():
     with pytest.raises(ValueError, match=r"sku\.capacity"):
-        facts_of(plan(capacity=None), None, 2)
+        plan_seen(plan(capacity=None), 2)
 
 
 def refusal(status: int, text: str, kind=HttpResponseError, **headers: str):
@@ -309,15 +288,14 @@ def test_a_malformed_address_names_its_setting(text):
 # -- what is read beside the plan --------------------------------------------------------------------------
 
 
-class Hanging:
-    """Calls of an SDK that never answer, and how many there were."""
+class Resources:
+    """A plan, and autoscale settings that never answer; how often they were asked."""
 
     def __init__(self):
         self.calls = 0
 
-    async def get_server_farm_skus(self, *_names):
-        self.calls += 1
-        await asyncio.Event().wait()
+    async def get(self, *_names):
+        return plan()
 
     async def autoscale_settings(self, _scope):
         self.calls += 1
@@ -325,24 +303,9 @@ class Hanging:
         yield
 
 
-@pytest.mark.parametrize("hangs", ["the maximum of its SKU", "autoscale settings"])
-def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hangs):
-    hanging, skus, settings = Hanging(), {"value": []}, SimpleNamespace(autoscale_settings=nothing)
-
-    async def get(*_names):
-        return plan()
-
-    async def get_server_farm_skus(*_names):
-        return skus
-
-    plans = SimpleNamespace(get=get, get_server_farm_skus=get_server_farm_skus)
-    if hangs == "autoscale settings":
-        settings = hanging
-    else:
-        plans.get_server_farm_skus = hanging.get_server_farm_skus
+def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers():
     scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
-    scaler._arm.resources._client = settings
-    scaler._arm.web(scaler._plan.subscription)._client = SimpleNamespace(app_service_plans=plans)
+    scaler._arm.resources._client = resources = Resources()
 
     async def ticks():
         for tick in range(3):
@@ -351,9 +314,4 @@ def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hang
 
     with virtual_time() as run:
         run(ticks())
-    assert hanging.calls == 1
-
-
-async def nothing():
-    for found in ():
-        yield found
+    assert resources.calls == 1

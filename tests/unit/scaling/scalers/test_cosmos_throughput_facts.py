@@ -20,6 +20,22 @@ def test_a_replacement_that_waits_for_a_split_does_not_count_before_it():
     assert (asked.effective, before.effective, after.effective) == (10_000, 8000, 24_000)
 
 
+@pytest.mark.parametrize(
+    ("options", "allow_split", "ceiling"),
+    [
+        ({"instant": 10_000}, False, 24_000),  # what is provisioned already is never above it
+        ({"instant": 30_000}, False, 30_000),
+        ({"instant": 30_000, "maximum": 28_000}, False, 28_000),
+        ({"instant": 30_000, "maximum": 90_000}, True, 90_000),
+        ({"maximum": None}, False, None),
+    ],
+)
+def test_the_ceiling_is_what_is_had_at_once_unless_partitions_may_be_split(options, allow_split, ceiling):
+    seen = Throughput(24_000, autoscale=False, floor=400, **options)
+
+    assert seen.ceiling(allow_split=allow_split) == ceiling
+
+
 @pytest.mark.parametrize(("autoscale", "wanted", "stepped"), [(False, 401, 500), (True, 4001, 5000)])
 def test_amounts_are_rounded_up_to_whole_steps(autoscale, wanted, stepped):
     assert Throughput(1000, autoscale=autoscale, floor=400).stepped(wanted) == stepped

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from scaling.config.policy_file import load_config
-from scaling.scalers.arm.resources import Followed
+from scaling.scalers.arm.resources import ArmResources, Followed
 from scaling.scalers.resource.kinds import KINDS, Kind
 from scaling.scalers.resource.resource import changed, seen_of, why_refused
 from scaling.scalers.resource.scaler import AzureResourceScaler
@@ -60,6 +60,14 @@ def test_messaging_units_are_multiples_of_the_partitions(partitions, allowed):
     assert (seen.settable, seen.floor, seen.ceiling) == (Settable(1, allowed), allowed[0], allowed[-1])
     assert seen.clamped(allowed[2] + 1) == allowed[3]
     assert (seen.clamped(0), seen.clamped(500)) == (allowed[0], allowed[-1])
+
+
+def test_a_number_below_the_floor_is_asked_for_as_the_floor():
+    seen = seen_of(
+        KINDS["container_app_maximum"], {"properties": {"template": {"scale": {"minReplicas": 4}}}}
+    )
+
+    assert (seen.clamped(2), seen.clamped(7)) == (4, 7)
 
 
 @pytest.mark.parametrize("value", ["3", 3, 3.0])
@@ -127,6 +135,8 @@ async def test_a_platform_that_says_to_look_again_at_once_is_not_asked_without_a
         async def change(self, *_, **__):
             plain["sku"]["capacity"] = 3
             return Followed("https://management.azure.com/o/1", True, 0.0)
+
+        finish = ArmResources.finish
 
         async def follow(self, operation):
             return operation if len(waits) < 3 else None

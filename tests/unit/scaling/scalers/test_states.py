@@ -5,7 +5,7 @@ import pytest
 from scaling.config.policy import Pace
 from scaling.log_entry import LogKind
 from scaling.model import Reason
-from scaling.scalers.app_service.plan import facts_of
+from scaling.scalers.app_service.plan import plan_seen
 from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.cosmos.planes import _told
 from scaling.scalers.resource.kinds import KINDS
@@ -34,10 +34,10 @@ SWITCHES = {
 @pytest.mark.parametrize(("told", "found"), STATES.items())
 def test_a_state_is_rest_a_change_or_not_known(told, found):
     units = {"sku": {"name": "Standard", "capacity": 2}, "properties": {"provisioningState": told}}
-    facts = facts_of(plan(provisioning_state=told), None, 2)
+    of_plan = plan_seen(plan(provisioningState=told), 2)
     seen = seen_of(KINDS["event_hubs_throughput_units"], units)
 
-    assert (facts.pending, facts.unknown_state) == found
+    assert (of_plan.pending, of_plan.unknown_state) == found
     assert (seen.pending, seen.unknown_state) == found
 
 
