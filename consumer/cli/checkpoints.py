@@ -1,4 +1,4 @@
-"""`tidemark checkpoints`: where the consumer stands, and the operator's orders where it shall go on."""
+"""`tidemark checkpoints`: the positions of the consumer, and orders to continue somewhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli import support
-from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, fail, number, plain
+from consumer.cli.support import DEADLINE, Json, Root, Yes, console, fail, number, plain
 from consumer.leasing.balance import partition_order
 from consumer.leasing.claiming import incarnation_of
 from consumer.leasing.start_position import Start, identity_of, is_of_hub, since_of
@@ -31,17 +31,17 @@ if TYPE_CHECKING:  # the SDK takes a second; --help needs none
     from consumer.receiving.receiver import HubReceiver
 
 OPERATOR = "operator"
-"""Who owns a position that was set by hand."""
+"""The owner of a position that an operator has set."""
 
 
 class Row(Struct, frozen=True):
-    """A partition as it is shown."""
+    """A partition as shown."""
 
     partition: str
     checkpoint: Checkpoint | None = None
     unreadable: str | None = None
     lag: int | None = None
-    """Events not settled; None where the hub or the checkpoint cannot be read."""
+    """Events that are not settled; None if the hub or the checkpoint cannot be read."""
 
 
 class Export(Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,123 +53,117 @@ class Export(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wanted(Struct, frozen=True):
-    """Where `set` shall put partitions: after an event (-1: before the first), or at a time; else after the latest."""
+    """Where `set` puts partitions: after an event (-1: before the first), or at a time; otherwise after the latest."""
 
     sequence_number: int | None = None
     time: float | None = None
 
 
-class CheckpointCommands:
-    """The commands; a method's signature is what the command line takes."""
+def show(root: Root = COMMAND_ROOT, json_: Json = False) -> None:
+    """Every partition: low-water mark, events settled beyond it, owner, age, lag."""
 
-    def __init__(self, open_parts: OpenParts) -> None:
-        self._open = open_parts
+    async def work() -> list[Row]:
+        parts = support.open_parts(root)
+        stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
+        names = sorted({*stored, *states}, key=partition_order)
+        return [_row(name, stored.get(name), states.get(name)) for name in names]
 
-    def show(self, root: Root = COMMAND_ROOT, json_: Json = False) -> None:
-        """Every partition: low-water mark, what is settled beyond it, owner, age, lag."""
+    rows = support.run(work)
+    if json_:
+        print_json(rows)
+    else:
+        _print(rows, time.time())
 
-        async def work() -> list[Row]:
-            parts = self._open(root)
-            stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
-            names = sorted({*stored, *states}, key=partition_order)
-            return [_row(name, stored.get(name), states.get(name)) for name in names]
 
-        rows = support.run(work)
-        if json_:
-            print_json(rows)
-        else:
-            _print(rows, time.time())
+def export(root: Root = COMMAND_ROOT) -> None:
+    """All positions as JSON, for `set --from`."""
 
-    def export(self, root: Root = COMMAND_ROOT) -> None:
-        """All positions as JSON, for `set --from`."""
-
-        async def work() -> Export:
-            parts = self._open(root)
-            stored = await _read(parts.checkpoints())
-            if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
-                raise TidemarkError("; ".join(bad))
-            found = sorted(
-                (each for each in stored.values() if isinstance(each, Checkpoint)),
-                key=lambda each: partition_order(each.partition),
-            )
-            return Export(parts.config.hub, parts.config.consumer_group, tuple(found))
-
-        print_json(support.run(work))
-
-    def set_(
-        self,
-        partition: Annotated[list[str] | None, typer.Option(help="Which; may be repeated.")] = None,
-        all_: Annotated[bool, typer.Option("--all", help="All partitions of the hub.")] = False,
-        sequence_number: Annotated[
-            int | None, typer.Option(min=-1, help="The last settled event; -1: none.")
-        ] = None,
-        earliest: Annotated[bool, typer.Option("--earliest", help="Everything the hub has.")] = False,
-        latest: Annotated[bool, typer.Option("--latest", help="Only what comes from now on.")] = False,
-        time_: Annotated[
-            str | None, typer.Option("--time", help="From this moment, as 2026-11-21T08:00:00Z.")
-        ] = None,
-        from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
-        yes: Yes = False,
-        root: Root = COMMAND_ROOT,
-    ) -> None:
-        """Sets positions, backwards too. A consumer at work loses the partition and goes on from there."""
-        given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]
-        if sum(given) != 1:
-            raise typer.BadParameter("give one of --sequence-number, --earliest, --latest, --time and --from")
-        if from_ is not None and (partition or all_):
-            raise typer.BadParameter("--from names its partitions itself")
-        if from_ is None and bool(partition) == all_:
-            raise typer.BadParameter("give --partition (or several), or --all")
-        settled = NOTHING_SETTLED if earliest else sequence_number
-        wanted = Wanted(settled, None if time_ is None else _moment(time_))
-        file = None if from_ is None else _file(from_)
-
-        partitions = partition or []
-        planned = support.run(lambda: self._plan(root, partitions, wanted, file))
-        for row, target in planned:
-            console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_spoken(target)}")
-        support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
-
-        support.run(lambda: self._put(root, [target for _, target in planned]))
-        console.print(f"[green]set[/] {len(planned)}; a consumer at work goes on from there by itself")
-
-    async def _plan(
-        self, root: Path, partitions: Sequence[str], wanted: Wanted, file: Export | None
-    ) -> list[tuple[Row, Checkpoint]]:
-        """What is stored, and what shall be."""
-        parts = self._open(root)
+    async def work() -> Export:
+        parts = support.open_parts(root)
         stored = await _read(parts.checkpoints())
-        if file is not None and file.hub != parts.config.hub:
-            raise TidemarkError(
-                f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
-            )
-        receiver, store = parts.receiver(), parts.checkpoints()
-        try:
-            targets = await _targets(receiver, partitions, wanted, stored, file)
-            targets = [await _of_hub(store, receiver, each, stored) for each in targets]
-        finally:
-            await receiver.close()
-            await store.aclose()
-        return [(_row(each.partition, stored.get(each.partition), None), each) for each in targets]
+        if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
+            raise TidemarkError("; ".join(bad))
+        ordered = (stored[name] for name in sorted(stored, key=partition_order))
+        found = tuple(checkpoint for checkpoint in ordered if isinstance(checkpoint, Checkpoint))
+        return Export(parts.config.hub, parts.config.consumer_group, found)
 
-    async def _put(self, root: Path, targets: Sequence[Checkpoint]) -> None:
-        store = self._open(root).checkpoints()
-        try:
-            for target in targets:
-                await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=support.soon())
-        finally:
-            await store.aclose()
+    print_json(support.run(work))
 
 
-def checkpoints_app(open_parts: OpenParts) -> typer.Typer:
+def set_(
+    partition: Annotated[list[str] | None, typer.Option(help="A partition; may be repeated.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All partitions of the hub.")] = False,
+    sequence_number: Annotated[
+        int | None, typer.Option(min=-1, help="The last settled event; -1: none.")
+    ] = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="Everything that the hub has.")] = False,
+    latest: Annotated[bool, typer.Option("--latest", help="Only what comes from now on.")] = False,
+    time_: Annotated[
+        str | None, typer.Option("--time", help="From this time, as 2026-11-21T08:00:00Z.")
+    ] = None,
+    from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
+    yes: Yes = False,
+    root: Root = COMMAND_ROOT,
+) -> None:
+    """Sets positions, backwards too. A running consumer loses the partition and continues at the new position."""
+    given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]
+    if sum(given) != 1:
+        raise typer.BadParameter("give one of --sequence-number, --earliest, --latest, --time and --from")
+    if from_ is not None and (partition or all_):
+        raise typer.BadParameter("--from names the partitions itself")
+    if from_ is None and bool(partition) == all_:
+        raise typer.BadParameter("give --partition (or several), or --all")
+    settled = NOTHING_SETTLED if earliest else sequence_number
+    wanted = Wanted(settled, None if time_ is None else _epoch_seconds(time_))
+    file = None if from_ is None else _file(from_)
+
+    partitions = partition or []
+    planned = support.run(lambda: _plan(root, partitions, wanted, file))
+    for row, target in planned:
+        console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_position_text(target)}")
+    support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
+
+    support.run(lambda: _put(root, [target for _, target in planned]))
+    console.print(f"[green]set[/] {len(planned)}; a running consumer continues there by itself")
+
+
+async def _plan(
+    root: Path, partitions: Sequence[str], wanted: Wanted, file: Export | None
+) -> list[tuple[Row, Checkpoint]]:
+    """The stored positions, and the new ones."""
+    parts = support.open_parts(root)
+    stored = await _read(parts.checkpoints())
+    if file is not None and file.hub != parts.config.hub:
+        raise TidemarkError(
+            f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
+        )
+    receiver, store = parts.receiver(), parts.checkpoints()
+    try:
+        targets = await _targets(receiver, partitions, wanted, stored, file)
+        targets = [await _of_hub(store, receiver, target, stored) for target in targets]
+    finally:
+        await receiver.close()
+        await store.aclose()
+    return [(_row(target.partition, stored.get(target.partition), None), target) for target in targets]
+
+
+async def _put(root: Path, targets: Sequence[Checkpoint]) -> None:
+    store = support.open_parts(root).checkpoints()
+    try:
+        for target in targets:
+            await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=support.soon())
+    finally:
+        await store.aclose()
+
+
+def checkpoints_app() -> typer.Typer:
     """`show`, `set` and `export`."""
-    commands = CheckpointCommands(open_parts)
     app = typer.Typer(
         name="checkpoints", help="Positions of the consumer, per partition.", no_args_is_help=True
     )
-    app.command()(commands.show)
-    app.command()(commands.export)
-    app.command("set")(commands.set_)
+    app.command()(show)
+    app.command()(export)
+    app.command("set")(set_)
     return app
 
 
@@ -181,7 +175,7 @@ async def _read(store: CheckpointStore) -> dict[str, Checkpoint | str]:
 
 
 async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
-    """By partition; nothing, and a word about it, where the hub cannot be reached."""
+    """The states by partition; empty, with a message, if the hub cannot be reached."""
     try:
         async with asyncio.timeout(DEADLINE):
             names = await receiver.partitions()
@@ -222,7 +216,7 @@ async def _of_hub(
     target: Checkpoint,
     everything: Mapping[str, Checkpoint | str],
 ) -> Checkpoint:
-    """With the hub that it is a position of: so the consumer knows it for its own. Raises TidemarkError for one of another
+    """The target with the hub that it belongs to, so that the consumer trusts it. Raises TidemarkError if it belongs to another
     hub of the name.
     """
     hub, stored = identity_of(receiver.created_at), everything.get(target.partition)
@@ -266,29 +260,29 @@ async def _target(
     return last if settled == last.sequence_number else Checkpoint(partition, settled, "")
 
 
-async def _first_since(receiver: HubReceiver, partition: str, moment: float, epoch: int) -> int:
-    """The first event enqueued at or after the moment: only receiving tells. Takes the link from a consumer at
-    work, which loses the partition by the order anyway.
+async def _first_since(receiver: HubReceiver, partition: str, time: float, epoch: int) -> int:
+    """The first event enqueued at or after the time, which only receiving shows. This takes the link from a running
+    consumer, which is about to lose the partition anyway.
     """
-    found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    first: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def on_events(events: Sequence[Event], _last: int | None) -> None:
-        if events and not found.done():
-            found.set_result(events[0].sequence_number)
+        if events and not first.done():
+            first.set_result(events[0].sequence_number)
 
-    start = Start(time=moment, inclusive=True)
+    start = Start(time=time, inclusive=True)
     receiving = asyncio.create_task(receiver.receive(partition, start, epoch, on_events))
     try:
-        either: set[asyncio.Future[Any]] = {receiving, found}
+        either: set[asyncio.Future[Any]] = {receiving, first}
         await asyncio.wait(either, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
     finally:
         receiving.cancel()
-        (ended,) = await asyncio.gather(receiving, return_exceptions=True)
-    if found.done():
-        return found.result()
-    if isinstance(ended, TidemarkError):
-        raise ended
-    raise UnavailableError(f"partition {partition} gave no event within {DEADLINE:.0f} s")
+        (outcome,) = await asyncio.gather(receiving, return_exceptions=True)
+    if first.done():
+        return first.result()
+    if isinstance(outcome, TidemarkError):
+        raise outcome
+    raise UnavailableError(f"partition {partition} delivered no event within {DEADLINE:.0f} s")
 
 
 def _row(partition: str, stored: Checkpoint | str | None, state: PartitionState | None) -> Row:
@@ -305,41 +299,39 @@ def _row(partition: str, stored: Checkpoint | str | None, state: PartitionState 
 def _print(rows: Sequence[Row], now: float) -> None:
     table = Table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
     for row in rows:
-        found = row.checkpoint
-        if found is None:
+        checkpoint = row.checkpoint
+        if checkpoint is None:
             table.add_row(row.partition, _position(row), "", "", "", "", "", number(row.lag))
             continue
-        beyond = sum(last - first + 1 for first, last in found.beyond)
-        age = duration_text(max(0.0, now - found.saved_at)) if found.saved_at else "?"
-        cells = (_position(row), found.offset, f"{beyond:,} in {len(found.beyond):,}" if beyond else "0")
-        table.add_row(
-            row.partition, *map(plain, cells), plain(found.owner), str(found.epoch), age, number(row.lag)
-        )
+        beyond = sum(last - first + 1 for first, last in checkpoint.beyond)
+        age = duration_text(max(0.0, now - checkpoint.saved_at)) if checkpoint.saved_at else "?"
+        runs = f"{beyond:,} in {len(checkpoint.beyond):,}" if beyond else "0"
+        cells = map(plain, (_position(row), checkpoint.offset, runs, checkpoint.owner))
+        table.add_row(row.partition, *cells, str(checkpoint.epoch), age, number(row.lag))
     console.print(table)
     for row in rows:
         if row.unreadable:
-            console.print(
-                f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}", soft_wrap=True
-            )
+            problem = f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}"
+            console.print(problem, soft_wrap=True)
 
 
 def _position(row: Row) -> str:
     if row.unreadable:
         return "unreadable"
-    return _spoken(row.checkpoint) if row.checkpoint else "none"
+    return _position_text(row.checkpoint) if row.checkpoint else "none"
 
 
-def _spoken(checkpoint: Checkpoint) -> str:
+def _position_text(checkpoint: Checkpoint) -> str:
     settled = checkpoint.sequence_number
     return "the beginning" if settled == NOTHING_SETTLED else str(settled)
 
 
-def _moment(text: str) -> float:
+def _epoch_seconds(text: str) -> float:
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(f"{error}; expected a time such as 2026-11-21T08:00:00Z") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _file(path: Path) -> Export:

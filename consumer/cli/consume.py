@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from consumer.cli.support import errors
+from consumer.cli.support import errors, own_modules_of
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError, ShutdownError
 from consumer.running.supervisor import supervise
@@ -31,17 +31,17 @@ log = logging.getLogger("tidemark.consumer")
 STDIN = 0  # its file descriptor
 
 SAME_ORDER = 1.0
-"""Seconds within which a second signal is the first one heard twice: a terminal's Ctrl-C, systemd and `timeout` signal
-the workers as well as their parent, who passes it on.
+"""Seconds within which a second signal counts as the same order: a terminal's Ctrl-C, systemd and `timeout` signal the
+workers as well as their parent, which passes the signal on.
 """
 
 GRACE = 10.0
-"""Seconds that a worker may take to leave, beyond CONSUMER_SHUTDOWN: it closes connections and tells its last telemetry."""
+"""Seconds that a worker may take beyond CONSUMER_SHUTDOWN, to close connections and send its last telemetry."""
 
 
 def consume(
     processes: Annotated[
-        int, typer.Option(min=1, help="Worker processes; the leases spread the partitions over them.")
+        int, typer.Option(min=1, help="Worker processes; leases spread the partitions over them.")
     ] = 1,
     seconds: Annotated[
         float | None, typer.Option("--for", min=0.0, help="Stop after so many seconds.")
@@ -82,15 +82,9 @@ def consume(
     raise typer.Exit(status)
 
 
-def own_modules_of(root: Path) -> None:
-    """Lets CONSUMER_TRANSFORM and CONSUMER_SQL_HANDLER name modules beside the settings, as in a Functions app."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-
-
 @dataclass(eq=False)
 class StopOrders:
-    """What signals order: the first to stop in order, one that comes later to leave at once."""
+    """Carries out signals: the first one stops in order, a later one leaves at once."""
 
     stop: asyncio.Event
     shutdown: float
@@ -100,12 +94,12 @@ class StopOrders:
     since: float | None = None
 
     def orphaned(self) -> None:
-        """The parent is gone: an order to stop, and no second one to somebody who does so already."""
+        """Stops in order because the parent is gone. A stop that has begun is not hurried."""
         self.is_orphan = True
         if self.since is None:
             log.warning("the parent process is gone: stopping in order; %g s at most", self.shutdown)
             self.stop.set()
-        self.since = self.clock()  # the system's signal for it is the same news
+        self.since = self.clock()  # a signal of the system about it is the same order
 
     def heard(self, name: str) -> None:
         now = self.clock()
@@ -123,7 +117,7 @@ async def _run(
 ) -> None:
     if worker is not None:
         end_with_parent(worker.parent)
-    # A stop is heard from the first line of the command on: until `_listen`, it ends the process at once.
+    # Until `_listen`, a signal ends the process at once.
     from consumer.running.process import ConsumerProcess, undivided  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
     stop = asyncio.Event()
@@ -147,20 +141,20 @@ async def _run(
 
 
 async def _leave_late(stop: asyncio.Event, within: float) -> None:
-    """Leaves `within` so many seconds after the stop, whatever hangs: a library may not let its calls be ended."""
+    """Leaves `within` seconds after the stop even if a library does not let its calls be cancelled."""
     await stop.wait()
     await asyncio.sleep(within)
-    log.error("what was begun did not end within %g s: leaving", within)
+    log.error("the shutdown did not end within %g s: leaving", within)
     os._exit(ShutdownError.exit_status)
 
 
 def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None:
-    """Passes on what signals say, and to a worker that its parent is gone; then it leaves `within` so many seconds."""
+    """Reacts to signals, and in a worker to the end of its parent, after which it leaves within `within` seconds."""
     loop = asyncio.get_running_loop()
 
     def heard(name: str) -> None:
         if worker is not None and not orders.is_orphan and os.getppid() != worker.parent:
-            orders.orphaned()  # the system's signal was faster than the end of the pipe
+            orders.orphaned()  # the system's signal came before the end of the pipe
         else:
             orders.heard(name)
 

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 def consumer_app() -> typer.Typer:
-    """The two commands, to be added to the product's."""
+    """`status` and `rate`."""
     app = typer.Typer(
         name="consumer", help="Running consumers: how they do, and their rate.", no_args_is_help=True
     )
@@ -41,7 +41,7 @@ def consumer_app() -> typer.Typer:
 
 
 class Where(Struct, frozen=True):
-    """What the command line names: an app, or a storage account, or else what the settings in `root` name."""
+    """Where the command line finds consumers: an app, a storage account, or the settings in `root`."""
 
     root: Path
     app: str | None
@@ -53,7 +53,7 @@ def _run(
     by_storage: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]],
     by_api: Callable[[DeployedApp], Coroutine[Any, Any, _T]],
 ) -> _T:
-    """Runs the work at the place that is named and closes it; expected errors become one message and exit status 1."""
+    """Runs the work there and closes what it opened; an expected error becomes one message and exit status 1."""
     from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
     from tidemark.foundation.errors import StoreUnavailableError  # noqa: PLC0415
     from tidemark.foundation.http.deployed_app import app_named  # noqa: PLC0415
@@ -82,23 +82,22 @@ def status(
     account: Account = None,
     json_: Json = False,
 ) -> None:
-    """Every consumer: instances, rates, charges, lag of each partition."""
+    """Every consumer: instances, rates, charges, and the lag of each partition."""
     from consumer.web import api  # noqa: PLC0415
     from consumer.web.views import ConsumersView  # noqa: PLC0415
 
     where = Where(root, app, account)
     view = _run(where, api.look, lambda deployed: deployed.get(("consumer", "status"), ConsumersView))
-    found = [each for each in view.consumers if name is None or each.consumer == name]
+    shown = tuple(consumer for consumer in view.consumers if name is None or consumer.consumer == name)
     if json_:
-        shown = msgspec.structs.replace(view, consumers=tuple(found))
-        print_json(shown)
+        print_json(msgspec.structs.replace(view, consumers=shown))
         return
-    if not found:
+    if not shown:
         which = "no consumer" if name is None else f"no instance of '{escape(name)}'"
         whose = escape(app or f"the storage account {account or f'of {STORAGE}'}")
         console.print(f"{which} has reported within the last day to {whose}")
-    for each in found:
-        _show(each)
+    for consumer in shown:
+        _show(consumer)
 
 
 def rate(
@@ -109,13 +108,13 @@ def rate(
     fleet: Annotated[
         float | None, typer.Option("--fleet", help="Records per second of all instances together.")
     ] = None,
-    lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,
+    lift: Annotated[bool, typer.Option("--lift", help="Return to the configured rate.")] = False,
     by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
     root: Root = COMMAND_ROOT,
     app: App = None,
     account: Account = None,
 ) -> None:
-    """Changes the rate of a running consumer, within seconds and until lifted."""
+    """Changes the rate of a running consumer, within seconds and until it is lifted."""
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
 
@@ -136,36 +135,29 @@ def rate(
     console.print(escape(_run(Where(root, app, account), by_storage, by_api)), soft_wrap=True)
 
 
-def _show(each: ConsumerView) -> None:
-    limit = "no common limit" if each.rate_limit is None else f"limit {number_text(each.rate_limit)}"
-    share = "?" if each.throttled_share is None else f"{each.throttled_share:.1%}"
+def _show(consumer: ConsumerView) -> None:
+    limit = "no common limit" if consumer.rate_limit is None else f"limit {number_text(consumer.rate_limit)}"
+    share = "?" if consumer.throttled_share is None else f"{consumer.throttled_share:.1%}"
     console.print(
-        f"[bold]{escape(one_line(each.consumer))}[/]: {each.live} live, {_number(each.written_per_s)} records/s ({limit}),"
-        f" {_number(each.ru_per_record)} RU per record, {_number(each.ru_per_s)} RU/s, {share} throttled,"
-        f" lag {_number(each.lag)}, {each.dead_letters_total} dead letters",
+        f"[bold]{escape(one_line(consumer.consumer))}[/]: {consumer.live} live, {_number(consumer.written_per_s)} records/s"
+        f" ({limit}), {_number(consumer.ru_per_record)} RU per record, {_number(consumer.ru_per_s)} RU/s, {share} throttled,"
+        f" lag {_number(consumer.lag)}, {consumer.dead_letters_total} dead letters",
         soft_wrap=True,
     )
-    if each.order is not None and (each.order.rate is not None or each.order.fleet_rate is not None):
-        kind = (
-            f"{each.order.rate:g} records/s for each instance"
-            if each.order.rate is not None
-            else f"{each.order.fleet_rate:g} records/s for all together"
-        )
-        console.print(f"  ordered: {kind}, by {escape(one_line(each.order.by))}", soft_wrap=True)
+    order = consumer.order
+    if order is not None and order.holds:
+        each = f"{order.rate:g} records/s for each instance" if order.rate is not None else ""
+        kind = each or f"{order.fleet_rate:g} records/s for all together"
+        console.print(f"  ordered: {kind}, by {escape(one_line(order.by))}", soft_wrap=True)
     instances = Table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
-    for one in each.instances:
+    for one in consumer.instances:
         instances.add_row(
-            escape(one_line(one.instance)),
-            one.state,
-            duration_text(one.age),
-            _number(one.written_per_s),
+            *(escape(one_line(one.instance)), one.state, duration_text(one.age), _number(one.written_per_s)),
             "none" if one.rate_limit is None else _number(one.rate_limit),
-            f"{one.throttled_share:.1%}",
-            _number(one.ru_per_record),
-            _number(one.backlog_count),
+            *(f"{one.throttled_share:.1%}", _number(one.ru_per_record), _number(one.backlog_count)),
         )
     partitions = Table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
-    for part in each.partitions:
+    for part in consumer.partitions:
         partitions.add_row(*_cells(part))
     console.print(instances, partitions)
 

@@ -1,8 +1,9 @@
-"""What the consumer's commands have in common: the parts they work on, their errors, their questions."""
+"""Shared by the consumer's commands: the parts they use, their errors and their questions."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 import typer
 from rich.markup import escape
 
+from consumer.config import read_config
+from tidemark.foundation.app_settings import settings_of
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -18,13 +21,9 @@ if TYPE_CHECKING:  # the SDKs take a second; --help needs none
     from consumer.running.assembly import Parts
 
 DEADLINE = 60.0
-"""Seconds for one request to a store; a person waits."""
+"""Seconds for one request to a store, for which a person waits."""
 
 _T = TypeVar("_T")
-
-
-OpenParts = Callable[[Path], "Parts"]
-"""The parts that the settings in a folder name. Raises TidemarkError."""
 
 console = Console()
 errors = Console(stderr=True)
@@ -32,6 +31,21 @@ errors = Console(stderr=True)
 Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, .env and local.settings.json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def own_modules_of(root: Path) -> None:
+    """Lets CONSUMER_TRANSFORM and CONSUMER_SQL_HANDLER name modules beside the settings, as in a Functions app."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+
+
+def open_parts(root: Path) -> Parts:
+    """The parts that the settings in a folder name. Raises TidemarkError."""
+    from consumer.running.assembly import Parts  # noqa: PLC0415 - the SDKs take a second; --help needs none
+
+    own_modules_of(root)
+    settings = settings_of(root)
+    return Parts(read_config(settings), settings)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -43,7 +57,7 @@ def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
 
 
 def plain(text: str) -> str:
-    """`text` for the console: markup and whatever would move the cursor is shown, not done. Lines stay apart."""
+    """The text for the console, with markup and control characters escaped. Lines stay apart."""
     return escape("\n".join(map(one_line, text.split("\n"))))
 
 
@@ -60,7 +74,7 @@ def ask(question: str, *, yes: bool) -> None:
 
 
 def soon(seconds: float = DEADLINE) -> float:
-    """A deadline of the running loop's clock."""
+    """A deadline by the clock of the running loop."""
     return asyncio.get_running_loop().time() + seconds
 
 

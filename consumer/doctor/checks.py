@@ -1,9 +1,9 @@
-"""Which checks there are for the consumer that an app's settings describe, if they describe one."""
+"""The doctor's checks for the consumer that an app's settings describe."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from consumer.config import (
@@ -39,8 +39,10 @@ _ROWS = "the rights SELECT, INSERT, UPDATE and DELETE (on a table of your own on
 
 
 def checks_of(settings: Settings, root: Path) -> list[Check]:
-    """Those of the consumer of the app in the folder `root`; none where no consumer is configured: a hub alone may be there for its lag to be read."""
-    if not _is_configured(settings):
+    """The checks of the consumer in the app's folder `root`. None without a consumer: a hub alone may be there for its lag."""
+    hub, *targets = (settings.get(name, "").strip() for name in ("EVENTHUB_NAME", *_TARGETS))
+    is_elsewhere = hub and any(targets)  # a process with the same settings
+    if not is_elsewhere and read_hosting(settings) is Hosting.OFF:
         return []
     try:
         read_slice(settings)
@@ -50,13 +52,6 @@ def checks_of(settings: Settings, root: Path) -> list[Check]:
         return [_configuration(str(error))]
     checks = [_configuration("", config), *_of_consumer(settings, config)]
     return [*checks, _slice(settings, config, root)] if read_hosting(settings) is Hosting.SLICES else checks
-
-
-def _is_configured(settings: Mapping[str, str]) -> bool:
-    """Where it runs in this app, or a hub and a target are named for one elsewhere, with the same settings."""
-    hub = bool(settings.get("EVENTHUB_NAME", "").strip())
-    elsewhere = hub and any(settings.get(name, "").strip() for name in _TARGETS)
-    return elsewhere or read_hosting(settings) is not Hosting.OFF
 
 
 def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check:
@@ -75,25 +70,25 @@ def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check
 
 
 def _slice(settings: Settings, config: ConsumerConfig, root: Path) -> Check:
-    """A function that outlasts the host's patience ends its worker, and all other functions in it."""
+    """A function that exceeds the host's timeout ends its worker, with all other functions in it."""
     subject = "a slice"
 
     async def call() -> list[Finding]:
         longest, limit = longest_slice(config, read_slice(settings)), function_timeout(root / "host.json")
-        told = f"lasts {duration_text(longest)} at the most"
+        text = f"lasts {duration_text(longest)} at the most"
         if limit is None or longest < limit:
-            return [ok("schedule", subject, told)]
+            return [ok("schedule", subject, text)]
         remedy = "make CONSUMER_SLICE or CONSUMER_SHUTDOWN shorter, or functionTimeout in host.json longer"
-        found = f"{told}, and the host ends the worker with all its functions after {duration_text(limit)}"
-        return [failed("schedule", subject, found, remedy)]
+        problem = f"{text}, and the host ends the worker with all its functions after {duration_text(limit)}"
+        return [failed("schedule", subject, problem, remedy)]
 
     return Check("schedule", subject, Needs("nothing", "host.json"), call)
 
 
 def function_timeout(path: Path) -> float | None:
-    """`functionTimeout` of host.json in seconds; None where there is no file, none is set, or it is unbounded.
+    """`functionTimeout` of host.json in seconds; None without a file or a value, or if it is unbounded.
 
-    Raises ValueError for what is neither `hh:mm:ss` nor `-1`.
+    Raises ValueError for anything but `hh:mm:ss` or `-1`.
     """
     text = json.loads(path.read_text(encoding="utf-8")).get("functionTimeout") if path.is_file() else None
     if text is None or text == "-1":
@@ -109,9 +104,9 @@ def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
     if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.dead_letters)}:
         yield _sql(settings, config)
     if config.checkpoints is StoreKind.BLOB:
-        # With the trigger the host keeps the positions, in containers of its own, and the consumer which hub they are of.
-        is_host_s = read_hosting(settings) is Hosting.TRIGGER
-        yield _container(settings, config, "known hub" if is_host_s else "checkpoints", config.blob_container)
+        # With the trigger the host keeps the positions; the consumer only notes which hub they belong to.
+        hosted = read_hosting(settings) is Hosting.TRIGGER
+        yield _container(settings, config, "known hub" if hosted else "checkpoints", config.blob_container)
     if config.dead_letters is DeadLettersKind.BLOB:
         yield _container(settings, config, "dead letters", config.dead_letters_container)
     if config.dead_letters is DeadLettersKind.COSMOS:
@@ -122,29 +117,19 @@ def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
 
 def _receives(settings: Settings, config: ConsumerConfig) -> Check:
     subject = f"hub {config.hub}, group {config.consumer_group}"
-    exists = f"check that the consumer group '{config.consumer_group}' exists: who reads with one that does not is told nothing"
+    exists = f"check that the consumer group '{config.consumer_group}' exists: a reader of one that does not exist gets no error"
+    nothing = f"no event within {LISTENING:g} s, although there are some"
+    finding = {
+        Received.NOTHING: unknown("receive", subject, nothing, exists),
+        Received.NOTHING_THERE: warning(
+            "receive", subject, "allowed; nothing to read yet, so the group is not proven", exists
+        ),
+        Received.AN_EVENT: ok("receive", subject, "an event was read"),
+        Received.BY_A_CONSUMER: ok("receive", subject, "a consumer receives"),
+    }
 
     async def call() -> list[Finding]:
-        found = await received(settings, config)
-        if found is Received.NOTHING:
-            return [
-                unknown(
-                    "receive", subject, f"no event within {LISTENING:g} s, although there are some", exists
-                )
-            ]
-        if found is Received.NOTHING_THERE:
-            return [
-                warning(
-                    "receive", subject, "allowed; nothing to read yet, so the group is not proven", exists
-                )
-            ]
-        return [
-            ok(
-                "receive",
-                subject,
-                "an event was read" if found is Received.AN_EVENT else "a consumer receives",
-            )
-        ]
+        return [finding[await received(settings, config)]]
 
     place = f"event hub '{config.hub}' with its consumer group '{config.consumer_group}' (connection {config.hub_connection})"
     return Check("receive", subject, Needs(_RECEIVER, place), call)
@@ -168,28 +153,24 @@ def _cosmos(settings: Settings, config: ConsumerConfig, name: str, container: st
 
 def _sql(settings: Settings, config: ConsumerConfig) -> Check:
     subject = "database of CONSUMER_SQL_URL"
+    scheme, _, path = config.sql.url.partition(":///")
+    is_there = Path(path.partition("?")[0]).exists()
 
     async def call() -> list[Finding]:
-        if _is_no_file_yet(config.sql.url):
+        if scheme.startswith("sqlite") and path and not is_there:
+            # Connecting would create the file.
             return [ok("write", subject, "the file is not there yet, it is made by its first use")]
         from consumer.doctor import sql_trials  # noqa: PLC0415 - SQLAlchemy is not among the functions' packages
 
         absent = await sql_trials.absent(Parts(config, settings))
-        makes = config.sql.create_tables or (
-            config.sql.create_tables is None and config.sql.url.startswith("sqlite")
-        )
+        create = config.sql.create_tables
+        makes = scheme.startswith("sqlite") if create is None else create
         if absent and not makes:
             remedy = "create them (docs/consuming.md has the statements), or set CONSUMER_SQL_CREATE_TABLES to true"
             return [failed("write", subject, f"without the tables {', '.join(absent)}", remedy)]
         return [storage(subject, absent=bool(absent), check="write")]
 
     return Check("write", subject, Needs(_ROWS, subject), call)
-
-
-def _is_no_file_yet(url: str) -> bool:
-    """A SQLite file would be made by looking at it."""
-    scheme, _, path = url.partition(":///")
-    return scheme.startswith("sqlite") and bool(path) and not Path(path.partition("?")[0]).exists()
 
 
 def _container(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:

@@ -1,5 +1,5 @@
-"""The tables of a SQL consumer: statements that change no row, which take the same rights as those that do, in a
-transaction that is rolled back. Only what the consumer does with a table is tried.
+"""Tests the tables of a SQL consumer with statements that change no row but need the same rights as those that do, in a
+transaction that is rolled back. Only statements that the consumer uses are tested.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _STATES = {
 }
 _UPDATES = ("update",)
 _DELETES = {DEAD_LETTERS.name: ("delete",), LEASES.name: ("update", "delete")}
-"""Besides inserting: a dead letter that comes again replaces the other one, and a presence is taken away."""
+"""Besides inserting: a dead letter that is stored again replaces the first one, and a presence is deleted."""
 
-_DENIED = "permission was denied"  # Azure SQL has no state of its own for that
+_DENIED = "permission was denied"  # Azure SQL has no SQLSTATE of its own for it
 
 
 async def absent(parts: Parts) -> Sequence[str]:
-    """Our tables that are missing; one of the user's own must be there. Raises TriedError, TidemarkError."""
+    """Our tables that are missing. A table of the user must exist. Raises TriedError, TidemarkError."""
     sql = parts.config.sql
     database = SqlDatabase(sql.url, setting="CONSUMER_SQL_URL", connections=1, create_tables=False)
     database.use()
     try:
-        with _said_by_the_database():
+        with _database_errors():
             if sql.table or sql.handler:
                 await database.call(partial(parts.target().open, database, parts.stream))
             ours = TABLES if sql.table or sql.handler else (*TABLES, EVENTS)
@@ -46,8 +46,8 @@ async def absent(parts: Parts) -> Sequence[str]:
 
 
 def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlConfig) -> Sequence[str]:
-    found = sa.inspect(database.engine)
-    missing = [table.name for table in ours if not found.has_table(table.name)]
+    inspector = sa.inspect(database.engine)
+    missing = [table.name for table in ours if not inspector.has_table(table.name)]
     with database.engine.connect() as connection, connection.begin() as transaction:
         for table in ours:
             if table.name not in missing:
@@ -63,7 +63,7 @@ def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlConfig) -> S
 def _change_nothing(
     connection: sa.Connection, table: sa.Table, names: Sequence[str], further: Sequence[str]
 ) -> None:
-    """Of no column that the consumer does not write: the database may fill it by itself."""
+    """Only columns that the consumer writes: the database may fill the others itself."""
     nothing = sa.select(*(table.c[name] for name in names)).where(sa.false())
     connection.execute(sa.insert(table).from_select(names, nothing))
     if "update" in further:
@@ -74,7 +74,8 @@ def _change_nothing(
 
 
 @contextmanager
-def _said_by_the_database() -> Iterator[None]:
+def _database_errors() -> Iterator[None]:
+    """Raises the database's errors as TriedError, with the kind of trouble."""
     try:
         yield
     except UnavailableError as error:

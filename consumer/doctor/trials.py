@@ -1,7 +1,7 @@
-"""Calls that take the consumer's rights and change nothing: the last event is read, and what is not there is deleted.
+"""Calls that need the consumer's rights and change nothing: read the last event, and delete a document that does not exist.
 
-Each opens clients of its own and closes them. They raise TriedError where the service said what is wrong, else
-whatever the adapters raise.
+Each opens its own clients and closes them. They raise TriedError if the service named the problem, else whatever the
+adapters raise.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tidemark.foundation.checkup import TriedError, Trouble
 from tidemark.foundation.errors import SettingsError
 
 LISTENING = 8.0
-"""Seconds for the last event of a partition to come; over a new connection it takes less than one."""
+"""Seconds for the last event of a partition to arrive; over a new connection it takes less than one."""
 
 LOOKED_AT = 8
-"""Partitions that are looked at for one with events."""
+"""How many partitions are searched for one with events."""
 
 REFUSING = 3.0
-"""Seconds in which a link to an empty partition would be refused: that it was opened no answer tells."""
+"""Seconds in which a link to an empty partition would be refused. No answer says that it was opened."""
 
 _CLOSING = 2.0
-_AT_WORK = "stolen"  # a reader without an owner is sent away from a partition that has one
+_AT_WORK = "stolen"  # the service refuses a reader without an owner level while the partition has an owner
 _CONDITIONS = {
     "unauthorized-access": Trouble.REFUSED,
     "not-found": Trouble.ABSENT,
@@ -44,10 +44,10 @@ _CONDITIONS = {
 
 
 class Received(Enum):
-    """What came of it. The SDK tells nobody that a consumer group is missing: it asks again for ever."""
+    """The outcome of reading. The SDK does not report that a consumer group is missing: it retries for ever."""
 
     AN_EVENT = auto()
-    BY_A_CONSUMER = auto()  # one that owns the partition sends others away
+    BY_A_CONSUMER = auto()  # one owns the partition, so others are refused
     NOTHING_THERE = auto()  # the partitions are empty, so nothing could come
     NOTHING = auto()  # although there are events
 
@@ -56,7 +56,7 @@ async def received(settings: Settings, config: ConsumerConfig) -> Received:
     """Reads the last event of a partition, as a consumer of its group and beside those at work."""
     hub = Hub(settings, config.hub_connection, config.hub, config.consumer_group, {})
     try:
-        with _said_by_the_hub():
+        with _hub_errors():
             partitions = await hub.partitions()
             state = await _one_with_events(hub, partitions)
             position = "@latest" if state.empty else state.last_sequence_number
@@ -78,7 +78,7 @@ async def received(settings: Settings, config: ConsumerConfig) -> Received:
 
 
 async def _one_with_events(hub: Hub, partitions: Sequence[str]) -> PartitionState:
-    """The first of a few that has any, else the first."""
+    """The first of a few partitions that has events, else the first of them."""
     first = await hub.state(partitions[0])
     for partition in partitions[1:LOOKED_AT]:
         if not first.empty:
@@ -89,8 +89,8 @@ async def _one_with_events(hub: Hub, partitions: Sequence[str]) -> PartitionStat
 
 
 @contextmanager
-def _said_by_the_hub() -> Iterator[None]:
-    """The hub's word for an error lies in what our errors were raised for."""
+def _hub_errors() -> Iterator[None]:
+    """Raises errors with a known condition of the hub as TriedError. The condition is in the cause of our errors."""
     try:
         yield
     except Exception as error:
@@ -100,15 +100,15 @@ def _said_by_the_hub() -> Iterator[None]:
         while cause is not None:
             condition = str(getattr(cause, "error", None) or "")
             refused = "Authentication" in type(cause).__name__ and not hasattr(cause, "response")
-            found = next((each for word, each in _CONDITIONS.items() if word in condition), None)
-            if found is not None or refused:
-                raise TriedError(found or Trouble.REFUSED, str(error)) from error
+            trouble = next((each for word, each in _CONDITIONS.items() if word in condition), None)
+            if trouble is not None or refused:
+                raise TriedError(trouble or Trouble.REFUSED, str(error)) from error
             cause = cause.__cause__
         raise
 
 
 class CosmosTrial(CosmosContainer):
-    """A container, and whether documents in it may be deleted, which in Cosmos DB comes with writing them."""
+    """A container, tested for the right to delete documents, which in Cosmos DB comes with the right to write them."""
 
     async def absent(self) -> bool:
         """Whether there is no such container. Raises SettingsError, UnavailableError, AzureError."""

@@ -1,17 +1,16 @@
-"""From an event's body to the document that is written. Pure, and on the hot path: one decode, one encode.
+"""Converts an event's body to the document that is written. Pure, and on the hot path: one decode, one encode.
 
-The body is a JSON object in UTF-8. Repaired without a word: a byte order mark is dropped, and of equal keys the last
-one counts (RFC 8259 leaves it open; JavaScript and Python agree). Everything else that is not such an object is a
-rejection, and so is a document that Cosmos DB could never hold; `REASONS` lists them all.
+The body must be a JSON object in UTF-8. Two things are repaired silently: a byte order mark is dropped, and of equal keys
+the last one counts (RFC 8259 leaves it open; JavaScript and Python agree). Any other body is rejected, and so is a document
+that Cosmos DB could never store; `REASONS` lists all reasons.
 
-The document's `id` is set here, replacing one it may have:
-- `field:<path>`: the value found there, `field:order/number`; a whole number becomes its decimal text;
+The document's `id` is set here, and replaces one that it may have:
+- `field:<path>`: the value at the path, such as `field:order/number`; a whole number becomes its decimal text;
 - `position`: hub, partition and sequence number, so that an event delivered twice is one document. In a hub that was
   created anew the partition is `0@<created, ms>`, so that its events replace no document of the hub before it.
 
-A transform is the user's own function: `transform(document, event) -> mapping`. It may change and return the document
-it was given. Whatever it raises rejects the event, and so does anything returned that is not a mapping, None included:
-an event is written or kept as a dead letter, never dropped in silence.
+A transform is the user's function `transform(document, event) -> mapping`. It may change and return its document. An
+exception or any other result rejects the event, None included: an event is written or becomes a dead letter, never lost.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ REASONS = {
     "id": "no legal id: missing, no text or whole number, empty, over 1,023 bytes, or with one of / \\ ? #",
     "partition_key": "an object, a list or over 2,048 bytes at a partition key path",
     "too_large": "the document, id and metadata included, is over 2 MB",
-    "unexpected": "preparing the event failed in a way that nobody foresaw",
+    "unexpected": "preparing the event failed in an unexpected way",
 }
-"""Every reason of a rejection made here."""
+"""Every reason for a rejection in this module."""
 
 # The service's documented limits per document.
 MAX_DOCUMENT = 2 * 1024 * 1024
@@ -57,7 +56,7 @@ MAX_PARTITION_KEY = 2048
 MAX_DEPTH = 128
 
 META = "_tm"
-"""Where the event's position goes when that is asked for: partition, sequence number, enqueued time."""
+"""The field for the event's position, if it is wanted: partition, sequence number, enqueued time."""
 _META_FIELDS = ("partition", "sequence_number", "enqueued_at")
 
 _BOM = b"\xef\xbb\xbf"
@@ -69,7 +68,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MappingOptions(Struct, frozen=True):
-    """How events of a hub become documents. Raises SettingsError for an unknown id strategy."""
+    """The settings of the mapping. Raises SettingsError for an unknown id strategy."""
 
     hub: str
     id_from: str = "field:id"
@@ -86,7 +85,7 @@ class MappingOptions(Struct, frozen=True):
 
     @property
     def id_path(self) -> Path | None:
-        """Where the id is found; None means position."""
+        """The path of the id; None means position."""
         kind, _, path = self.id_from.partition(":")
         if kind == "position" and not path:
             return None
@@ -99,9 +98,8 @@ class MappingOptions(Struct, frozen=True):
 
 
 def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
-    """What `prepare` makes of an event. Whatever it raises rejects this event, as preparing is nothing but arithmetic
-    on it: the next attempt would end in the same way, and all behind it would wait for ever. But for a MemoryError, which
-    speaks of the machine: it is raised.
+    """The record of an event, as `prepare` makes it. Preparing only computes, so an exception would be raised at every attempt,
+    and would block the events behind this one: it rejects the event. MemoryError is about the machine, and is raised.
     """
     try:
         return prepare(event)
@@ -116,8 +114,8 @@ def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
 class DocumentMapper:
     """Prepares events for one container.
 
-    `partition_key_paths` as the container's definition has them; `effective_key` gives a record's route, None leaves
-    it empty. Raises SettingsError for an id or a partition key that would be taken from `_tm` and can never be there.
+    `partition_key_paths` are those of the container's definition; `effective_key` computes a record's route, which is ''
+    without it. Raises SettingsError for an id or a partition key in `_tm` that can never be there.
     """
 
     def __init__(
@@ -136,7 +134,7 @@ class DocumentMapper:
             _check_meta_paths(self._paths, self._id_path)
 
     def prepare(self, event: Event) -> Record:
-        """The event as a record; one that cannot be written carries its rejection. Raises nothing but MemoryError."""
+        """The event as a record; a record that cannot be written has a rejection. Raises nothing but MemoryError."""
         document = read_object(event)
         if self._transform is not None and not isinstance(document, Rejection):
             document = _transformed(self._transform, document, event)
@@ -150,7 +148,7 @@ class DocumentMapper:
             )
 
     def _record(self, event: Event, document: dict[str, Any]) -> Record:
-        if self._meta:  # first, since id and partition key may come from there
+        if self._meta:  # first, because id and partition key may be taken from it
             values_of_event = (event.place, event.sequence_number, event.enqueued_at)
             document[META] = dict(zip(_META_FIELDS, values_of_event, strict=True))
         identity = self._identity(document, event)
@@ -174,28 +172,28 @@ class DocumentMapper:
     def _identity(self, document: Mapping[str, Any], event: Event) -> str | Rejection:
         if self._id_path is None:
             return f"{self._hub}~{event.place}~{event.sequence_number}"
-        found = find(document, self._id_path)
-        if isinstance(found, str):
-            return found if _legal_id(found) else _id_problem(found)
-        whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
-        if whole and not isinstance(found, bool):
-            return str(int(found))
+        value = find(document, self._id_path)
+        if isinstance(value, str):
+            return _id_problem(value) or value
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if is_whole and not isinstance(value, bool):
+            return str(int(value))
         where = "/".join(self._id_path)
-        return Rejection("id", f"'{where}' is {_kind(found)}; expected a text or a whole number")
+        return Rejection("id", f"'{where}' is {_kind(value)}; expected a text or a whole number")
 
 
 def read_object(event: Event) -> dict[str, Any] | Rejection:
-    """The event's body as a JSON object, or why it is none."""
+    """The event's body as a JSON object, or the rejection."""
     if event.unreadable is not None:
         return Rejection("unreadable", event.unreadable)
     body = event.body.removeprefix(_BOM)
     try:
-        found = _decode(body)
+        document = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _why_not_json(body, error)
-    if not isinstance(found, dict):
-        return Rejection("not_object", f"the body is {_kind(found)}; expected a JSON object")
-    return found
+    if not isinstance(document, dict):
+        return Rejection("not_object", f"the body is {_kind(document)}; expected a JSON object")
+    return document
 
 
 def parse_path(text: str) -> Path:
@@ -207,7 +205,7 @@ def parse_path(text: str) -> Path:
 
 
 def find(document: Any, path: Path) -> Any:
-    """The value at a path; UNSET where there is none."""
+    """The value at a path; UNSET if there is none."""
     for name in path:
         if not isinstance(document, dict):
             return UNSET
@@ -216,7 +214,7 @@ def find(document: Any, path: Path) -> Any:
 
 
 def partition_key_text(values: Sequence[Scalar]) -> str:
-    """A partition key as JSON array text, as the service wants it: `["LGA"]`; `{}` where there is no value."""
+    """A partition key as the JSON array text of the service: `["LGA"]`; `{}` stands for a missing value."""
     if UNSET in values:
         return f"[{','.join('{}' if value is UNSET else _encode(value).decode() for value in values)}]"
     return _encode(values).decode()
@@ -237,7 +235,7 @@ def _check_meta_paths(paths: Sequence[Path], id_path: Path | None) -> None:
 
 
 def document_id(record: Record) -> str:
-    """The id of the document that a record carries."""
+    """The id of a record's document."""
     return _decode_id(record.payload).id
 
 
@@ -249,8 +247,8 @@ _decode_id = msgspec.json.Decoder(_Identified).decode
 
 
 def _order_key(values: Sequence[Scalar], partition_key: str) -> str:
-    """Equal for partition keys that are equal to Cosmos DB, where numbers are doubles: `1` and `1.0`, and integers beyond
-    2^53 that share one. Whether `-0.0` is `0` nobody documents: as one key they are only written one after the other.
+    """Equal for partition keys that are equal in Cosmos DB, where numbers are doubles: `1` and `1.0`, and integers beyond 2^53
+    with one double. It is undocumented whether `-0.0` equals `0`; with one key they are only written one after the other.
     """
     if not any(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return partition_key
@@ -268,32 +266,30 @@ def _rejected(event: Event, rejection: Rejection) -> Record:
 
 def _transformed(transform: Transform, document: dict[str, Any], event: Event) -> dict[str, Any] | Rejection:
     try:
-        found = transform(document, event)
-        if isinstance(found, Mapping):
-            return found if isinstance(found, dict) else dict(found)
-    except MemoryError:  # of the machine, not of the event
+        mapped = transform(document, event)
+        if isinstance(mapped, Mapping):
+            return mapped if isinstance(mapped, dict) else dict(mapped)
+    except MemoryError:  # the machine's fault, not the event's
         raise
-    except Exception as error:  # the user's code may raise anything, and prepare never does
+    except Exception as error:  # the user's code may raise anything
         return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
-    return Rejection("transform", f"the transform returned {_kind(found)}; expected a mapping")
+    return Rejection("transform", f"the transform returned {_kind(mapped)}; expected a mapping")
 
 
-def _legal_id(text: str) -> bool:
-    short = 0 < len(text) <= MAX_ID // 4 or 0 < len(text.encode()) <= MAX_ID
-    return short and not _ILLEGAL_IN_ID.search(text)
-
-
-def _id_problem(text: str) -> Rejection:
+def _id_problem(text: str) -> Rejection | None:
     if not text:
         return Rejection("id", "the id is empty")
-    size = len(text.encode())
-    if size > MAX_ID:
+    if (
+        len(text) > MAX_ID // 4 and (size := len(text.encode())) > MAX_ID
+    ):  # a character has at most four bytes
         return Rejection("id", f"the id has {size} bytes; at most {MAX_ID} are accepted")
-    return Rejection("id", f"the id {text!r} holds one of / \\ ? #")
+    if _ILLEGAL_IN_ID.search(text):
+        return Rejection("id", f"the id {text!r} holds one of / \\ ? #")
+    return None
 
 
 def _partition_key_problem(value: Any, path: Path) -> Rejection | None:
-    """None for what the service accepts: text, number, true, false, null, and no value at all ("undefined")."""
+    """None for what the service accepts: text, number, true, false, null, and a missing value ("undefined")."""
     if isinstance(value, str):
         if len(value) <= MAX_PARTITION_KEY // 4 or len(value.encode()) <= MAX_PARTITION_KEY:
             return None
@@ -301,23 +297,18 @@ def _partition_key_problem(value: Any, path: Path) -> Rejection | None:
     elif value is None or isinstance(value, bool | UnsetType):
         return None
     elif isinstance(value, int | float):
-        if _fits_double(value):
-            return None
-        return Rejection(
-            "number", f"the number at partition key path '/{'/'.join(path)}' is beyond a double's range"
-        )
+        try:
+            if isfinite(value):
+                return None
+        except OverflowError:
+            pass
+        where = "/".join(path)
+        return Rejection("number", f"the number at partition key path '/{where}' is beyond a double's range")
     else:
         what = _kind(value)
     return Rejection(
         "partition_key", f"'/{'/'.join(path)}' is {what}; expected a text, number, true, false or null"
     )
-
-
-def _fits_double(value: float) -> bool:
-    try:
-        return isfinite(value)
-    except OverflowError:
-        return False
 
 
 def _payload(document: dict[str, Any]) -> bytes | Rejection:
@@ -333,7 +324,7 @@ def _payload(document: dict[str, Any]) -> bytes | Rejection:
         return Rejection(
             "too_large", f"the document has {len(payload):,} bytes; at most {MAX_DOCUMENT:,} are accepted"
         )
-    # Only a document of so many braces can be so deep; nearly none is.
+    # Counting brackets first, because nearly no document has so many.
     if payload.count(b"{") + payload.count(b"[") > MAX_DEPTH and _depth(document) > MAX_DEPTH:
         return _too_deep()
     return payload
@@ -352,7 +343,7 @@ def _depth(document: Any) -> int:
 
 
 def _why_not_json(body: bytes, error: Exception) -> Rejection:
-    """A second, slower look at what could not be decoded, so that each cause has its own word."""
+    """Examines a body again that could not be decoded, to name the cause."""
     if not body.strip():
         return Rejection("empty", "the body is empty")
     if isinstance(error, RecursionError):
@@ -370,7 +361,7 @@ def _why_not_json(body: bytes, error: Exception) -> Rejection:
         return Rejection("number", f"{constant} is no JSON number")
     except (ValueError, RecursionError):
         return Rejection("json", str(error))
-    # The standard library takes what strict readers refuse for one reason only.
+    # The standard library accepts only this of what strict decoders refuse.
     return Rejection("encoding", "a text holds half of a surrogate pair")
 
 
@@ -379,7 +370,7 @@ def _not_finite(constant: str) -> NoReturn:
 
 
 def _kind(value: Any) -> str:
-    """What a value is, in JSON's words."""
+    """The JSON name of a value's kind."""
     return _WORDS.get(type(value), f"a {type(value).__name__}")
 
 

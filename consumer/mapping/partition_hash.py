@@ -1,8 +1,8 @@
-"""Where Cosmos DB keeps a partition key: the effective partition key of hash version 2.
+"""Computes Cosmos DB's effective partition key, hash version 2.
 
-The service hashes every partition key value with MurmurHash3 x64 128 and gives each physical partition a range of
-hashes. The SDK computes the same in pure Python, 50 times slower; a property test compares the two. Version 1
-(containers whose partition key definition has no `version`) is left out: the SDKs disagree about it.
+The service hashes every partition key value with MurmurHash3 x64 128, and each physical partition has a range of hashes.
+The SDK computes the same in pure Python, 50 times slower; a property test compares the two. Version 1 (a partition key
+definition without `version`) is left out, because the SDKs disagree about it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import mmh3
 from msgspec import UnsetType
 
 Scalar = str | int | float | bool | UnsetType | None
-"""A partition key value; UNSET where the document has none ("undefined", which is not null)."""
+"""A partition key value; UNSET if the document has none ("undefined", which is not null)."""
 
 EffectiveKey = Callable[[Sequence[Scalar]], str]
 
 _CONSTANTS: dict[Scalar, bytes] = {None: b"\x01", False: b"\x02", True: b"\x03"}
 _UNDEFINED = b"\x00"
-# The two top bits of a hash stay free, so that every hash sorts below the last range's end, "FF".
+# The two top bits of a hash are zero, so that every hash sorts below the end of the last range, "FF".
 _KEPT_BITS = (1 << 126) - 1
 
 
@@ -38,7 +38,7 @@ EFFECTIVE_KEYS: dict[tuple[str, int], EffectiveKey] = {
     ("Hash", 2): hash_key,
     ("MultiHash", 2): multi_hash_key,
 }
-"""By kind and version of a container's partition key definition: those whose ranges can be computed here."""
+"""By kind and version of a container's partition key definition."""
 
 
 def _hex(tagged: bytes) -> str:
@@ -46,7 +46,7 @@ def _hex(tagged: bytes) -> str:
 
 
 def _tagged(value: Scalar) -> bytes:
-    """A value with its type in front, as the service hashes it; numbers are doubles."""
+    """A value behind its type's byte, as the service hashes it; numbers are doubles."""
     if isinstance(value, str):
         return b"\x08" + value.encode() + b"\xff"
     if value is None or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The user's own transform, named as `module:function`."""
+"""Loads the user's function, named as `module:function`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidemark.foundation.errors import SettingsError
 
 
 def load_transform(name: str) -> Transform:
-    """The function a setting names. Raises SettingsError when it cannot be imported or called."""
+    """The function that a setting names. Raises SettingsError if it cannot be imported or called."""
     module_name, separator, function_name = name.partition(":")
     if not (module_name and separator and function_name):
         raise SettingsError(f"the transform '{name}' is not known; expected module:function")
     try:
-        found = getattr(importlib.import_module(module_name), function_name)
+        function = getattr(importlib.import_module(module_name), function_name)
     except AttributeError:
         raise SettingsError(
             f"the transform '{name}': module '{module_name}' has no '{function_name}'"
@@ -24,8 +24,8 @@ def load_transform(name: str) -> Transform:
         raise SettingsError(
             f"the transform '{name}': its module cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise SettingsError(
             f"the transform '{name}' is no function; expected transform(document, event) -> mapping"
         )
-    return cast("Transform", found)
+    return cast("Transform", function)

@@ -1,4 +1,4 @@
-"""From the Event Hubs SDK's event to ours. It is on the hot path: about 2 us per event."""
+"""Converts the Event Hubs SDK's event to ours, in about 2 us: it is on the hot path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING: dict[str, Any] = {}
 
 
 def to_event(partition: str, data: EventData) -> Event:
-    """Sections of data are joined. What is no data has no bytes: its text instead, and a word on why."""
+    """Joins the data sections of the body. A body that is not data becomes text, and `unreadable` says what it was."""
     message: Any = data.raw_amqp_message
     annotations = message.annotations
     properties: Mapping[str, Any] = _NOTHING
@@ -27,10 +27,12 @@ def to_event(partition: str, data: EventData) -> Event:
     try:
         body, unreadable = _body(message)
         if message.application_properties:
-            properties = {_text(name): _plain(each) for name, each in message.application_properties.items()}
-    except MemoryError:  # of the machine, not of the event: received again
+            properties = {
+                _text(name): _plain(value) for name, value in message.application_properties.items()
+            }
+    except MemoryError:  # the machine's fault, not the event's: it is received again
         raise
-    except Exception as error:  # what a sender made is no reason to receive nothing behind it
+    except Exception as error:  # a malformed event must not stop the events behind it
         body, unreadable = b"", f"the message cannot be read: {type(error).__name__}: {error}"
     return Event(
         partition,
@@ -55,7 +57,7 @@ def _body(message: Any) -> tuple[bytes, str | None]:
 
 
 def last_enqueued(batch: Sequence[EventData]) -> int | None:
-    """The sequence number of the partition's last event, as the newest event of a batch knows it."""
+    """The sequence number of the partition's newest event, as the last event of a batch reports it."""
     annotations = batch[-1].raw_amqp_message.delivery_annotations
     return annotations.get(_LAST_ENQUEUED) if annotations else None
 
@@ -65,7 +67,7 @@ def _text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The SDK gives strings as bytes; what is not UTF-8 was bytes."""
+    """The SDK returns strings as bytes; bytes that are not UTF-8 were bytes."""
     if not isinstance(value, bytes):
         return value
     try:

@@ -1,17 +1,16 @@
-"""A short way through the Event Hubs SDK for received events: three hooks into its inside, on single objects only.
+"""A short cut through the Event Hubs SDK for received events: three hooks into its private parts, on single objects only.
 
-The SDK (5.15) makes two tasks per frame of the network, decodes everything in it, and builds three objects around it:
-100 us per event of 1 KB. With the hooks it takes whole frames out of what the stream has buffered, keeps their
-messages as bytes, and `consumer.receiving.amqp_event` reads them: a third of the time. Whatever is out of the ordinary (a frame
-not yet complete, a message of several frames, an unusual event) goes the SDK's own way.
+The SDK (5.15) makes two tasks per network frame, decodes everything in it, and builds three objects around it: 100 us per
+event of 1 KB. With the hooks, whole frames are taken from the stream's buffer, their messages are kept as bytes, and
+consumer.receiving.amqp_event reads them: a third of the time. Anything unusual (an incomplete frame, a message of several
+frames, an unusual event) is left to the SDK.
 
-Nothing depends on it. `consumer.receiving.link` imports this module after it has looked at the SDK's version, and does without if
-that or anything here fails. A hook changes nothing before it is sure of what it read: when one fails, the SDK finds all
-as it left it, and does it itself; from then on no hook is used, and whoever made the link is told.
+Nothing depends on it. consumer.receiving.link imports this module only if the SDK's version is supported, and works without
+it if that or anything here fails. A hook changes nothing before it has understood what it read: when one fails, the SDK
+handles the same data itself, no hook is used any more, and the owner of the link is called.
 
-It also keeps the SDK from remembering the tag of every event for as long as a link lasts (100 bytes each), and from
-reading on while the link holds as many events, or bytes, as it may: by itself the SDK reads up to a whole batch more,
-whatever their size, and as many frames at once as the link asked for events, which may have been small until then.
+It also stops the SDK from remembering the tag of every event for as long as a link lasts (100 bytes each), and from reading
+on while the link holds as many events or bytes as it may: the SDK itself reads up to a whole batch more, whatever the size.
 """
 
 from __future__ import annotations
@@ -37,12 +36,11 @@ _FRAME_HEADER = 8  # bytes: size (4), data offset in words of 4, type, channel (
 _AMQP = 0  # type of frame
 _SETTLED, _MORE, _PAYLOAD = 4, 5, 11  # fields of a transfer
 
-
 _T = TypeVar("_T")
 
 
 class Shortcut:
-    """Makes a client hand out our events instead of the SDK's, until something in there is not as expected."""
+    """Makes a client return our events instead of the SDK's, until a private part is not as expected."""
 
     def __init__(
         self,
@@ -53,10 +51,10 @@ class Shortcut:
         handed_over: Callable[[], int] = lambda: 0,
         most_bytes: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """`most` events, or `most_bytes`, are held before the SDK reads on; `handed_over` counts those that have left its
-        buffer and are not done with. `on_broken` is told, once, why the short way is of no more use.
+        """`most` events, or `most_bytes`, are held before the SDK reads on; `handed_over` counts events that have left its
+        buffer and are not processed yet. `on_broken` is called once, with the reason, when the hooks stop working.
 
-        Raises AttributeError when the SDK's inside is not as expected; then `client` is as it was.
+        Raises AttributeError if the SDK's private parts are not as expected; `client` is unchanged then.
         """
         self._partition = partition
         self._on_broken = on_broken
@@ -66,40 +64,42 @@ class Shortcut:
         self._room = asyncio.Event()
         self._handed_over = handed_over
         self._most_bytes = most_bytes
-        self._sizes = deque[int]()  # of the messages held, in the order in which they came
-        self._held_bytes = 0  # with what is there of the next one
+        self._sizes = deque[int]()  # of the messages held, in the order of their arrival
+        self._held_bytes = 0  # with the part of the next message that has arrived
         self._begun_bytes = 0
         self._newest: Any = None
         self._create: Callable[..., Any] = client._create_consumer  # hook 1
         client._create_consumer = self._create_consumer  # type: ignore[method-assign]
 
     def last_enqueued(self) -> int | None:
-        """As the newest event that was handed out tells."""
+        """As the newest event that was handed out reports it."""
         newest = self._newest
         if isinstance(newest, bytes):
             return last_enqueued(newest)
         return None if newest is None else last_enqueued_of((newest,))
 
     def widen(self, prefetch: int) -> bool:
-        """Whether the link asks for so many events from its next round on."""
-        return self.attempt(self._widen, prefetch) is True
+        """Sets how many events the link asks for from its next round on; False if that is not possible."""
 
-    def _widen(self, prefetch: int) -> bool:
-        self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch
-        return True
+        def set_prefetch() -> bool:
+            self._consumer._handler._link_credit = self._consumer._prefetch = self._most = prefetch
+            return True
+
+        return self.attempt(set_prefetch) is True
 
     def note_done(self, count: int) -> None:
-        """So many of the events that were handed over are done with."""
+        """Notes that `count` of the events that were handed over are processed."""
         for _ in range(min(count, len(self._sizes))):
             self._held_bytes -= self._sizes.popleft()
         self._room.set()
 
     def let_go(self) -> None:
-        """The link is closing: whatever it holds, the service's answers are read."""
+        """Reads on without limits, because the link is closing and the service's answers are needed."""
         self._most, self._most_bytes = sys.maxsize, lambda: math.inf
         self._room.set()
 
     def note_frame(self, size: int, *, is_last: bool) -> None:
+        """Notes that `size` bytes of a message arrived."""
         """So many bytes of a message came."""
         self._held_bytes += size
         self._begun_bytes += size
@@ -116,17 +116,17 @@ class Shortcut:
     def is_full_of_bytes(self) -> bool:
         if self._held_bytes < self._most_bytes():
             return False
-        if not self._held():  # messages that came and were let go by the SDK are not held
+        if not self._held():  # messages that the SDK dropped are not held
             self._sizes.clear()
             self._held_bytes = self._begun_bytes
         return bool(self._sizes)
 
     def attempt(self, step: Callable[..., _T], *arguments: Any) -> _T | None:
-        """What a step gives; None when it, or one before it, failed."""
+        """The result of a step; None if it, or an earlier one, failed."""
         if not self._broken:
             try:
                 return step(*arguments)
-            except Exception as error:  # it is told, and the SDK does the same its own way
+            except Exception as error:  # reported; the SDK does the same itself
                 self._fail(error)
         return None
 
@@ -141,14 +141,14 @@ class Shortcut:
         return consumer
 
     def _hook_consumer(self, consumer: Any) -> None:
-        """Hook 2: events are made when they are taken out of the buffer; and the link is hooked once it is open."""
+        """Hook 2: makes events when they are taken from the buffer, and hooks the link when it is open."""
         buffer, open_link, _ = consumer._message_buffer, consumer._open, consumer._next_message_in_buffer
 
         def next_event() -> Event:
             try:
                 event = self._event(buffer[0])
             except Exception as error:
-                # It stays in the buffer: this link ends here, and the next one begins after the event before.
+                # It stays in the buffer. This link ends here, and the next one begins after the event before.
                 self._fail(error)
                 raise
             buffer.popleft()
@@ -161,7 +161,7 @@ class Shortcut:
             if not was_open:
                 self.attempt(_hook_link, consumer, self)
                 self.attempt(_hook_transport, consumer, self)
-            while self.attempt(self._is_full):  # the SDK asks for the link before each read
+            while self.attempt(self._is_full):  # the SDK opens the link before each read
                 self._room.clear()
                 await self._room.wait()
 
@@ -170,7 +170,7 @@ class Shortcut:
         consumer._open = open_and_hook
 
     def _event(self, message: Any) -> Event:
-        """From bytes, or from the SDK's message where it went the SDK's way."""
+        """From bytes, or from the SDK's message if the SDK decoded it."""
         if isinstance(message, memoryview):
             data = bytes(message)
             event = read_event(self._partition, data)
@@ -183,13 +183,13 @@ class Shortcut:
 
 
 def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
-    """Hook 3a: a settled message of one frame goes into the buffer as it came."""
+    """Hook 3a: puts a settled message of one frame into the buffer undecoded."""
     handler = consumer._handler
     link, keep = handler._link, consumer._message_buffer.append
     incoming: Callable[[Any], Awaitable[None]] = link._incoming_transfer
 
     def take(frame: Any) -> bool:
-        """Whether it was such a message; it is in the buffer then."""
+        """Whether it was such a message, which is in the buffer now."""
         if not frame[_SETTLED] or frame[_MORE] or link._received_payload:
             return False
         number, payload = frame[1], frame[_PAYLOAD]
@@ -199,12 +199,12 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
         keep(payload)
         return True
 
+    def count(frame: Any) -> None:
+        shortcut.note_frame(len(frame[_PAYLOAD] or b""), is_last=not frame[_MORE])
+
     def forget_tag(frame: Any) -> None:
         if frame[_SETTLED]:
             link._received_delivery_tags.clear()
-
-    def count(frame: Any) -> None:
-        shortcut.note_frame(len(frame[_PAYLOAD] or b""), is_last=not frame[_MORE])
 
     async def incoming_transfer(frame: Any) -> None:
         shortcut.attempt(count, frame)
@@ -216,10 +216,10 @@ def _hook_link(consumer: Any, shortcut: Shortcut) -> None:
 
 
 def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
-    """Hook 3b: a frame that is there as a whole is taken without waiting, so without a task and a timer.
+    """Hook 3b: takes a frame that has arrived completely without waiting, hence without a task and a timer.
 
-    Not while somebody else is receiving: the SDK's keep-alive does beside its receiver, every 30 s. A frame that the SDK
-    has read reaches its reader a few turns of the loop later, and one taken meanwhile would come before it.
+    Not while another task receives: the SDK's keep-alive does so beside its receiver, every 30 s. A frame that the SDK has
+    read reaches its reader a few turns of the loop later, and a frame taken meanwhile would overtake it.
     """
     transport = consumer._handler._connection._transport
     stream: asyncio.StreamReader = transport.reader
@@ -234,7 +234,7 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
             return None
         size = int.from_bytes(buffered[:4])
         is_whole = _FRAME_HEADER < size <= len(buffered) and buffered[5] == _AMQP
-        begun = transport._read_buffer  # what was read of a frame before a timeout
+        begun = transport._read_buffer  # the part of a frame that was read before a timeout
         if not is_whole or begun.tell() < begun.getbuffer().nbytes or transport.socket_lock.locked():
             return None
         frame = memoryview(bytes(buffered[:size]))
@@ -246,7 +246,7 @@ def _hook_transport(consumer: Any, shortcut: Shortcut) -> None:
     async def receive_frame(timeout: float | None = None, **options: Any) -> Any:
         nonlocal waiting
         if shortcut.attempt(shortcut.is_full_of_bytes):
-            return None, None  # as if nothing had come: the SDK asks for the link next, and waits there
+            return None, None  # as if nothing had arrived: the SDK opens the link next, and waits there
         if taken := shortcut.attempt(take):
             return taken
         waiting += 1

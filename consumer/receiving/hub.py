@@ -1,6 +1,6 @@
-"""An event hub as it is asked: its partitions and their states, and a client for each link.
+"""Asks an event hub for its partitions and their states, and makes a client for each link.
 
-Raises UnavailableError when it does not answer, whatever the cause.
+Raises UnavailableError if the hub does not answer, whatever the cause.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ _CLOSING = 5.0  # seconds the SDK gets to close a client
 
 @dataclass(eq=False)
 class Hub:
-    """One hub for one consumer group. Every task is owned: `close` ends them all. `client_options` go to the SDK's
-    constructors.
-    """
+    """One hub for one consumer group. `close` ends all its tasks. `client_options` are passed to the SDK's constructors."""
 
     settings: Settings
     prefix: str
@@ -40,7 +38,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.created_at: float | None = None
-        """When the hub was created, once `partitions` was asked."""
+        """When the hub was created, after the first call of `partitions`."""
         self._tls: ssl.SSLContext | None = None
         self._management: EventHubConsumerClient | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -48,8 +46,8 @@ class Hub:
     async def partitions(self) -> list[str]:
         """The ids of all partitions now.
 
-        Raises SettingsError when there is no such hub at the first time, PositionError when the hub is no longer the
-        one it was, UnavailableError.
+        Raises SettingsError if there is no such hub at the first call, PositionError if the hub was created anew since,
+        UnavailableError.
         """
         properties = await self._ask(lambda client: client.get_eventhub_properties())
         created_at = properties["created_at"].timestamp()
@@ -63,18 +61,18 @@ class Hub:
 
     async def state(self, partition: str) -> PartitionState:
         """Raises UnavailableError, and SettingsError as `partitions` does."""
-        found = await self._ask(lambda client: client.get_partition_properties(partition))
+        properties = await self._ask(lambda client: client.get_partition_properties(partition))
         return PartitionState(
             partition,
-            found["beginning_sequence_number"],
-            found["last_enqueued_sequence_number"],
-            found["last_enqueued_offset"],
-            found["last_enqueued_time_utc"].timestamp(),
-            found["is_empty"],
+            properties["beginning_sequence_number"],
+            properties["last_enqueued_sequence_number"],
+            properties["last_enqueued_offset"],
+            properties["last_enqueued_time_utc"].timestamp(),
+            properties["is_empty"],
         )
 
     async def client(self) -> EventHubConsumerClient:
-        """A client of its own; whoever asks for it closes it."""
+        """A new client; the caller closes it."""
         if self._tls is None:
             self._tls = await asyncio.to_thread(tls_context, self.settings)  # read once for all connections
         return event_hub_client(
@@ -86,15 +84,15 @@ class Hub:
         )
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        """Runs in the background, until its end or that of `close`."""
+        """Runs a task in the background, until it ends or `close` does."""
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def close(self, deadline: float | None = None) -> None:
-        """Closes the connection that is asked over and waits for what runs in the background, by `deadline` (loop
-        time) if given. End all `receive` calls before.
+        """Closes the connection for questions, and waits for background tasks until `deadline` (loop time), if given. End all
+        `receive` calls before.
         """
         if self._management is not None:
             self.spawn(close_client(self._management, _CLOSING))
@@ -113,15 +111,15 @@ class Hub:
     ) -> dict[str, Any]:
         if self._management is None:
             self._management = await self.client()
-        # In a task of its own: the SDK awaits by asyncio.wait_for, which in Python 3.11 now and then swallows the
-        # cancellation that would end whoever asks.
+        # In a task of its own: the SDK uses asyncio.wait_for, which in Python 3.11 sometimes swallows the cancellation of
+        # the caller.
         asking = self.spawn(request(self._management))
         try:
             await asyncio.wait({asking}, timeout=_REQUEST_TIMEOUT)
             if not asking.done():
                 raise TimeoutError(f"no answer within {_REQUEST_TIMEOUT:g} s")
             return asking.result()
-        except Exception as error:  # whatever it was, the hub has not answered
+        except Exception as error:  # whatever it is, the hub has not answered
             if self.created_at is None and _NOT_FOUND in (getattr(error, "error", None) or ""):
                 raise SettingsError(f"there is no event hub '{self.name}': {network_story(error)}") from error
             raise UnavailableError(f"event hub '{self.name}': {network_story(error)}") from error
@@ -131,4 +129,4 @@ class Hub:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._background.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, also when nobody waits for it any more
+            task.exception()  # marks it as retrieved, even if nobody waits for it any more

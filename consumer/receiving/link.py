@@ -1,7 +1,7 @@
 """One link to a partition: one run of the SDK's `receive_batch`, on a client of its own, until it fails or is closed.
 
-The SDK's callback only hands a batch over and waits for room; it is never the one that processes it. So the SDK may
-cancel it at any moment, and a link that does not end in time keeps nothing else from going on.
+The SDK's callback only stores a batch and waits until it is taken; events are processed elsewhere. So the SDK may cancel the
+callback at any moment, and a link that does not end in time delays nothing else.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from consumer.receiving.fast_path import Shortcut
 
 SHORTCUT_SDK = "5.15."
-"""The versions of the SDK whose inside consumer/receiving/fast_path.py knows."""
+"""The versions of the SDK whose private parts consumer/receiving/fast_path.py knows."""
 
-_NEVER = 86_400.0  # seconds between two rounds of the SDK's own balancing, which has nothing to balance
+_NEVER = 86_400.0  # seconds between two rounds of the SDK's own balancing, which is not used
 OPTIONS_OF_CLIENT: Mapping[str, Any] = {"retry_total": 0, "load_balancing_interval": _NEVER}
-"""Constructor arguments of a client for a link: what fails is told at once, and tried again by its user."""
+"""Constructor arguments of a client for a link: failures are raised at once, and retried by the caller."""
 
 
 class LinkLostError(Exception):
-    """A link has ended. `condition` is the service's word for why, if it had one, such as "link:stolen"."""
+    """A link has ended. `condition` is the service's error condition, such as "link:stolen"; '' if it sent none."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(network_story(cause))
@@ -53,22 +53,24 @@ class LinkOptions(Struct, frozen=True):
     prefetch: int
     batch: int
     shortcut: bool = True
-    """Whether to go past the SDK's own decoding; see consumer/receiving/fast_path.py."""
+    """Whether to bypass the SDK's decoding; see consumer/receiving/fast_path.py."""
     most_bytes: Callable[[], float] = lambda: math.inf
-    """How many bytes may be held, by the short way at least."""
+    """How many bytes may be held; respected only when the SDK's decoding is bypassed."""
     on_broken: Callable[[Exception], object] = lambda _error: None
-    """Is told why that cannot be, or cannot be any longer."""
+    """Called with the reason when the SDK's decoding cannot be bypassed, or no longer."""
 
 
 class Link:
-    """Started by its constructor; `take` what it receives, and `close` it in any case."""
+    """Begins with its construction. `take` returns what it receives; `close` it in any case."""
 
     def __init__(self, client: EventHubConsumerClient, options: LinkOptions) -> None:
         self.prefetch = options.prefetch
         self.last_enqueued: int | None = None
-        """The sequence number of the partition's last event, as the newest batch taken tells it."""
+        """The sequence number of the partition's newest event, as the last batch taken reports it."""
         self._partition = options.partition
-        self._waiting = self._taken = 0  # events of a batch that waits for room; of the one taken last
+        self._waiting = self._taken = (
+            0  # events of the batch that waits for room, and of the batch taken last
+        )
         self._shortcut = _shortcut(client, options, self._handed_over)
         self._client: EventHubConsumerClient | None = client
         self.is_closed = False
@@ -81,7 +83,7 @@ class Link:
         self._task = asyncio.create_task(self._run(options))
 
     async def take(self, timeout: float) -> Sequence[Event]:
-        """The next batch; nothing if none comes within `timeout` seconds. The caller is done with the one before.
+        """The next batch; nothing if none comes within `timeout` seconds. The batch before counts as processed.
 
         Raises LinkLostError.
         """
@@ -107,7 +109,7 @@ class Link:
         return self._taken + self._waiting + len(self._batch or ())
 
     def widen(self, prefetch: int) -> bool:
-        """Whether it asks for so many events at a time from now on; else another link has to."""
+        """Sets how many events are asked for from now on; False if that takes a new link."""
         if self._shortcut is None or not self._shortcut.widen(prefetch):
             return False
         self.prefetch = prefetch
@@ -121,9 +123,7 @@ class Link:
         return [to_event(self._partition, data) for data in batch]
 
     async def close(self, grace: float) -> None:
-        """Ended within about twice `grace` seconds, by force if need be. Nothing is handed over from now on, and what was
-        buffered is let go, even while somebody still holds the link.
-        """
+        """Ends the link within about twice `grace` seconds, by force if needed, and drops what was buffered."""
         self.is_closed = True
         if self._shortcut is not None:
             self._shortcut.let_go()
@@ -155,7 +155,7 @@ class Link:
                 on_error=self._on_error,
                 on_partition_close=self._on_close,
             )
-        except Exception as error:  # whatever it is, it ends the link and is told by take
+        except Exception as error:  # whatever it is, it ends the link, and `take` raises it
             self._fail(error)
 
     async def _on_initialize(self, _context: object) -> None:
@@ -189,13 +189,13 @@ class Link:
 
 
 async def close_client(client: EventHubConsumerClient, within: float) -> None:
-    with contextlib.suppress(Exception):  # it is gone one way or the other
+    with contextlib.suppress(Exception):  # it is abandoned anyway
         async with asyncio.timeout(within):
             await client.close()
 
 
 class ShortcutError(Exception):
-    """Why the short way through the SDK is not taken."""
+    """Why the SDK's decoding is not bypassed."""
 
 
 def _shortcut(
@@ -204,24 +204,17 @@ def _shortcut(
     if not options.shortcut:
         return None
     try:
-        found = version("azure-eventhub")
-        if not found.startswith(SHORTCUT_SDK):
+        installed = version("azure-eventhub")
+        if not installed.startswith(SHORTCUT_SDK):
             raise ShortcutError(
-                f"azure-eventhub {found} is installed, its inside is known of {SHORTCUT_SDK}*"
+                f"azure-eventhub {installed} is installed, its inside is known of {SHORTCUT_SDK}*"
             )
         if settings.tracing_enabled():
             raise ShortcutError("the SDK's tracing is on, which wants to see its own events")
-        # Not before: it imports private names of the SDK.
-        from consumer.receiving.fast_path import Shortcut  # noqa: PLC0415
+        from consumer.receiving.fast_path import Shortcut  # noqa: PLC0415 - imports private names of the SDK
 
-        return Shortcut(
-            client,
-            options.partition,
-            options.on_broken,
-            options.prefetch,
-            handed_over,
-            options.most_bytes,
-        )
-    except Exception as error:  # whatever is not as expected there, the SDK's own way remains
+        shown = options.partition, options.on_broken, options.prefetch
+        return Shortcut(client, *shown, handed_over, options.most_bytes)
+    except Exception as error:  # whatever is not as expected, the SDK's own decoding works
         options.on_broken(error)
         return None

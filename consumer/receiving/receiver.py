@@ -1,8 +1,8 @@
-"""Receives from an event hub: per partition in order, each event once, over whatever happens to connections.
+"""Receives from an event hub: per partition in order, each event once, whatever happens to connections.
 
-One `receive` runs per owned partition. It hands events to an awaited callback, whose return is the permission to go
-on: back-pressure reaches the service by way of the link's credit. The claim's epoch is the link's owner level, so
-that the service itself refuses an older owner.
+One `receive` runs per owned partition. It awaits a callback with each batch, and asks for more when the callback returns;
+the link's credit passes the back-pressure on to the service. The claim's epoch is the link's owner level, so that the
+service itself refuses an older owner.
 """
 
 from __future__ import annotations
@@ -27,29 +27,27 @@ from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.errors import UnavailableError
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
-"""Gets events in order, and the sequence number of the partition's last event as far as it is known. No events: the
-partition is idle.
-"""
+"""Takes events in order, and the sequence number of the partition's newest event, if known. No events: it is idle."""
 
 OnExpired = Callable[[Expired], None]
-"""Told of events that retention took, once, before any later event is handed over. What it raises ends `receive`."""
+"""Takes the events that retention removed, once, before any later event is handed over. An exception ends `receive`."""
 
 _log = logging.getLogger("tidemark.consumer")
 
 _STOLEN = "link:stolen"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between two attempts to connect
 _MESSAGE_OVERHEAD = 512
-"""Bytes that a message takes beside its body: annotations, and the objects around it."""
+"""Bytes of a message besides its body: annotations, and the objects around it."""
 _CLOSING = 5.0  # seconds until a link is ended by force; the SDK's own stop takes one
 
 
 class ReceiverOptions(Struct, frozen=True):
     """`prefetch` and `batch` count events, `buffered_bytes` is for all partitions together, times are seconds.
 
-    The SDK's loop sleeps 50 ms after each prefetch: 3,000 give up to 60,000 events per second and partition, its
-    default of 300 gives 6,000. Prefetch falls with the size of events and with the number of partitions, so that what
-    is buffered ahead of the pipeline stays within `buffered_bytes`. The first link of a partition asks for a few events
-    only: their size is not known, and the SDK reads all it asked for before it hands over the first.
+    The SDK's loop sleeps 50 ms after each prefetch: 3,000 allow 60,000 events per second and partition, its default of 300
+    allows 6,000. The prefetch is smaller for large events and many partitions, so that at most `buffered_bytes` are
+    buffered. The first link of a partition asks for a few events only, because their size is unknown, and the SDK reads
+    all it asked for before it hands over the first.
     """
 
     prefetch: int = 3000
@@ -57,22 +55,22 @@ class ReceiverOptions(Struct, frozen=True):
     buffered_bytes: int = 64 * 1024 * 1024
     """Enough for 3,000 events of 150 bytes in each of 32 partitions, or for 2 events of 1 MB."""
     assumed_event_bytes: int = 1024 * 1024
-    """Size of an event before the first has come: the largest that Event Hubs takes in its Standard tier."""
+    """Assumed size before the first event: the largest that Event Hubs takes in its Standard tier."""
     idle: float = 1.0
     stuck_after: float = 60.0
     shortcut: bool = True
-    """Read messages past the SDK's own decoding: a third of the time. Given up when that fails once."""
+    """Bypass the SDK's decoding, for a third of the time. Set to False when that fails once."""
 
 
 class ReceiverStatistics(Struct):
     received: int = 0
     redelivered: int = 0
-    """Events that came again and were left out."""
+    """Events that were delivered again and left out."""
     reconnects: int = 0
     stuck: int = 0
-    """Links that were silent while the partition had more events, and were replaced."""
+    """Links that were silent although the partition had more events, and were replaced."""
     doubted: int = 0
-    """Links that went past events which the hub may still have, and were replaced."""
+    """Links that lacked events which the hub may still have, and were replaced."""
     resized: int = 0
     last_error: str = ""
 
@@ -94,7 +92,7 @@ class HubReceiver(Hub):
         self.options = options or ReceiverOptions()
         self._statistics = ReceiverStatistics()
         self._receiving = 0
-        self._event_bytes: dict[str, float] = {}  # by partition, as measured under earlier claims
+        self._event_bytes: dict[str, float] = {}  # by partition, measured under earlier claims
 
     def statistics(self) -> ReceiverStatistics:
         return msgspec.structs.replace(self._statistics)
@@ -107,12 +105,11 @@ class HubReceiver(Hub):
         on_events: OnEvents,
         on_expired: OnExpired | None = None,
     ) -> None:
-        """Receives until it is cancelled, over lost connections, without repeat, and without gap but for what
-        retention took, which `on_expired` is told (the log, without it).
+        """Receives until it is cancelled, over lost connections, without repetition, and without gaps except for events that
+        retention removed. These are passed to `on_expired`; without it they are logged.
 
-        Raises FencedError when a higher epoch receives from the partition, PositionError when the hub was created
-        anew, and what `on_events` and `on_expired` raise. Nothing is handed over once it has ended; its link closes
-        behind it.
+        Raises FencedError if a higher epoch receives from the partition, PositionError if the hub was created anew, and
+        the exceptions of `on_events` and `on_expired`. Nothing is handed over after it has ended; its link closes later.
         """
         progress = Progress(
             partition, start, on_expired or partial(_log.warning, "partition %s: %s", partition)
@@ -137,7 +134,7 @@ class HubReceiver(Hub):
     async def _receive_once(
         self, progress: Progress, epoch: int, on_events: OnEvents
     ) -> LinkLostError | None:
-        """What ended the link; None if it should be replaced at once."""
+        """Receives over one link; returns its failure, or None if it should be replaced at once."""
         position, inclusive = progress.next_position()
         link = Link(
             await self.client(),
@@ -190,7 +187,7 @@ class HubReceiver(Hub):
                 _log.warning(
                     "partition %s: nothing came for %.0f s after event %d although there are more: connecting anew%s",
                     *(progress.partition, clock() - began_at, progress.delivered),
-                    # The SDK keeps a refused link to itself, and tries it again for ever.
+                    # The SDK does not report a refused link, and tries it again for ever.
                     "" if progress.began else f"; does the consumer group '{self.consumer_group}' exist?",
                 )
                 return None
@@ -201,11 +198,11 @@ class HubReceiver(Hub):
     async def _hand_over(
         self, events: Sequence[Event], link: Link, progress: Progress, on_events: OnEvents
     ) -> bool:
-        """Whether the link may go on: it has left out none that the hub may still have."""
+        """Hands events over. False if some are missing before the rest that the hub may still have."""
         known, fresh = progress.delivered, []
         for event in events:
             if event.sequence_number <= known:
-                continue  # it came again: after a rewind, or from before a reconnect
+                continue  # delivered again: after a rewind, or from before a reconnect
             known = event.sequence_number
             fresh.append(event)
         progress.last_enqueued = link.last_enqueued
@@ -216,7 +213,7 @@ class HubReceiver(Hub):
         gap = None
         if progress.skips(fresh):
             await self._explain_gaps(progress, fresh)
-            gap = self._doubtful(progress, fresh)
+            gap = self._doubted_gap(progress, fresh)
         handed = fresh[:gap]
         if handed:
             self._statistics.received += len(handed)
@@ -229,15 +226,15 @@ class HubReceiver(Hub):
         return gap is None
 
     def _watch_waiting_link(self, link: Link, progress: Progress) -> _Watch:
-        """While receiving is paused, a link that asked for too much is closed: other partitions were claimed since, and
-        each gets less. What the link holds comes again by the next one.
+        """While receiving is paused, closes a link that asked for too much: other partitions were claimed since, and each
+        gets less. The next link receives its events again.
         """
 
         def close_if_too_large() -> bool:
-            too_large = link.prefetch > 2 * self._prefetch(progress)
-            if too_large:
+            is_too_large = link.prefetch > 2 * self._prefetch(progress)
+            if is_too_large:
                 self.spawn(link.close(_CLOSING))
-            return too_large
+            return is_too_large
 
         return _Watch(close_if_too_large, self.options.idle)
 
@@ -245,16 +242,16 @@ class HubReceiver(Hub):
         try:
             state = await self.state(progress.partition)
         except UnavailableError:
-            return False  # not known; the next look tells
+            return False  # unknown; the next check may know
         progress.last_enqueued = state.last_sequence_number
         self._note_expired(progress, state)
         return progress.expects(state)
 
-    # --- what retention takes ---
+    # --- retention and gaps ---
 
     async def _explain_gaps(self, progress: Progress, events: Sequence[Event]) -> None:
-        """Asks the hub about sequence numbers that are missing before the next events, until it answers: until then
-        nothing is handed over, since a gap may be one that the consumer must not go past.
+        """Asks the hub about the missing numbers before the next events until it answers. Nothing is handed over before,
+        because the consumer may have to stop at the gap.
         """
         failures = 0
         while True:
@@ -272,8 +269,8 @@ class HubReceiver(Hub):
                 self._note_expired(progress, state, events)
                 return
 
-    def _doubtful(self, progress: Progress, events: Sequence[Event]) -> int | None:
-        """As Progress.before_gap; told."""
+    def _doubted_gap(self, progress: Progress, events: Sequence[Event]) -> int | None:
+        """`Progress.before_gap`, with log lines."""
         had_gaps = progress.has_gaps
         gap = progress.before_gap(events)
         if gap is not None:
@@ -291,19 +288,19 @@ class HubReceiver(Hub):
         return gap
 
     def _note_expired(self, progress: Progress, state: PartitionState, events: Sequence[Event] = ()) -> None:
-        """Compares where the partition begins by now with what was handed over."""
+        """Notes the events that retention has removed before what was handed over. Raises PositionError for a new hub."""
         if state.last_sequence_number < progress.delivered:
             raise PositionError(
                 f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
                 f"is {state.last_sequence_number}: event hub '{self.name}' was created anew"
             )
-        gone = progress.expired(state, events)
-        if gone is not None:
-            progress.on_expired(gone)
-            progress.delivered = gone.last
+        expired = progress.expired(state, events)
+        if expired is not None:
+            progress.on_expired(expired)
+            progress.delivered = expired.last
 
     async def _recover(self, progress: Progress, failure: LinkLostError, failures: int) -> None:
-        """Waits before the next attempt, and sees to it that the hub is still the same."""
+        """Waits before the next attempt, and checks that the hub is still the same."""
         if _STOLEN in failure.condition:
             raise FencedError(f"partition {progress.partition} is received from by a later owner: {failure}")
         self._statistics.reconnects += 1
@@ -315,13 +312,13 @@ class HubReceiver(Hub):
         if failures > 1:
             await asyncio.sleep(_backoff(failures))
         try:
-            await self.partitions()  # a hub created anew may have as many events again
+            await self.partitions()  # a hub created anew may have as many events
             state = await self.state(progress.partition)
         except UnavailableError:
             return
         self._note_expired(progress, state)
 
-    # --- how much to ask for ---
+    # --- prefetch ---
 
     def _prefetch(self, progress: Progress) -> int:
         share = self._share_of_bytes()
@@ -332,7 +329,7 @@ class HubReceiver(Hub):
         return self.options.buffered_bytes / max(1, self._receiving)
 
     def _is_unfit(self, link: Link, progress: Progress) -> bool:
-        # A new link takes half a second: only for a factor worth it.
+        # A new link takes half a second, so it is made only for a large factor.
         fitting = self._prefetch(progress)
         if link.is_closed or link.prefetch > 2 * fitting:
             return True
@@ -340,22 +337,24 @@ class HubReceiver(Hub):
 
 
 class _Watch:
-    """Asks every few seconds whether something was done, until it was or `cancel`."""
+    """Calls `is_done` every few seconds until it returns True, or until `cancel`."""
 
     def __init__(self, is_done: Callable[[], bool], every: float) -> None:
-        self._is_done = is_done
-        self._every = every
-        self._timer = asyncio.get_running_loop().call_later(every, self._look)
+        self._is_done, self._every = is_done, every
+        self._schedule()
 
-    def _look(self) -> None:
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._every, self._check)
+
+    def _check(self) -> None:
         if not self._is_done():
-            self._timer = asyncio.get_running_loop().call_later(self._every, self._look)
+            self._schedule()
 
     def cancel(self) -> None:
         self._timer.cancel()
 
 
 def _backoff(failures: int) -> float:
-    """Seconds before the next attempt, after so many that failed."""
+    """Seconds before the next attempt, after `failures` failed ones."""
     longest = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 10), _LONGEST_BACKOFF)
     return random.uniform(longest / 2, longest)  # noqa: S311 - keeps a fleet apart

@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from consumer.cli import support
 from consumer.cli.commands import mount
 from consumer.config import read_config
 from consumer.running.assembly import Parts
@@ -24,12 +25,13 @@ async def world(azurite, tmp_path):
 
 
 @pytest.fixture
-def tidemark(world):
+def tidemark(world, monkeypatch):
     async def run(*arguments, **settings):
         """Runs in a thread, because a command has a loop of its own and the servers are on this one."""
         app = typer.Typer()
         merged = {**world.settings, **settings}
-        mount(app, lambda root: Parts(read_config(merged), merged))
+        mount(app)
+        monkeypatch.setattr(support, "open_parts", lambda root: Parts(read_config(merged), merged))
         return await asyncio.to_thread(CliRunner().invoke, app, arguments, catch_exceptions=False)
 
     return run

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from consumer.cli import support
 from consumer.cli.commands import mount
 from consumer.errors import FencedError, PositionError
 from consumer.mapping.documents import MappingOptions
@@ -88,9 +89,10 @@ def parts():
 
 
 @pytest.fixture
-def tidemark(parts):
+def tidemark(parts, monkeypatch):
     app = typer.Typer()
-    mount(app, lambda root: parts)
+    mount(app)
+    monkeypatch.setattr(support, "open_parts", lambda root: parts)
 
     def run(*arguments, answer=None):
         return CliRunner().invoke(
@@ -278,14 +280,12 @@ def test_positions_of_a_hub_that_was_created_anew_since_the_export_are_refused(
     assert stored(parts) == {"0": (1, "o1"), "1": (1, "o1")}
 
 
-def test_an_error_is_one_line_and_exit_status_1(parts):
-    app = typer.Typer()
-
+def test_an_error_is_one_line_and_exit_status_1(tidemark, monkeypatch):
     def broken(root):
         raise SettingsError("EVENTHUB_NAME is not set")
 
-    mount(app, broken)
-    result = CliRunner().invoke(app, ["checkpoints", "show"])
+    monkeypatch.setattr(support, "open_parts", broken)
+    result = tidemark("checkpoints", "show")
 
     assert (result.exit_code, result.stderr) == (1, "error: EVENTHUB_NAME is not set\n")
 

@@ -76,5 +76,8 @@ def test_receiving_pauses_at_the_bytes_of_properties():
 def test_events_with_large_properties_are_asked_for_in_smaller_numbers():
     progress = Progress("0", Start(None, ""), lambda _: None)
     progress.measure([structs.replace(SMALL, properties={"x": "a" * 500_000})])
-
     assert progress.event_bytes >= 500_000
+
+    large = progress.event_bytes
+    progress.measure([SMALL])
+    assert progress.event_bytes == pytest.approx(0.9 * large + 0.1 * SMALL.size)
