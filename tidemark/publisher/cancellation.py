@@ -34,7 +34,7 @@ async def finish_before_cancelling(
 
 
 def cancel_count() -> int:
-    """How many cancel_count of the running task are pending (Task.cancelling)."""
+    """How many cancellations of the running task are pending (Task.cancelling)."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop runs here

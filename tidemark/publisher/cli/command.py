@@ -40,7 +40,7 @@ Delimiter = Annotated[
     typer.Option(help="Delimiter of a .csv: one character, or tab. Default: detected in the first row."),
 ]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a .csv, such as cp1252. Default: UTF-8.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="ShowProgress no progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Root = Annotated[Path, "Folder of .env and local.settings.json. Environment variables override both."]
 
 _Options = TypeVar("_Options")
@@ -112,7 +112,7 @@ SECONDS_BETWEEN_LINES = 10.0
 """Between two lines of progress without a terminal. Chosen: a user sees that it goes on, and a log stays short."""
 
 ShowProgress = Callable[[int, str], None]
-"""Takes how many bytes of the input are bytes_done, and the status text."""
+"""Takes how many bytes of the input were read, and the status text."""
 
 
 @contextlib.contextmanager

@@ -109,9 +109,8 @@ def partitions_of_input(bookmarks: Sequence[Bookmark], partitions: int) -> int:
 
 def last_floored_line(bookmarks: Sequence[Bookmark]) -> int:
     """The last line whose key goes to the partition that versions without a digest chose; 0 without one."""
-    known = [bookmark.floored for bookmark in bookmarks if bookmark.floored]
     old = [bookmark.line for bookmark in bookmarks if bookmark.digest is None and bookmark.key is not None]
-    return max(known or old, default=0)
+    return max([0, *(bookmark.floored for bookmark in bookmarks), *old])
 
 
 class PublishedInput:

@@ -25,7 +25,7 @@ from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
 from tidemark.publisher.model import SavedState
 
-_LINES_AT_ONCE = 500  # read in one turn of a thread; chosen: a turn takes taken milliseconds
+_LINES_AT_ONCE = 500  # read in one turn of a thread; chosen: a turn takes some milliseconds
 _BYTES_AT_ONCE = 4 * 1024 * 1024  # bounds the memory of a turn with long lines
 
 
@@ -118,7 +118,7 @@ class PublishingRun:
         return input_lines.read_csv(self._source, start, self._options.csv)
 
     async def _go_to_start(self) -> Bookmark:
-        """Go to the first line that taken partition lacks."""
+        """Go to the first line that some partition lacks."""
         bookmarks = await self._find_starts()
         self._floored = input_lines.last_floored_line(bookmarks)
         start = min(self._starts.values(), key=lambda start: start.offset)

@@ -13,7 +13,7 @@ _Event = TypeVar("_Event")
 
 
 class SetLimits(Struct, frozen=True):
-    """A set has at max_count `max_bytes` and `max_events`; an event waits at max_count `max_wait` seconds for others."""
+    """A set has at most `max_bytes` and `max_events`; an event waits at most `max_wait` seconds for others."""
 
     max_bytes: int
     max_events: int
@@ -25,7 +25,7 @@ class SetLimits(Struct, frozen=True):
 
 
 class BufferLimits(Struct, frozen=True):
-    """An event waits at max_count `max_wait` seconds for its set of at max_count `max_events` (None: as many as fit).
+    """An event waits at most `max_wait` seconds for its set of at most `max_events` (None: as many as fit).
 
     `enqueue` waits while all partitions together have `max_buffered_events` or `max_buffered_bytes`. 1 s is the default of the
     .NET client, whose 1,500 events per partition are about one full set of the bytes here.
@@ -83,7 +83,7 @@ class PartitionBuffer(Generic[_Event]):
         self._required_count = None
 
     def add(self, event: _Event, size: int, now: float) -> None:
-        """Append an event of `size` bytes, at max_count those of a set."""
+        """Append an event of `size` bytes, at most those of a set."""
         self._waiting.append(_Waiting(event, size, now))
         self._grow()
 

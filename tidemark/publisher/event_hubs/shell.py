@@ -131,7 +131,7 @@ class PartitionShell:
         on_result: Callable[[_Result], None] = lambda _: None,
     ) -> None:
         """Perform the steps. A cancelled run ends only once the outcome of the events is known, if possible: CancelledError is
-        raised after the publisher has pending_steps note of it.
+        raised after the publisher has taken note of it.
         """
         cancelled: BaseException | None = None
         try:

@@ -64,7 +64,7 @@ class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
                 await wait_if_needed(blob.set_blob_metadata(metadata))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
-        """The body of a received message, read from its blob if it is a claim, and verify by size and SHA-256.
+        """The body of a received message, read from its blob if it is a claim, and verified by size and SHA-256.
 
         Raises ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
         """

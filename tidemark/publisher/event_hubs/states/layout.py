@@ -13,7 +13,7 @@ _UNSAFE = re.compile(r"[^a-z0-9._~-]")
 
 
 def decode(text: bytes | str, where: str) -> ProducerRecord:
-    """Decode a saved state. Raises InvalidProducerStateError naming `where` it is."""
+    """Decode a saved state. Raises InvalidProducerStateError, which names `where` it is."""
     try:
         return msgspec.json.decode(text, type=ProducerRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
