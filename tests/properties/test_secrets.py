@@ -358,11 +358,15 @@ def test_words_and_numbers_that_lines_are_made_of_stay_although_a_secret_equals_
         }
     )
     line = told_line(
-        Line("orders: 123456 of postgres in /home/site", "decision", {"at": 1712345678.5, "target": "orders"})
+        Line(
+            "orders: 123456 of postgres in /home/site, 0.123456 s",
+            "decision",
+            {"at": 1712345678.5, "target": "orders"},
+        )
     )
 
     assert line == (
-        'orders: *** of postgres in /home/site; {"tidemark":1,"kind":"decision","at":1712345678.5,"target":"orders"}'
+        'orders: *** of postgres in /home/site, 0.123456 s; {"tidemark":1,"kind":"decision","at":1712345678.5,"target":"orders"}'
     )
 
 

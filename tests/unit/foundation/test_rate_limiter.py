@@ -102,6 +102,15 @@ def test_records_started_before_a_lower_rate_count_against_it():
     assert limiter.next_at(0.99) == pytest.approx(1.9)  # 900 of the 1000 must be a second ago
 
 
+def test_after_a_lower_rate_the_next_start_waits_for_its_slot_also_where_the_window_has_room_before():
+    limiter = RateLimiter(10, 0.0)
+    assert [limiter.take(1, 0.0), limiter.take(1, 0.9)] == [1, 1]
+    limiter.set_rate(2, 0.95)
+
+    assert limiter.next_at(0.95) == pytest.approx(1.4)  # the first start leaves the window at 1.0
+    assert [limiter.take(1, 1.01), limiter.take(1, 1.4)] == [0, 1]
+
+
 def test_a_higher_rate_holds_at_once_without_a_burst():
     limiter = RateLimiter(10, 0.0)
     limiter.take(1, 0.0)

@@ -109,6 +109,7 @@ def test_a_file_of_another_encoding_is_read_by_its_name(encoding):
         (b"", {"encoding": "undefined"}, "--encoding is 'undefined', accepted"),
         (b"", {"encoding": "base64"}, "--encoding is 'base64', accepted"),
         (b"", {"delimiter": ";;"}, "--delimiter is ';;', accepted: one character, or tab"),
+        (b"", {"delimiter": '"'}, "--delimiter is '\"', accepted: one character, or tab"),
         (b"", {"delimiter": ";", "is_csv": False}, "--delimiter needs a .csv"),
     ],
 )
