@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -20,24 +19,21 @@ from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.doctor.command import app as doctor_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
-from scaling.service.assembly import assemble, assemble_log, read_config
+from scaling.service.assembly import read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, promotion_warning
 from scaling.web.views import PoisonView, orders_text
 from tidemark.commands.access.calls import show as show_calls
-from tidemark.commands.access.notify import notify_app
-from tidemark.commands.access.orders import By, orders_app
 from tidemark.commands.access.protocol import Access, newest
-from tidemark.commands.access.storage import StorageAccess
-from tidemark.commands.access.where import Root, Where
+from tidemark.commands.access.where import Root, Where, as_text, fail, run_at, run_here, settings_of
 from tidemark.commands.discover.command import app as discover_app
 from tidemark.commands.history.command import app as history_app
-from tidemark.foundation import app_settings
+from tidemark.commands.orders import By, notify, orders
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.durations import parse_duration
-from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from tidemark.foundation.errors import SettingsError, StoreUnavailableError
 from tidemark.foundation.http.deployed_options import Account, App
 from tidemark.foundation.log.terminal import Console, print_json
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -45,11 +41,9 @@ from tidemark.foundation.settings_reader import ConfigError
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(orders)
+app.add_typer(notify)
 console = Console()
-errors = Console(stderr=True)
-
-_T = TypeVar("_T")
-_App = TypeVar("_App", Autoscaler, Access)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Calls = Annotated[
@@ -59,74 +53,8 @@ Calls = Annotated[
 
 def mount(whole: typer.Typer) -> None:
     """Adds the autoscaler's commands to those of other parts."""
-    whole.add_typer(app)
-    whole.add_typer(doctor_app)
-    whole.add_typer(history_app)
-    whole.add_typer(discover_app)
-
-
-def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
-    """The app's settings: see `app_settings`."""
-    try:
-        return app_settings.settings_of(root, account=account)
-    except SettingsError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def _run(
-    where: Where, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]], *, log_only: bool = False
-) -> _T:
-    """Runs `work` with an autoscaler and closes it; expected errors become one message and exit status 1."""
-    return _with(lambda: _assembled(where, log_only=log_only), work)
-
-
-def _at(
-    where: Where,
-    work: Callable[[Access], Coroutine[Any, Any, _T]],
-    *,
-    log_only: bool = False,
-    tell: Callable[[str], None] | None = None,
-) -> _T:
-    """Works on the app that the command line names. `tell` is given what is left out."""
-
-    def opened() -> Access:
-        return where.deployed() or StorageAccess(_assembled(where, log_only=log_only), tell)
-
-    return _with(opened, work)
-
-
-def _assembled(where: Where, *, log_only: bool) -> Autoscaler:
-    """An account that is named holds a log that can be read without the settings of its targets."""
-    settings = settings_of(where.root, where.account)
-    try:
-        return assemble(settings, root=where.root)
-    except ConfigError:
-        if not log_only or where.account is None:
-            raise
-        return assemble_log(settings)
-
-
-def _with(opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, _T]]) -> _T:
-    async def main() -> _T:
-        access = opened()
-        try:
-            return await work(access)
-        finally:
-            await access.aclose()
-
-    try:
-        return asyncio.run(main())
-    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
-        _fail(str(error))
-    except ConflictError:
-        _fail("other orders for this target kept arriving; try again")
-
-
-def _fail(message: str) -> NoReturn:
-    """Ends the command with exit status 1."""
-    shown = "\n".join(one_line(line) for line in without_secrets(message).split("\n"))
-    errors.print(f"[red]error:[/] {escape(shown)}", soft_wrap=True)
-    raise typer.Exit(1)
+    for commands in (app, doctor_app, history_app, discover_app):
+        whole.add_typer(commands)
 
 
 @app.command()
@@ -139,14 +67,18 @@ def status(
 ) -> None:
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
     if calls:
-        found = _at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
+        found = run_at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
         print_json(found) if json_ else show_calls(console, found)
         return
 
-    def tell(text: str) -> None:
-        errors.print(f"[yellow]{_text(without_secrets(text))}[/]")
+    def report_unread(text: str) -> None:
+        Console(stderr=True).print(f"[yellow]{as_text(without_secrets(text))}[/]")
 
-    seen = _at(Where(root, app_, account), lambda access: access.status(), tell=None if json_ else tell)
+    seen = run_at(
+        Where(root, app_, account),
+        lambda access: access.status(),
+        report_unread=None if json_ else report_unread,
+    )
     views = seen.targets
     if json_:
         print_json(seen)
@@ -159,7 +91,7 @@ def status(
         )
         bounds = f"{view.minimum}..{view.maximum} {view.unit}"
         cells = (view.target, view.current, view.desired, bounds, view.reason, metrics)
-        table.add_row(*map(_text, cells))
+        table.add_row(*map(as_text, cells))
     console.print(table)
     for view in views:
         line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
@@ -201,7 +133,7 @@ def log(
         raise typer.BadParameter(str(error), param_hint="--since") from None
     where = Where(root, app_, account)
     try:
-        entries = _at(
+        entries = run_at(
             where, lambda access: newest(access, target, back, limit, changes=changes), log_only=True
         )
     except ValueError as error:
@@ -252,14 +184,14 @@ def shadow(
         return told, await access.shadows(target)
 
     try:
-        told, views = _at(Where(root, app_, account), work)
+        told, views = run_at(Where(root, app_, account), work)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if json_:
         print_json(views)
         return
     if told:
-        console.print(f"[magenta]{_text(told)}[/]", soft_wrap=True)
+        console.print(f"[magenta]{as_text(told)}[/]", soft_wrap=True)
     report.show(console, views)
 
 
@@ -270,17 +202,6 @@ async def _promoted(access: Access, target: str | None, on: bool, by: str) -> st
     seen = (await access.shadows(target)).get(target)
     rules = {"rules": seen.rules} if on and seen is not None and seen.rules is not None else {}
     return await access.order(target, "promote", {"on": on, **rules}, by=by or None)
-
-
-def _give(where: Where, target: str, name: str, fields: Mapping[str, Any], by: str) -> None:
-    try:
-        told = _at(where, lambda access: access.order(target, name, fields, by=by or None))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    console.print(f"[magenta]{_text(f'{target}: {told}')}[/]", soft_wrap=True)
-
-
-app.add_typer(orders_app(_give))
 
 
 @app.command("lint")
@@ -294,7 +215,7 @@ def lint_command(
         config = read_config(settings, root=root)
         short = short_budgets(config, budgets_of(settings))
     except (ConfigError, SettingsError) as error:
-        _fail(str(error))
+        fail(str(error))
     findings = [
         *config.findings,
         *short,
@@ -338,7 +259,7 @@ def _promotions(root: Path) -> list[Finding]:
             text = f"whether a shadow is promoted is not known: {without_secrets(str(error)) or 'no answer'}"
             return [Finding(Severity.NOTE, "promotion", "", text)]
 
-    return _run(Where(root), bounded)
+    return run_here(Where(root), bounded)
 
 
 @app.command("replay")
@@ -357,14 +278,14 @@ def replay_command(
     async def work(autoscaler: Autoscaler) -> LogEntry | None:
         return await autoscaler.ports.log.get(target, at, "decision")
 
-    entry = _run(Where(root, account=account), work, log_only=True)
+    entry = run_here(Where(root, account=account), work, log_only=True)
     if entry is None or entry.inputs is None or entry.recommendation is None:
-        _fail(f"the scaling log has no decision {decision}")
+        fail(f"the scaling log has no decision {decision}")
     try:
         inputs = decode_inputs(entry.inputs)
         again = replay(inputs)
     except (ReplayError, RuleError) as error:
-        _fail(str(error))
+        fail(str(error))
     equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
     if json_:
         recorded = {"recorded": entry.recommendation, "replayed": again, "inputs": inputs}
@@ -378,11 +299,3 @@ def replay_command(
         console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
     if not equal:
         raise typer.Exit(1)
-
-
-app.add_typer(notify_app(_at))
-
-
-def _text(value: object) -> str:
-    """Lines are kept apart; whatever else would move a cursor is shown, not done."""
-    return "?" if value is None else escape("\n".join(map(one_line, str(value).split("\n"))))

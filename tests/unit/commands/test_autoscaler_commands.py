@@ -14,7 +14,8 @@ from scaling.spent import Spent
 from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues
 from tests.support.scaling.runner import NOW, World, at, changed, policy
 from tests.support.scaling.shadow import fixed
-from tidemark.commands.autoscaler import app, settings_of
+from tidemark.commands.access.where import settings_of
+from tidemark.commands.autoscaler import app
 from tidemark.foundation.errors import StoreUnavailableError
 
 GOOD = """
@@ -109,7 +110,7 @@ def test_lint_refuses_a_budget_of_calls_that_the_app_would_refuse_and_tells_of_o
 def running(monkeypatch):
     """The commands over an autoscaler in memory."""
     world = World()
-    monkeypatch.setattr("tidemark.commands.autoscaler.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("tidemark.commands.access.where.assemble", lambda *_, **__: world.autoscaler())
     monkeypatch.setattr("tidemark.commands.autoscaler.console", Console(width=200))
     return world
 
@@ -287,7 +288,7 @@ def trying(monkeypatch):
     tried = ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)
     world = World(policy(shadow=tried))
     asyncio.run(world.pass_minutes(6))
-    monkeypatch.setattr("tidemark.commands.autoscaler.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("tidemark.commands.access.where.assemble", lambda *_, **__: world.autoscaler())
     monkeypatch.setattr("tidemark.commands.autoscaler.console", Console(width=200))
     return world
 

@@ -1,27 +1,111 @@
-"""The options of the command line that say how to reach an app."""
+"""Which app a command works on, how it is reached, and how a command ends that cannot go on."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from msgspec import Struct
+from rich.markup import escape
 
+from scaling.analysis.replay import ReplayError
+from scaling.config.rule_registry import RuleError
+from scaling.service.assembly import assemble, assemble_log
+from scaling.service.autoscaler import Autoscaler
 from tidemark.commands.access.api import ApiAccess
+from tidemark.commands.access.protocol import Access
+from tidemark.commands.access.storage import StorageAccess
+from tidemark.foundation import app_settings
+from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_app import app_named
+from tidemark.foundation.log.terminal import Console
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.settings_reader import ConfigError
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 
+_Result = TypeVar("_Result")
+_App = TypeVar("_App", Autoscaler, Access)
+
 
 class Where(Struct, frozen=True):
-    """What the command line names: an app, or a storage account, or else what the settings in `root` name."""
+    """The app that the command line names, or the storage account; else the one that the settings in `root` name."""
 
     root: Path
     app: str | None = None
     account: str | None = None
 
-    def deployed(self) -> ApiAccess | None:
-        """The app that is named; None where none is. Raises SettingsError."""
-        app = app_named(self.root, self.app, self.account)
-        return None if app is None else ApiAccess(app)
+
+def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
+    """The app's settings: see `app_settings`."""
+    try:
+        return app_settings.settings_of(root, account=account)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def run_here(
+    where: Where, work: Callable[[Autoscaler], Coroutine[Any, Any, _Result]], *, log_only: bool = False
+) -> _Result:
+    """Runs `work` with an autoscaler of this process. An expected error becomes one message and exit status 1."""
+    return _run(lambda: _assembled(where, log_only=log_only), work)
+
+
+def run_at(
+    where: Where,
+    work: Callable[[Access], Coroutine[Any, Any, _Result]],
+    *,
+    log_only: bool = False,
+    report_unread: Callable[[str], None] | None = None,
+) -> _Result:
+    """Runs `work` on the app. `report_unread` is given what cannot be read although the rest can."""
+
+    def opened() -> Access:
+        app = app_named(where.root, where.app, where.account)
+        if app is not None:
+            return ApiAccess(app)
+        return StorageAccess(_assembled(where, log_only=log_only), report_unread)
+
+    return _run(opened, work)
+
+
+def _assembled(where: Where, *, log_only: bool) -> Autoscaler:
+    """The log of an account that is named can be read without the settings of its targets."""
+    settings = settings_of(where.root, where.account)
+    try:
+        return assemble(settings, root=where.root)
+    except ConfigError:
+        if not log_only or where.account is None:
+            raise
+        return assemble_log(settings)
+
+
+def _run(opened: Callable[[], _App], work: Callable[[_App], Coroutine[Any, Any, _Result]]) -> _Result:
+    async def main() -> _Result:
+        access = opened()
+        try:
+            return await work(access)
+        finally:
+            await access.aclose()
+
+    try:
+        return asyncio.run(main())
+    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
+        fail(str(error))
+    except ConflictError:
+        fail("other orders for this target kept arriving; try again")
+
+
+def fail(message: str) -> NoReturn:
+    """Ends the command with exit status 1."""
+    shown = "\n".join(one_line(line) for line in without_secrets(message).split("\n"))
+    Console(stderr=True).print(f"[red]error:[/] {escape(shown)}", soft_wrap=True)
+    raise typer.Exit(1)
+
+
+def as_text(value: object) -> str:
+    """Line breaks are kept; whatever else would move a cursor is shown escaped."""
+    return "?" if value is None else escape("\n".join(map(one_line, str(value).split("\n"))))

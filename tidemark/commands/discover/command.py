@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from azure.core.exceptions import AzureError
@@ -16,7 +16,7 @@ from typer import Option
 
 from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import classify
-from tidemark.commands.access.where import Root
+from tidemark.commands.access.where import Root, fail
 from tidemark.commands.discover.found import Found
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
@@ -63,7 +63,7 @@ def discover_command(
     linted = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     out = out or linted
     if out.exists():
-        _fail(f"{out} is there already; move it away, or name another file with --out")
+        fail(f"{out} is there already; move it away, or name another file with --out")
     try:
         found = asyncio.run(_read(settings, chosen))
         for line in not_read(found.unread):
@@ -71,9 +71,9 @@ def discover_command(
         made = written(found, settings)
         _keep(out, made, settings_file)
     except (ValueError, OSError, SettingsError) as error:
-        _fail(str(error))
+        fail(str(error))
     except AzureError as error:
-        _fail(classify(error).story)
+        fail(classify(error).story)
     _tell(out, found, made, settings_file)
     console.print(escape(_next(out, linted, root)), soft_wrap=True)
 
@@ -127,8 +127,3 @@ def _next(out: Path, linted: Path, root: Path) -> str:
     """What checks the file that was written, and no other one."""
     move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
     return f"Next: {move}tidemark lint" + ("" if root == COMMAND_ROOT else f" --root {root}")
-
-
-def _fail(message: str) -> NoReturn:
-    errors.print(f"[red]error:[/] {escape(one_line(without_secrets(message)))}", soft_wrap=True)
-    raise typer.Exit(1)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from scaling.config.policy import MetricSpec, PolicySpec
+from scaling.resource_id import ResourceId
 from tidemark.commands.history.model import PullError, Wanted
 from tidemark.commands.history.sources import (
     EVENT_HUBS,
     SERVICE_BUS,
     STORAGE,
-    Measured,
     Service,
     arrivals_of,
     instances_of,
+    named,
+    resource_of,
     service_of,
 )
 from tidemark.foundation.azure import connections
@@ -74,18 +75,19 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
     service = service_of(resource, option)
     if found is not None and found.kind.service is not service:
         raise PullError(
-            f"{option}: found a resource of type {resource.type}, but the metric is read by {found.collector}; "
+            f"{option}: found a resource of type {service.type}, but the metric is read by {found.collector}; "
             f"accepted is {found.kind.service.type}"
         )
+    name = resource.parts[0][1]
     entity = options.entity or ("" if found is None else found.entity)
     if not entity and service.dimension:
-        raise PullError(f"--entity is missing: the queue, topic or event hub of {resource.name} to pull")
+        raise PullError(f"--entity is missing: the queue, topic or event hub of {name} to pull")
     return Wanted(
         options.target,
-        f"{resource.name}/{entity if service.dimension else '*'}",
+        f"{name}/{entity if service.dimension else '*'}",
         arrivals_of(resource, service, entity),
         None if plan is None else instances_of(*plan),
-        tuple(_notes(resource, service, found)),
+        tuple(_notes(name, service, found)),
     )
 
 
@@ -139,26 +141,26 @@ def _found(metric: MetricSpec) -> Found | None:
     return Found(kind, str(metric.options["connection"]), str(metric.options[kind.option]), metric.collector)
 
 
-def _plan(options: Options, spec: PolicySpec | None) -> tuple[Measured, str] | None:
+def _plan(options: Options, spec: PolicySpec | None) -> tuple[ResourceId, str] | None:
     if not options.instances:
         return None
     if options.plan_id:
-        return Measured.parse(options.plan_id, "--plan-id"), "--plan-id"
+        return resource_of(options.plan_id, "--plan-id"), "--plan-id"
     if spec is None or spec.scaler != "app_service_plan":
         return None
     setting = f"resource_id of target '{spec.target}'"
-    return Measured.parse(str(spec.scaler_options["resource_id"]), setting), setting
+    return resource_of(str(spec.scaler_options["resource_id"]), setting), setting
 
 
 def _resource(
     options: Options, spec: PolicySpec | None, found: Found | None, settings: Settings
-) -> tuple[Measured, str]:
+) -> tuple[ResourceId, str]:
     """The namespace or account, and what named it. Where nothing does, the one of the connection is looked for in the
     resource group of what the target scales: its name is unique in all of Azure, so a wrong group finds nothing.
     """
     if options.resource_id:
-        return Measured.parse(options.resource_id, "--resource-id"), "--resource-id"
-    beside = _beside(spec)
+        return resource_of(options.resource_id, "--resource-id"), "--resource-id"
+    beside = _scaled_resource(spec)
     name = "" if found is None else _resource_name(found, settings)
     if found is None or beside is None or not name:
         missing = "" if found is None else f" of the connection {found.connection}"
@@ -166,40 +168,36 @@ def _resource(
             f"--resource-id is missing: the resource id of the namespace or storage account{missing}; the settings do "
             "not tell it"
         )
-    return Measured(
-        beside.subscription, beside.group, found.kind.service.type, name
-    ), f"connection {found.connection}"
+    resource = named(beside.subscription, beside.group, found.kind.service.type, name)
+    return resource, f"connection {found.connection}"
 
 
-def _beside(spec: PolicySpec | None) -> Measured | None:
-    text = None if spec is None else spec.scaler_options.get("resource_id")
+def _scaled_resource(spec: PolicySpec | None) -> ResourceId | None:
     try:
-        return None if text is None else Measured.parse(str(text), "resource_id")
-    except PullError:
+        return None if spec is None else ResourceId.parse(str(spec.scaler_options.get("resource_id")))
+    except ValueError:
         return None
 
 
 def _resource_name(found: Found, settings: Settings) -> str:
     """The namespace or account of a connection; empty for an emulator's. Raises PullError for settings that are missing."""
     try:
-        return _NAMES[found.kind.service.type](settings, found.connection)
+        if found.kind.service is STORAGE:
+            return _account(settings, found.connection)
+        service_bus = found.kind.service is SERVICE_BUS
+        endpoint = connections.service_bus_endpoint if service_bus else connections.event_hubs_endpoint
+        return _label(endpoint(settings, found.connection).address)
     except connections.ConnectionSettingsError as error:
         raise PullError(f"{error}; or give --resource-id") from error
-
-
-def _namespace(endpoint: Callable[..., connections.Endpoint]) -> Callable[[Settings, str], str]:
-    return lambda settings, prefix: _label(endpoint(settings, prefix).address)
 
 
 def _account(settings: Settings, prefix: str) -> str:
     endpoint = connections.storage_endpoint(settings, prefix, "queue")
     if endpoint.connection_string is None:
         return _label(urlsplit(endpoint.address).netloc)
-    pairs: Iterable[tuple[str, str, str]] = (
-        piece.partition("=") for piece in endpoint.connection_string.split(";")
-    )
-    parts: dict[str, Any] = {name.strip().casefold(): value.strip() for name, _, value in pairs}
-    name = str(parts.get("accountname", ""))
+    pairs = (piece.partition("=") for piece in endpoint.connection_string.split(";"))
+    parts = {name.strip().casefold(): value.strip() for name, _, value in pairs}
+    name = parts.get("accountname", "")
     return "" if name == "devstoreaccount1" else name
 
 
@@ -208,17 +206,10 @@ def _label(host: str) -> str:
     return name if dot and not name.isdigit() else ""
 
 
-_NAMES: dict[str, Callable[[Settings, str], str]] = {
-    SERVICE_BUS.type: _namespace(connections.service_bus_endpoint),
-    EVENT_HUBS.type: _namespace(connections.event_hubs_endpoint),
-    STORAGE.type: _account,
-}
-
-
-def _notes(resource: Measured, service: Service, found: Found | None) -> Iterable[str]:
+def _notes(account: str, service: Service, found: Found | None) -> Iterable[str]:
     if not service.dimension:
         yield (
-            f"Azure Monitor counts the messages of the storage account {resource.name}, not of one queue: arrivals are "
+            f"Azure Monitor counts the messages of the storage account {account}, not of one queue: arrivals are "
             "those of all its queues together"
         )
     if found is not None and found.collector == "service_bus_subscription":

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from typer import Option
 
 from scaling.config.policy import PolicySpec
 from scaling.service.assembly import read_config
+from tidemark.commands.access.where import fail
 from tidemark.commands.history.azure_monitor import MetricsReader
 from tidemark.commands.history.choosing import Options, chosen
 from tidemark.commands.history.journal import place_of
@@ -97,11 +97,11 @@ def pull_command(
             errors.print(f"[yellow]note:[/] {escape(one_line(note))}", soft_wrap=True)
         result = asyncio.run(_pull(wanted, days, out, settings))
     except (PullError, ConfigError, SettingsError) as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
         kept = place_of(out)
         told = f"what was read is in {kept}, and the same command goes on there"
-        _fail(f"stopped; {told if kept.exists() else 'nothing was read yet'}")
+        fail(f"stopped; {told if kept.exists() else 'nothing was read yet'}")
     for line in summary(result, wanted, out):
         console.print(escape(line), soft_wrap=True)
 
@@ -115,18 +115,17 @@ def policies_of(settings: Mapping[str, str], root: Path) -> dict[str, PolicySpec
 
 async def _pull(wanted: Wanted, days: int, out: Path, settings: Mapping[str, str]) -> Result:
     reader = MetricsReader(settings)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     try:
-        with _progress() as shown:
-            return await Puller(reader, shown, time.time).pull(wanted, days, out)
+        with Progress(*columns, console=errors) as bar:
+            return await Puller(reader, _Bar(bar), time.time).pull(wanted, days, out)
     finally:
         await reader.aclose()
 
 
 class _Bar:
-    """The progress of a pull, in days."""
-
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._task = bar, bar.add_task("reading", total=None)
 
     def begin(self, minutes: int) -> None:
         self._bar.update(self._task, total=minutes)
@@ -134,16 +133,8 @@ class _Bar:
     def advance(self, minutes: int) -> None:
         self._bar.update(self._task, advance=minutes)
 
-    def waiting(self, story: str) -> None:
-        told = escape(one_line(without_secrets(story)))
-        self._bar.console.print(f"[yellow]{told}[/]", soft_wrap=True)
-
-
-@contextmanager
-def _progress() -> Iterator[_Bar]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors) as bar:
-        yield _Bar(bar, bar.add_task("reading", total=None))
+    def waiting(self, reason: str) -> None:
+        self._bar.console.print(f"[yellow]{escape(one_line(without_secrets(reason)))}[/]", soft_wrap=True)
 
 
 def summary(result: Result, wanted: Wanted, out: Path) -> Iterator[str]:
@@ -169,9 +160,3 @@ def summary(result: Result, wanted: Wanted, out: Path) -> Iterator[str]:
         side = "ahead of" if result.clock_offset > 0 else "behind"
         yield f"this machine's clock is {duration_text(abs(result.clock_offset))} {side} Azure's, which was used"
     yield f"the newest {SETTLING} minutes are left out: Azure Monitor may still add to them"
-
-
-def _fail(message: str) -> NoReturn:
-    shown = "\n".join(one_line(line) for line in without_secrets(message).split("\n"))
-    errors.print(f"[red]error:[/] {escape(shown)}", soft_wrap=True)
-    raise typer.Exit(1)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from tidemark.commands.history.model import Minutes, PullError, Span, Wanted, joined
+from tidemark.commands.history.model import Minute, Minutes, PullError, Wanted
 
 VERSION = 1
 
@@ -37,7 +37,9 @@ class Piece(Struct, frozen=True):
     instances: list[int | None] | None = None
 
     def minutes(self) -> Minutes:
-        return joined(Span(self.begin, self.begin + len(self.arrivals)), self.arrivals, self.instances)
+        counted = self.instances or [None] * len(self.arrivals)
+        pairs = enumerate(zip(self.arrivals, counted, strict=True), start=self.begin)
+        return {minute: Minute(came, ran) for minute, (came, ran) in pairs}
 
 
 def place_of(path: Path) -> Path:

@@ -38,9 +38,9 @@ class Span(Struct, frozen=True):
     def __len__(self) -> int:
         return self.end - self.begin
 
-    def halves(self) -> tuple[Span, Span]:
-        middle = (self.begin + self.end) // 2
-        return Span(self.begin, middle), Span(middle, self.end)
+    @property
+    def minutes(self) -> range:
+        return range(self.begin, self.end)
 
 
 class Source(Struct, frozen=True):
@@ -87,16 +87,15 @@ def window(now: float, days: int, known: Iterable[int] = ()) -> Span:
 
 
 def missing(wanted: Span, known: Container[int]) -> list[Span]:
-    """The minutes of `wanted` that are not known, as spans, the oldest first: these are the next to be forgotten."""
+    """The minutes of `wanted` that are not known, as spans, the oldest first: Azure Monitor drops these next."""
     found: list[Span] = []
-    begin: int | None = None
-    for minute in range(wanted.begin, wanted.end + 1):
-        lacks = minute < wanted.end and minute not in known
-        if lacks and begin is None:
-            begin = minute
-        elif not lacks and begin is not None:
-            found.append(Span(begin, minute))
-            begin = None
+    for minute in wanted.minutes:
+        if minute in known:
+            continue
+        if found and found[-1].end == minute:
+            found[-1] = Span(found[-1].begin, minute + 1)
+        else:
+            found.append(Span(minute, minute + 1))
     return found
 
 
@@ -107,16 +106,17 @@ def pieces(spans: Iterable[Span], size: int = DAY) -> Iterator[Span]:
             yield Span(begin, min(begin + size, span.end))
 
 
-def told(series: Iterable[Sequence[Point]], span: Span) -> set[int]:
-    """The minutes of `span` that an answer is about, with a value or without."""
-    return {minute for points in series for at, _ in points if (minute := _minute(at)) in _range(span)}
+def answered(series: Iterable[Sequence[Point]], span: Span) -> set[int]:
+    """The minutes of `span` that an answer names, with a value or without."""
+    return {minute for points in series for at, _ in points if (minute := int(at // MINUTE)) in span.minutes}
 
 
 def totals(series: Iterable[Sequence[Point]], span: Span) -> list[float | None]:
     """The sum of all series for each minute of `span`; None where none has a value."""
     found: list[float | None] = [None] * len(span)
-    for index, value in _values(series, span):
-        found[index] = (found[index] or 0.0) + value
+    for points in series:
+        for index, value in _values(points, span):
+            found[index] = (found[index] or 0.0) + value
     return found
 
 
@@ -124,31 +124,13 @@ def counts(series: Iterable[Sequence[Point]], span: Span) -> list[int | None]:
     """How many series have a value, for each minute of `span`; None where none has: nobody reported, or nobody ran."""
     found: list[int | None] = [None] * len(span)
     for points in series:
-        for index in {index for index, _ in _values([points], span)}:
+        for index in {index for index, _ in _values(points, span)}:
             found[index] = (found[index] or 0) + 1
     return found
 
 
-def _values(series: Iterable[Sequence[Point]], span: Span) -> Iterator[tuple[int, float]]:
-    for points in series:
-        for at, value in points:
-            minute = _minute(at)
-            if value is not None and isfinite(value) and value >= 0 and minute in _range(span):
-                yield minute - span.begin, value
-
-
-def _minute(at: float) -> int:
-    return int(at // MINUTE)
-
-
-def _range(span: Span) -> range:
-    return range(span.begin, span.end)
-
-
-def joined(
-    span: Span, arrivals: Sequence[float | None], instances: Sequence[int | None] | None = None
-) -> Minutes:
-    """The minutes of `span` from the answers about them."""
-    counted = instances if instances is not None else [None] * len(span)
-    pairs = zip(arrivals, counted, strict=True)
-    return {span.begin + index: Minute(came, ran) for index, (came, ran) in enumerate(pairs)}
+def _values(points: Sequence[Point], span: Span) -> Iterator[tuple[int, float]]:
+    for at, value in points:
+        minute = int(at // MINUTE)
+        if value is not None and isfinite(value) and value >= 0 and minute in span.minutes:
+            yield minute - span.begin, value

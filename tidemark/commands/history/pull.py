@@ -23,10 +23,10 @@ from tidemark.commands.history.model import (
     Source,
     Span,
     Wanted,
+    answered,
     counts,
     missing,
     pieces,
-    told,
     totals,
     window,
 )
@@ -58,12 +58,12 @@ class Reader(Protocol):
     async def names(self, source: Source, span: Span) -> list[str]: ...
 
 
-class Shown(Protocol):
-    """Who watches a pull: `begin` with the minutes to ask for, `advance` with those that came, `waiting` with why."""
+class Progress(Protocol):
+    """Shows how far a pull is: `begin` with the minutes to ask for, `advance` with those that came, `waiting` with why."""
 
     def begin(self, minutes: int) -> None: ...
     def advance(self, minutes: int) -> None: ...
-    def waiting(self, story: str) -> None: ...
+    def waiting(self, reason: str) -> None: ...
 
 
 class Result(Struct, frozen=True):
@@ -83,12 +83,12 @@ class Puller:
     def __init__(
         self,
         reader: Reader,
-        shown: Shown,
+        progress: Progress,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._reader = reader
-        self._shown = shown
+        self._progress = progress
         self._clock = clock
         self._sleep = sleep
         self._untold: set[int] = set()
@@ -104,10 +104,12 @@ class Puller:
             now = await self._now(wanted)
             known = before.keys() | journal.minutes.keys()
             asked = missing(window(now, days, known), known)
-            self._shown.begin(sum(map(len, asked)))
+            self._progress.begin(sum(map(len, asked)))
             for span in pieces(asked):
-                await self._piece(wanted, span, journal)
-                self._shown.advance(len(span))
+                arrivals = totals(await self._series(wanted.arrivals, span, top=ONE_SERIES), span)
+                instances = None if wanted.plan is None else await self._instances(wanted.plan, span)
+                journal.add(Piece(span.begin, arrivals, instances))
+                self._progress.advance(len(span))
             minutes = before | journal.minutes
             await self._require_arrivals(wanted, minutes, now, journal)
             files.save(path, wanted.target, wanted.source, minutes)
@@ -120,17 +122,12 @@ class Puller:
         """
         here = self._clock()
         last = int(here // MINUTE) - SETTLING
-        answer = await self._answer(wanted.arrivals, Span(last - 1, last), top=ONE_SERIES)
+        answer = await self._answer(wanted.arrivals, Span(last - 1, last))
         if wanted.plan is not None:
-            await self._answer(wanted.plan, Span(last - 1, last), top=ONE_SERIES)
+            await self._answer(wanted.plan, Span(last - 1, last))
         there = here if answer.date is None else answer.date
         self._offset = here - there
         return there
-
-    async def _piece(self, wanted: Wanted, span: Span, journal: Journal) -> None:
-        arrivals = totals(await self._series(wanted.arrivals, span, top=ONE_SERIES), span)
-        instances = None if wanted.plan is None else await self._instances(wanted.plan, span)
-        journal.add(Piece(span.begin, arrivals, instances))
 
     async def _instances(self, plan: Source, span: Span) -> list[int | None]:
         """The spans are halved until all time series fit into an answer: those beyond the limit are cut silently."""
@@ -138,8 +135,9 @@ class Puller:
         series = await self._series(plan, span, top=top)
         if len(series) < top or len(span) == 1:
             return counts(series, span)
-        first, second = span.halves()
-        return [*await self._instances(plan, first), *await self._instances(plan, second)]
+        middle = (span.begin + span.end) // 2
+        halves = Span(span.begin, middle), Span(middle, span.end)
+        return [count for half in halves for count in await self._instances(plan, half)]
 
     async def _series(self, source: Source, span: Span, *, top: int) -> list[list[Point]]:
         """The time series of `span`. Where there are some they tell every minute, if only that it has no value: minutes left
@@ -148,15 +146,13 @@ class Puller:
         found = (await self._answer(source, span, top=top)).series
         lacks = _left_out(found, span)
         for _ in range(REASKED):
-            if not lacks:
-                break
             for gap in lacks:
                 found = [*found, *(await self._answer(source, gap, top=top)).series]
             lacks = _left_out(found, span)
-        self._untold |= {minute for gap in lacks for minute in range(gap.begin, gap.end)}
+        self._untold |= {minute for gap in lacks for minute in gap.minutes}
         return found
 
-    async def _answer(self, source: Source, span: Span, *, top: int) -> Answer:
+    async def _answer(self, source: Source, span: Span, *, top: int = ONE_SERIES) -> Answer:
         return await self._asked(lambda: self._reader.read(source, span, top=top))
 
     async def _asked(self, request: Callable[[], Awaitable[_T]]) -> _T:
@@ -166,15 +162,14 @@ class Puller:
             try:
                 return await request()
             except UnavailableError as error:
-                wait = (
-                    error.retry_after or backoff
-                )  # "after 0 s" is no wait: all attempts would be over at once
+                # "After 0 s" is no wait: all attempts would be over at once.
+                wait = error.retry_after or backoff
                 if attempt == ATTEMPTS or wait > PATIENCE:
                     raise PullError(
                         f"{error}; what was read is kept, and the same command goes on there"
                         + (f", in {wait:g} s at the earliest" if error.retry_after else "")
                     ) from error
-                self._shown.waiting(f"waiting {wait:g} s: {error}")
+                self._progress.waiting(f"waiting {wait:g} s: {error}")
                 await self._sleep(wait)
                 if not error.retry_after:
                     backoff = min(backoff * 2, LONGEST_WAIT)
@@ -199,4 +194,4 @@ class Puller:
 
 def _left_out(series: list[list[Point]], span: Span) -> list[Span]:
     """Minutes that time series say nothing of; without any, there is nothing to say."""
-    return missing(span, told(series, span)) if series else []
+    return missing(span, answered(series, span)) if series else []

@@ -37,55 +37,43 @@ SERVICES = {service.type.casefold(): service for service in (SERVICE_BUS, EVENT_
 PLAN_TYPE = "Microsoft.Web/serverfarms"
 
 
-class Measured(Struct, frozen=True):
-    """A resource that has metrics; `type` as in Microsoft.ServiceBus/namespaces, `rest` what is below it."""
-
-    subscription: str
-    group: str
-    type: str
-    name: str
-    rest: str = ""
-
-    @classmethod
-    def parse(cls, text: str, option: str) -> Measured:
-        """Raises PullError naming the `option` or setting that holds it."""
-        try:
-            found = ResourceId.parse(text)
-        except ValueError as error:
-            raise PullError(f"{option}: {error}") from None
-        (kind, name), *below = found.parts
-        rest = "".join(f"/{each}/{named}" for each, named in below)
-        return cls(found.subscription, found.group, f"{found.provider}/{kind}", name, rest)
-
-    def __str__(self) -> str:
-        return (
-            f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
-            f"/providers/{self.type}/{self.name}{self.rest}"
-        )
+def resource_of(text: str, option: str) -> ResourceId:
+    """Raises PullError naming the `option` or setting that holds the id."""
+    try:
+        return ResourceId.parse(text)
+    except ValueError as error:
+        raise PullError(f"{option}: {error}") from None
 
 
-def service_of(resource: Measured, option: str) -> Service:
+def named(subscription: str, group: str, kind: str, name: str) -> ResourceId:
+    """The id of a resource of a `kind` such as Microsoft.ServiceBus/namespaces."""
+    provider, _, type_ = kind.partition("/")
+    return ResourceId(subscription, group, provider, ((type_, name),))
+
+
+def service_of(resource: ResourceId, option: str) -> Service:
     """Raises PullError for a resource whose metrics tell no arrivals."""
-    service = SERVICES.get(resource.type.casefold())
-    if service is None or resource.rest.casefold() not in {"", service.below.casefold()}:
+    (type_, name), *_ = resource.parts
+    whole = named(resource.subscription, resource.group, f"{resource.provider}/{type_}", name)
+    below = str(resource).removeprefix(str(whole))
+    service = SERVICES.get(whole.type.casefold())
+    if service is None or below.casefold() not in {"", service.below.casefold()}:
         accepted = ", ".join(each.type for each in SERVICES.values())
-        raise PullError(
-            f"{option}: found a resource of type {resource.type}{resource.rest}; accepted are {accepted}"
-        )
+        raise PullError(f"{option}: found a resource of type {whole.type}{below}; accepted are {accepted}")
     return service
 
 
-def arrivals_of(resource: Measured, service: Service, entity: str) -> Source:
-    """What tells the messages that arrived at an entity of the resource, per minute."""
-    whole = Measured(resource.subscription, resource.group, service.type, resource.name, service.below)
+def arrivals_of(resource: ResourceId, service: Service, entity: str) -> Source:
+    """What counts the messages that arrived at an entity of the resource, per minute."""
+    whole = named(resource.subscription, resource.group, service.type, resource.parts[0][1])
     chosen = service.filter or f"{service.dimension} eq '{quoted(entity)}'"
-    return Source(str(whole), service.metric, "total", chosen)
+    return Source(f"{whole}{service.below}", service.metric, "total", chosen)
 
 
-def instances_of(plan: Measured, option: str) -> Source:
-    """What tells the instances of a plan. Raises PullError for another kind of resource."""
-    if plan.type.casefold() != PLAN_TYPE.casefold() or plan.rest:
-        raise PullError(f"{option}: found a resource of type {plan.type}{plan.rest}; accepted is {PLAN_TYPE}")
+def instances_of(plan: ResourceId, option: str) -> Source:
+    """What counts the instances of a plan. Raises PullError for another kind of resource."""
+    if plan.type.casefold() != PLAN_TYPE.casefold():
+        raise PullError(f"{option}: found a resource of type {plan.type}; accepted is {PLAN_TYPE}")
     return Source(str(plan), "CpuPercentage", "average", "Instance eq '*'")
 
 

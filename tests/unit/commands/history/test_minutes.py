@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemark.commands.history.journal import Piece
 from tidemark.commands.history.model import (
     DAY,
     KEPT_DAYS,
     SETTLING,
     Minute,
     Span,
+    answered,
     counts,
-    joined,
     missing,
     pieces,
-    told,
     totals,
     window,
 )
@@ -86,7 +86,7 @@ def test_whatever_an_answer_holds_there_is_a_value_or_a_gap_for_each_minute(seri
     assert all(value is None or value >= 0 for value in came)
     assert all(value is None or 1 <= value <= len(series) for value in ran)
     assert [value is None for value in came] == [value is None for value in ran]
-    assert told(series, span) <= set(range(span.begin, span.end))
+    assert answered(series, span) <= set(range(span.begin, span.end))
 
 
 def test_a_point_without_a_value_is_a_gap_and_zero_is_a_number():
@@ -95,16 +95,12 @@ def test_a_point_without_a_value_is_a_gap_and_zero_is_a_number():
 
     assert totals(series, span) == [None, 0.0, None, 6.0, None]
     assert counts(series, span) == [None, 1, None, 2, None]
-    assert told(series, span) == {1, 2, 3, 4}
-
-
-def test_halves_are_the_whole():
-    assert Span(3, 8).halves() == (Span(3, 5), Span(5, 8))
+    assert answered(series, span) == {1, 2, 3, 4}
 
 
 def test_minutes_without_a_plan_have_no_instances():
-    assert joined(Span(7, 9), [1.0, None]) == {7: Minute(1.0), 8: Minute()}
-    assert joined(Span(7, 8), [None], [3]) == {7: Minute(None, 3)}
+    assert Piece(7, [1.0, None]).minutes() == {7: Minute(1.0), 8: Minute()}
+    assert Piece(7, [None], [3]).minutes() == {7: Minute(None, 3)}
 
 
 def test_values_are_quoted_as_the_api_wants_them():
