@@ -32,7 +32,6 @@ from spark_jobs.sources.records.telemetry import read_decisions
 from tidemark.analysis.backtest.analysis import refused
 from tidemark.analysis.backtest.candidates.variation import GridError
 from tidemark.analysis.backtest.reading import (
-    ENDINGS,
     OTHER_COLUMNS,
     TIME_COLUMNS,
     UNREAD,
@@ -43,6 +42,7 @@ from tidemark.analysis.backtest.reading import (
 )
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
 from tidemark.analysis.errors import InputError
+from tidemark.analysis.export_text import TABLE_ENDINGS
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.options import CONFIG
 from tidemark.foundation.settings_reader import ConfigError
@@ -142,7 +142,7 @@ def extract(spark: SparkSession, settings: HistorySettings, account: RowAccount)
 def arrivals_of(spark: SparkSession, path: str) -> DataFrame:
     """READINGS of a Delta table, or of CSV and Parquet files, each by its own header. Raises InputError."""
     if not is_delta(spark, path):
-        return read_with_spark(spark, path.rstrip("/"), ENDINGS, arrivals_in_file, READINGS)
+        return read_with_spark(spark, path.rstrip("/"), TABLE_ENDINGS, arrivals_in_file, READINGS)
     frame = read_parquet_or_delta(spark, path)
     check_columns(frame.columns, f"--arrivals {path}")
     wanted = [name for name in frame.columns if name in {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS}]

@@ -33,10 +33,10 @@ from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.cost import local, page, tables
 from tidemark.analysis.cost.account import Account, Billed, totals
 from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
-from tidemark.analysis.cost.files import ENDINGS
 from tidemark.analysis.cost.local import GATES, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import InputError
+from tidemark.analysis.export_text import TABLE_ENDINGS
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.options import CONFIG, with_groups
 from tidemark.analysis.report import Report
@@ -83,7 +83,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
     """SOURCED of the files that count. Raises InputError where there are none."""
-    endings = ",".join([*(f"*{any_case(ending)}" for ending in ENDINGS), MANIFEST])
+    endings = ",".join([*(f"*{any_case(ending)}" for ending in TABLE_ENDINGS), MANIFEST])
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
         found = reader.option("pathGlobFilter", f"{{{endings}}}").load(path)
@@ -94,7 +94,7 @@ def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount:
     except AnalysisException as error:
         raise InputError(f"--costs {path} cannot be read: {str(error).splitlines()[0]}") from error
     if not known:
-        raise InputError(f"--costs {path} holds no files that end in {' or '.join(ENDINGS)}")
+        raise InputError(f"--costs {path} holds no files that end in {' or '.join(TABLE_ENDINGS)}")
     manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in told)
     runs = {folder: run for folder, run in manifests if run is not None}
     times = {row["path"]: row["at"] / MICROS for row in known}

@@ -67,8 +67,8 @@ def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, 
     billed = billed_targets(None, {}, OPTIONS)
     charges = [
         charge
-        for file in export_files(folder / "costs")
-        for charge in read_export(str(file), file.read_bytes(), resources_of(billed), None)
+        for file in export_files(folder / "costs")[0]
+        for charge in read_export(file, Path(file).read_bytes(), resources_of(billed), None)
     ]
     seen = read_seen(folder / "log", None, None)
     expected = [tables.rows_of(each) for each in accounts_of(seen, charges, billed, OPTIONS)]

@@ -1,65 +1,111 @@
-"""Files that people and Azure export: which belong to an input, and CSV by each file's own header. Pure."""
+"""Files that people and Azure export: which belong to an input, and their rows by each file's own header."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import io
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from tidemark.analysis.errors import InputError
 
-BYTE_ORDER_MARK = "\ufeff"
+TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet")
+"""Of files that `table_rows` reads, in any case."""
 
 
-def without_marks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without byte order marks before them: Azure's cost exports are known to write one before the first row, too,
-    where it would become a part of the first cell.
+def files_in(path: Path, endings: tuple[str, ...], option: str = "") -> list[Path]:
+    """The file, or the files of a folder, sorted. Raises InputError where there are none; `option` stands before the path.
+
+    A file that Spark would not take by its ending is refused, so that both ways read the same files. What is no file has no
+    ending: the output of another program, as /dev/fd/63.
     """
-    return (line.lstrip(BYTE_ORDER_MARK) for line in lines)
+    where = f"{option} {path}".lstrip()
+    if not path.exists():
+        raise InputError(f"{where} does not exist; a file or a folder is accepted")
+    if not path.is_dir():
+        if path.is_file() and not path.name.lower().endswith(endings):
+            raise InputError(f"{path} does not end in {' or '.join(endings)}; rename it to what it is")
+        return [path]
+    found = (file for file in path.rglob("*") if file.name.lower().endswith(endings))
+    files = sorted(file for file in found if not is_hidden(file.relative_to(path)))
+    if not files:
+        raise InputError(f"{where} is a folder without files that end in {' or '.join(endings)}")
+    return files
 
 
 def is_hidden(file: PurePath) -> bool:
-    """Whether a file below an input is no part of it: as Spark has it, such names are those of a writer that is at work."""
+    """Whether a file below an input is no part of it: Spark's writers use such names while they work."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
-def check_ending(file: Path, endings: tuple[str, ...]) -> None:
-    """Raises InputError for a file that Spark would not take: both ways read the same files. What is no file has no ending: the
-    output of another program, handed over as /dev/fd/63.
+def text_of(file: Path) -> str:
+    """The text of a file, which may be packed. Raises InputError."""
+    try:
+        data = file.read_bytes()
+        return (gzip.decompress(data) if file.name.lower().endswith(".gz") else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def without_marks(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without byte order marks. Azure's cost exports are known to write one before the first row, too, where it would
+    become a part of the first cell.
     """
-    if file.is_file() and not file.name.lower().endswith(endings):
-        raise InputError(f"{file} does not end in {' or '.join(endings)}; rename it to what it is")
+    return (line.lstrip("\ufeff") for line in lines)
 
 
-def csv_rows(lines: Iterable[str], where: str) -> tuple[Sequence[str], Iterator[dict[str, str]]]:
-    """The header, and each row by its names. `where` is the file, for errors.
-
-    Raises InputError, naming the row, for a name that is there twice and for a row of more or fewer cells; csv.Error for what
-    is no CSV, such as a file that ends within quotes.
-    """
-    rows = csv.reader(without_marks(lines), strict=True)
-    names = next(rows, [])
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{where} has the column {twice[0]} twice; accepted is one of each name")
-    return names, _by_name(names, rows, where)
-
-
-def parquet_rows(
+def table_rows(
     name: str, data: bytes | memoryview, wanted: Collection[str] | None = None
 ) -> tuple[Sequence[str], Iterator[dict[str, Any]]]:
-    """The columns, and each row with those that are `wanted` (all). Raises InputError for what is no Parquet, and for a file
-    of which fewer rows can be read than it says.
+    """The columns of a CSV or Parquet file, and each row by them; of Parquet only the columns that are `wanted` (all).
+
+    Raises InputError, naming the file and the row: for what cannot be read, for a name that is there twice, for a row of more
+    or fewer cells, and for a file of which fewer rows can be read than it says.
     """
+    if name.lower().endswith(".parquet"):
+        return _parquet_rows(name, data, wanted)
+    rows = _cells(name, data)
+    names = next(rows, [])
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        raise InputError(f"{name} has the column {twice[0]} twice; accepted is one of each name")
+    return names, _by_name(names, rows, name)
+
+
+def _cells(name: str, data: bytes | memoryview) -> Iterator[list[str]]:
+    file: Any = io.BytesIO(data)
+    if name.lower().endswith(".gz"):
+        file = gzip.GzipFile(fileobj=file)
+    try:
+        lines = without_marks(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+        yield from csv.reader(lines, strict=True)
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        raise InputError(f"{name} cannot be read: {error}") from error
+
+
+def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Iterator[dict[str, str]]:
+    for number, cells in enumerate((row for row in rows if row), start=2):
+        if len(cells) != len(names):
+            more = "more" if len(cells) > len(names) else "fewer"
+            raise InputError(
+                f"{where}, row {number}: it has {more} cells than the file has columns: {len(cells)} for {len(names)}"
+            )
+        yield dict(zip(names, cells, strict=True))
+
+
+def _parquet_rows(
+    name: str, data: bytes | memoryview, wanted: Collection[str] | None
+) -> tuple[Sequence[str], Iterator[dict[str, Any]]]:
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
     from pyarrow import parquet  # noqa: PLC0415
 
     try:
         file = parquet.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
-        batches = list(
-            file.iter_batches(columns=[each for each in names if wanted is None or each in wanted])
-        )
+        columns = [each for each in names if wanted is None or each in wanted]
+        batches = list(file.iter_batches(columns=columns))
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{name} cannot be read: {error}") from error
     read = sum(batch.num_rows for batch in batches)
@@ -79,13 +125,3 @@ def _as_python(batches: Sequence[Any], where: str) -> Iterator[dict[str, Any]]:
             OverflowError,
         ) as error:  # a time that Python has not; Arrow's errors are ValueErrors
             raise InputError(f"{where} cannot be read: {error}") from error
-
-
-def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Iterator[dict[str, str]]:
-    for number, cells in enumerate((row for row in rows if row), start=2):
-        if len(cells) != len(names):
-            more = "more" if len(cells) > len(names) else "fewer"
-            raise InputError(
-                f"{where}, row {number}: it has {more} cells than the file has columns: {len(cells)} for {len(names)}"
-            )
-        yield dict(zip(names, cells, strict=True))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -20,7 +16,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.export_text import check_ending, csv_rows, is_hidden, parquet_rows
+from tidemark.analysis.export_text import TABLE_ENDINGS, files_in, table_rows, text_of
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
@@ -41,9 +37,6 @@ value there, so nothing of that time is taken. Since then a row holds the metric
 Readings = dict[str, list[Reading]]
 """Readings by target."""
 
-
-ENDINGS = (".csv", ".csv.gz", ".parquet")
-"""Of files of arrivals, in any case."""
 
 LOG_ENDINGS = tuple(f"{kind}{packed}" for kind in (".json", ".jsonl", ".ndjson") for packed in ("", ".gz"))
 """Of files of a scaling log, as the source "scaling_log" has them."""
@@ -67,8 +60,12 @@ def read_arrivals(path: Path) -> Readings:
             " `tidemark spark` reads Delta tables"
         )
     found: Readings = {}
-    for file in _files(path, ENDINGS):
-        for target, reading in arrivals_in(str(file), _bytes(file)):
+    for file in files_in(path, TABLE_ENDINGS):
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error}") from error
+        for target, reading in arrivals_in(str(file), data):
             found.setdefault(target, []).append(reading)
     if not found:
         raise InputError(
@@ -77,40 +74,9 @@ def read_arrivals(path: Path) -> Readings:
     return found
 
 
-def _files(path: Path, endings: tuple[str, ...]) -> list[Path]:
-    if not path.exists():
-        raise InputError(f"{path} does not exist; a file or a folder is accepted")
-    if not path.is_dir():
-        check_ending(path, endings)
-        return [path]
-    files = sorted(
-        file
-        for file in path.rglob("*")
-        if file.name.lower().endswith(endings) and not is_hidden(file.relative_to(path))
-    )
-    if not files:
-        raise InputError(f"{path} is a folder without files that end in {' or '.join(endings)}")
-    return files
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-
-
-def _text(name: str, data: bytes | memoryview) -> str:
-    try:
-        text = gzip.decompress(data) if name.lower().endswith(".gz") else bytes(data)
-        return text.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
-
-
 def arrivals_in(name: str, data: bytes | memoryview) -> Iterator[tuple[str, Reading]]:
     """Target and reading of each row of a file, by the file's own header. Raises InputError naming file, line and column."""
-    columns, rows = (_parquet if name.lower().endswith(".parquet") else _csv)(name, data)
+    columns, rows = table_rows(name, data, {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS})
     check_columns(columns, name)
     file = re.sub(r"(\.csv)?(\.gz)?$|\.parquet$", "", name.rpartition("/")[2], count=1, flags=re.IGNORECASE)
     folder = re.search(r"/target=([^/]+)/", name)
@@ -132,20 +98,14 @@ def rows_as_arrivals(
     """Target and reading of each row; `target` is that of rows without such a column. Rows without arrivals are bins of which
     nothing is known. Raises InputError.
     """
-    try:
-        for line, row in enumerate(rows, start=2):
-            if row["arrivals"] not in (None, ""):
-                place = f"{where}, line {line}"
-                yield (
-                    _cell(row, "target", place, _name, "a name") if "target" in row else target,
-                    _reading(row, place),
-                )
-    except csv.Error as error:
-        raise InputError(f"{where} cannot be read: {error}") from error
+    for line, row in enumerate(rows, start=2):
+        if row["arrivals"] not in (None, ""):
+            place = f"{where}, line {line}"
+            own = _cell(row, "target", place, _name, "a name") if "target" in row else target
+            yield own, _reading(row, place)
 
 
 def _reading(row: Mapping[str, Any], where: str) -> Reading:
-    """Raises InputError naming the column."""
     time = next(name for name in TIME_COLUMNS if name in row)
     return Reading(
         _cell(row, time, where, _seconds, "a time: seconds since 1970, or ISO 8601"),
@@ -194,17 +154,6 @@ def _seconds(value: Any) -> float:
     return found
 
 
-def _csv(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
-    try:
-        return csv_rows(io.StringIO(_text(name, data), newline=""), name)
-    except csv.Error as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
-
-
-def _parquet(name: str, data: bytes | memoryview) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
-    return parquet_rows(name, data, {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS})
-
-
 def seconds(time: str | float | datetime) -> float:
     """Seconds of a number, or of a time, as such or in ISO 8601 (UTC where it has no offset). Raises ValueError."""
     if isinstance(time, datetime):
@@ -230,8 +179,7 @@ def read_log(path: Path, metric: str | None) -> Readings:
 
 def read_entries(path: Path) -> list[LogEntry]:
     """All entries of a scaling log, as `read_log` accepts it. Raises InputError."""
-    files = _files(path, LOG_ENDINGS)
-    return [entry for file in files for entry in _entries(file)]
+    return [entry for file in files_in(path, LOG_ENDINGS) for entry in _entries(file)]
 
 
 class _Entry(LogEntry, frozen=True):
@@ -241,7 +189,7 @@ class _Entry(LogEntry, frozen=True):
 
 
 def _entries(file: Path) -> list[LogEntry]:
-    text = _text(str(file), _bytes(file)).strip()
+    text = text_of(file).strip()
     try:
         if text.startswith("["):
             found = msgspec.json.decode(text, type=list[_Entry])

@@ -117,6 +117,10 @@ class Account(Struct, frozen=True):
         return None if units is None or self.price is None else units * self.price.value
 
     @property
+    def simulated(self) -> bool:
+        return self.shadow_hours > 0
+
+    @property
     def offers(self) -> dict[str, float]:
         """Of request units, the units of each way to buy them; empty for instances."""
         if self.autoscale is None:

@@ -22,11 +22,11 @@ from tidemark.analysis.cost.account import Account, Billed, account, told_price,
 from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.files import read_exports, seen_of
 from tidemark.analysis.cost.spans import Seen
-from tidemark.analysis.cost.tables import HEADERS, line
-from tidemark.analysis.cost.targets import Options, billed_targets, pairs, prices_of, resources_of, unnamed
+from tidemark.analysis.cost.tables import LINE, line
+from tidemark.analysis.cost.targets import Options, billed_targets, resource_option, resources_of, unnamed
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import read_limits
-from tidemark.analysis.option_values import check_span, moment, seconds
+from tidemark.analysis.option_values import check_span, moment, price_of, seconds
 from tidemark.analysis.options import CONFIG, Allow, Root, Since, Until, app_settings, with_groups
 from tidemark.analysis.results import finish
 from tidemark.foundation.log.terminal import Console
@@ -77,8 +77,8 @@ class CostOptions:
     def read(self) -> Options:
         """Raises InputError naming the option that cannot be read."""
         return Options(
-            resources=pairs("--resource", self.resource or ()),
-            prices=prices_of(self.price or ()),
+            resources=dict(map(resource_option, self.resource or ())),
+            prices=dict(map(price_of, self.price or ())),
             ru_targets=frozenset(self.ru_target or ()),
             used=self.used,
             hold=seconds("--hold", self.hold),
@@ -130,7 +130,7 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
 def show(accounts: list[Account]) -> None:
     """The targets on the terminal."""
     table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, header in enumerate(HEADERS[:SHOWN]):
+    for place, header in enumerate([*LINE][:SHOWN]):
         table.add_column(header, no_wrap=not place, justify="right" if place else "left")
     for each in accounts:
         cells = line(each)[:SHOWN]

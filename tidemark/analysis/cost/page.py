@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tidemark.analysis.cost.account import REQUEST_UNITS, Account, ChangeCost, told_price
 from tidemark.analysis.cost.spans import HOUR
-from tidemark.analysis.cost.tables import HEADERS, amount, hour_of_day, line
+from tidemark.analysis.cost.tables import LINE, amount, hour_of_day, line
 from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, drawn_value, new_figure, time_axis
 from tidemark.analysis.report import Report
 from tidemark.foundation.wording import count_text, duration_text, time_text
@@ -36,7 +36,7 @@ def report_of(accounts: Sequence[Account]) -> Report:
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     report = Report("Cost", f"{what}: what Azure billed, by target and by change of capacity")
     report.facts(_facts(accounts))
-    report.table(HEADERS, [line(each) for each in accounts])
+    report.table(tuple(LINE), [line(each) for each in accounts])
     for number, each in enumerate(found for found in accounts if found.days):
         _show(report, each, number)
     report.heading("How it is worked out")
@@ -61,18 +61,19 @@ def _facts(accounts: Sequence[Account]) -> dict[str, str]:
     priced = [each for each in accounts if each.price is not None]
     if not priced or len({each.currency for each in priced}) > 1:
         return {"targets": f"{len(accounts):,}"}
-    own, currency = sum(each.money(each.units) or 0.0 for each in priced), priced[0].currency
-    static = sum(each.money(each.static) or 0.0 for each in priced)
-    facts = {
-        "money": amount(own, currency) or "",
-        "at the highest all the time": amount(static, currency) or "",
+    currency = priced[0].currency
+
+    def total(units: Callable[[Account], float]) -> float:
+        return sum(each.money(units(each)) or 0.0 for each in priced)
+
+    less = total(lambda each: each.beside - each.shadow)
+    outcome = "the shadow would save" if less >= 0 else "the shadow would cost more"
+    sums = {
+        "money": total(lambda each: each.units),
+        "at the highest all the time": total(lambda each: each.static),
+        **({outcome: abs(less)} if any(each.simulated for each in priced) else {}),
     }
-    simulated = [each for each in priced if each.shadow_hours > 0]
-    if simulated:
-        less = sum((each.money(each.beside) or 0.0) - (each.money(each.shadow) or 0.0) for each in simulated)
-        facts["the shadow would save" if less >= 0 else "the shadow would cost more"] = (
-            amount(abs(less), currency) or ""
-        )
+    facts = {name: f"{money:,.2f} {currency}".rstrip() for name, money in sums.items()}
     if len(priced) < len(accounts):
         facts["without a price"] = f"{len(accounts) - len(priced):,} of {len(accounts):,} targets"
     return facts
@@ -119,7 +120,7 @@ def _change(found: Account, each: ChangeCost) -> tuple[object, ...]:
         f"{change.before:,} -> {change.after:,}",
         duration_text(change.held),
         each.units,
-        amount(found.money(each.units), found.currency),
+        amount(found, each.units),
         change.line or change.reason or "no decision in the log",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -141,7 +141,9 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
     found, wish = [], 0
     for place, following in zip(edges, [*edges, len(spans)][1:], strict=True):
         at, capacity = spans[place].begin, spans[place].capacity
-        held = _stay(spans[place:following])
+        # A capacity that changed while the log was silent is no change that it tells.
+        same = next((n for n in range(place, following) if spans[n].capacity != capacity), following)
+        held = spans[place:same]
         while wish < len(wishes) and wishes[wish].at <= at:
             wish += 1
         asked = wishes[wish - 1] if wish and wishes[wish - 1].desired == capacity else None
@@ -149,8 +151,3 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
         seconds = sum(each.end - each.begin for each in held)
         found.append(Change(at, held[-1].end, spans[place - 1].capacity, capacity, seconds, *told))
     return found
-
-
-def _stay(spans: Sequence[Span]) -> list[Span]:
-    """Those that have the capacity of the first one: it may have changed while the log was silent, which is no change it tells."""
-    return list(takewhile(lambda each: each.capacity == spans[0].capacity, spans))

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark.analysis.cost.account import Account, ChangeCost, told_price
+from tidemark.analysis.cost.account import Account, told_price
 from tidemark.analysis.cost.spans import HOUR
-
-TARGETS = """
-    target text, unit text, resource text, currency text, whole_hours double, known_hours double, highest long,
-    unit_hours double, charged double, price double, price_low double, price_high double, price_days long, money double,
-    static_money double, shadow_hours double, shadow_money double, beside_shadow_money double, autoscale_money double,
-    changes long, advice text, notes text
-"""
-"""One row per target. `unit_hours` are instance-hours, or hours of 100 RU/s, of the `known_hours`; `money` is theirs.
-`static_money`: with the highest capacity all that time. `shadow_money` is of `shadow_hours`, `beside_shadow_money` what the
-target itself cost in these. `charged` is what the export says of the resource, null where others share it.
-"""
-
-DAYS = "target text, day time, charged double, known_hours double, unit_hours double, money double"
-
-HOURS = """
-    target text, hour time, known_s double, highest long, used double, unit_hours double, autoscale_unit_hours double,
-    money double, autoscale_money double
-"""
-"""Autoscale is of request units only, up to the highest RU/s of all hours; its units are at the manual price."""
-
-CHANGES = """
-    target text, at time, from_capacity long, to_capacity long, held_s double, unit_hours double, money double, reason text,
-    line text
-"""
-"""`money` is what the change cost (or saved, below 0) until the next one, against the capacity as it was before."""
-
-ALL = {"targets": TARGETS, "days": DAYS, "hours": HOURS, "changes": CHANGES}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -42,78 +16,91 @@ def _time(at: float) -> datetime:
     return _EPOCH + timedelta(microseconds=round(at * 1e6))
 
 
+Columns = dict[str, Callable[[Account, Any], Any]]
+"""Name and type of each column, and how its value is found: of the account, and of a day, an hour or a change."""
+
+TARGETS: Columns = {
+    "target text": lambda found, _: found.billed.target,
+    "unit text": lambda found, _: found.billed.unit,
+    "resource text": lambda found, _: found.billed.resource,
+    "currency text": lambda found, _: found.currency,
+    "whole_hours double": lambda found, _: found.whole,
+    "known_hours double": lambda found, _: found.known,
+    "highest long": lambda found, _: found.peak,
+    "unit_hours double": lambda found, _: found.units,
+    "charged double": lambda found, _: found.charged,
+    "price double": lambda found, _: found.price and found.price.value,
+    "price_low double": lambda found, _: found.price and found.price.low,
+    "price_high double": lambda found, _: found.price and found.price.high,
+    "price_days long": lambda found, _: found.price and found.price.days,
+    "money double": lambda found, _: found.money(found.units),
+    "static_money double": lambda found, _: found.money(found.static),
+    "shadow_hours double": lambda found, _: found.shadow_hours,
+    "shadow_money double": lambda found, _: found.money(found.shadow) if found.simulated else None,
+    "beside_shadow_money double": lambda found, _: found.money(found.beside) if found.simulated else None,
+    "autoscale_money double": lambda found, _: found.money(found.autoscale),
+    "changes long": lambda found, _: len(found.changes),
+    "advice text": lambda found, _: found.advice,
+    "notes text": lambda found, _: "; ".join(found.notes),
+}
+"""One row per target. `unit_hours` are instance-hours, or hours of 100 RU/s, of the `known_hours`; `money` is theirs.
+`static_money`: with the highest capacity all that time. `shadow_money` is of `shadow_hours`, `beside_shadow_money` what the
+target itself cost in these. `charged` is what the export says of the resource, null where others share it.
+"""
+
+DAYS: Columns = {
+    "target text": lambda found, _: found.billed.target,
+    "day time": lambda _, each: _EPOCH + timedelta(days=each.day),
+    "charged double": lambda found, each: None if found.billed.shared else each.billed,
+    "known_hours double": lambda _, each: each.known,
+    "unit_hours double": lambda _, each: each.units,
+    "money double": lambda found, each: found.money(each.units),
+}
+
+HOURS: Columns = {
+    "target text": lambda found, _: found.billed.target,
+    "hour time": lambda _, each: _time(each.start),
+    "known_s double": lambda _, each: each.known,
+    "highest long": lambda _, each: each.highest,
+    "used double": lambda _, each: each.used,
+    "unit_hours double": lambda _, each: each.units,
+    "autoscale_unit_hours double": lambda _, each: each.autoscale,
+    "money double": lambda found, each: found.money(each.units),
+    "autoscale_money double": lambda found, each: found.money(each.autoscale),
+}
+"""Autoscale is of request units only, up to the highest RU/s of all hours; its units are at the manual price."""
+
+CHANGES: Columns = {
+    "target text": lambda found, _: found.billed.target,
+    "at time": lambda _, each: _time(each.change.at),
+    "from_capacity long": lambda _, each: each.change.before,
+    "to_capacity long": lambda _, each: each.change.after,
+    "held_s double": lambda _, each: each.change.held,
+    "unit_hours double": lambda _, each: each.units,
+    "money double": lambda found, each: found.money(each.units),
+    "reason text": lambda _, each: each.change.reason,
+    "line text": lambda _, each: each.change.line,
+}
+"""`money` is what the change cost (or saved, below 0) until the next one, against the capacity as it was before."""
+
+ALL = {
+    name: ", ".join(columns)
+    for name, columns in (("targets", TARGETS), ("days", DAYS), ("hours", HOURS), ("changes", CHANGES))
+}
+
+
 def rows_of(found: Account) -> dict[str, list[dict[str, Any]]]:
     """The rows of each table."""
+
+    def rows(columns: Columns, items: Iterable[Any]) -> list[dict[str, Any]]:
+        readers = [(column.partition(" ")[0], read) for column, read in columns.items()]
+        return [{name: read(found, each) for name, read in readers} for each in items]
+
     return {
-        "targets": [_target(found)],
-        "days": [
-            {
-                "target": found.billed.target,
-                "day": _EPOCH + timedelta(days=each.day),
-                "charged": None if found.billed.shared else each.billed,
-                "known_hours": each.known,
-                "unit_hours": each.units,
-                "money": found.money(each.units),
-            }
-            for each in found.days
-        ],
-        "hours": [
-            {
-                "target": found.billed.target,
-                "hour": _time(each.start),
-                "known_s": each.known,
-                "highest": each.highest,
-                "used": each.used,
-                "unit_hours": each.units,
-                "autoscale_unit_hours": each.autoscale,
-                "money": found.money(each.units),
-                "autoscale_money": found.money(each.autoscale),
-            }
-            for each in found.hours
-        ],
-        "changes": [_change(found, each) for each in found.changes],
-    }
-
-
-def _change(found: Account, each: ChangeCost) -> dict[str, Any]:
-    return {
-        "target": found.billed.target,
-        "at": _time(each.change.at),
-        "from_capacity": each.change.before,
-        "to_capacity": each.change.after,
-        "held_s": each.change.held,
-        "unit_hours": each.units,
-        "money": found.money(each.units),
-        "reason": each.change.reason,
-        "line": each.change.line,
-    }
-
-
-def _target(found: Account) -> dict[str, Any]:
-    price, simulated = found.price, found.shadow_hours > 0
-    return {
-        "target": found.billed.target,
-        "unit": found.billed.unit,
-        "resource": found.billed.resource,
-        "currency": found.currency,
-        "whole_hours": found.whole,
-        "known_hours": found.known,
-        "highest": found.peak,
-        "unit_hours": found.units,
-        "charged": found.charged,
-        "price": None if price is None else price.value,
-        "price_low": None if price is None else price.low,
-        "price_high": None if price is None else price.high,
-        "price_days": None if price is None else price.days,
-        "money": found.money(found.units),
-        "static_money": found.money(found.static),
-        "shadow_hours": found.shadow_hours,
-        "shadow_money": found.money(found.shadow) if simulated else None,
-        "beside_shadow_money": found.money(found.beside) if simulated else None,
-        "autoscale_money": found.money(found.autoscale),
-        "changes": len(found.changes),
-        "advice": found.advice,
-        "notes": "; ".join(found.notes),
+        "targets": rows(TARGETS, [None]),
+        "days": rows(DAYS, found.days),
+        "hours": rows(HOURS, found.hours),
+        "changes": rows(CHANGES, found.changes),
     }
 
 
@@ -129,34 +116,26 @@ def hour_of_day(found: Account) -> list[tuple[float, float]]:
     return [(manual / (count or 1), auto / (count or 1)) for manual, auto, count in sums]
 
 
-HEADERS = (
-    "target",
-    "known",
-    "unit-hours",
-    "money",
-    "static peak",
-    "shadow",
-    "beside it",
-    "price",
-    "notes",
-)
+LINE: dict[str, Callable[[Account], object]] = {
+    "target": lambda found: found.billed.target,
+    "known": lambda found: f"{found.known:,.1f} h",
+    "unit-hours": lambda found: found.units,
+    "money": lambda found: amount(found, found.units),
+    "static peak": lambda found: amount(found, found.static),
+    "shadow": lambda found: amount(found, found.shadow) if found.simulated else None,
+    "beside it": lambda found: amount(found, found.beside) if found.simulated else None,
+    "price": told_price,
+    "notes": lambda found: "; ".join(each for each in (found.advice, *found.notes) if each),
+}
+"""The table of targets for people."""
 
 
 def line(found: Account) -> tuple[object, ...]:
     """One line of the table of targets."""
-    simulated = found.shadow_hours > 0
-    return (
-        found.billed.target,
-        f"{found.known:,.1f} h",
-        found.units,
-        amount(found.money(found.units), found.currency),
-        amount(found.money(found.static), found.currency),
-        amount(found.money(found.shadow), found.currency) if simulated else None,
-        amount(found.money(found.beside), found.currency) if simulated else None,
-        told_price(found),
-        "; ".join(each for each in (found.advice, *found.notes) if each),
-    )
+    return tuple(read(found) for read in LINE.values())
 
 
-def amount(money: float | None, currency: str) -> str | None:
-    return None if money is None else f"{money:,.2f} {currency}".rstrip()
+def amount(found: Account, units: float | None) -> str | None:
+    """What so many units cost, with the currency; None where no price is known."""
+    money = found.money(units)
+    return None if money is None else f"{money:,.2f} {found.currency}".rstrip()

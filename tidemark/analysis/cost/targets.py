@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -28,30 +28,12 @@ class Options(Struct, frozen=True):
     amount: str | None = None
 
 
-def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Of TARGET=VALUE. Raises InputError naming the option."""
-    found = {}
-    for text in texts:
-        target, _, value = text.partition("=")
-        if not target or not value:
-            raise InputError(f"{option} is '{text}'; accepted: TARGET=VALUE")
-        found[target] = value
-    return found
-
-
-def prices_of(texts: Iterable[str]) -> dict[str, float]:
-    """Of TARGET=AMOUNT. Raises InputError."""
-    found = {}
-    for target, text in pairs("--price", texts).items():
-        try:
-            found[target] = float(text)
-        except ValueError:
-            found[target] = -1.0
-        if not 0 <= found[target] < float("inf"):
-            raise InputError(
-                f"--price is '{target}={text}'; accepted: TARGET=AMOUNT, such as plan-orders=0.19"
-            )
-    return found
+def resource_option(text: str) -> tuple[str, str]:
+    """Target and resource id. Raises InputError."""
+    target, _, resource = text.partition("=")
+    if not target or not resource:
+        raise InputError(f"--resource is '{text}'; accepted: TARGET=VALUE")
+    return target, resource
 
 
 def billed_targets(

@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -274,7 +275,7 @@ def test_the_manifest_of_a_run_tells_its_time_and_without_one_the_files_own_coun
         os.utime(folder / "part.csv", (at, at))
         (folder / "manifest.json").write_text(manifest % day if manifest else "")
 
-    assert [file.parent.name for file in export_files(tmp_path)] == [counts]
+    assert [Path(file).parent.name for file in export_files(tmp_path)[0]] == [counts]
 
 
 def log(*capacities, every=900.0, shadow=None, start=START):
