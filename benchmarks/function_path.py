@@ -124,10 +124,10 @@ async def function_path(connection: str, before: list[str], texts: list[str]) ->
 
     The reports of the minute `before` are decided upon first, unmeasured: tables and targets are then known.
     """
-    from devstack.function_host import FunctionHost  # noqa: PLC0415 - after the settings are in the environment
-    from devstack.function_host.settings import load_host_json  # noqa: PLC0415 - see above
-    from function_app import app  # noqa: PLC0415 - see above
-    from scaling.service import assembly  # noqa: PLC0415 - see above
+    from devstack.function_host import FunctionHost
+    from devstack.function_host.settings import load_host_json
+    from function_app import app
+    from scaling.service import assembly
 
     autoscaler = assembly.autoscaler()  # reading 1,000 targets is start-up, not throughput
     for text in before:
@@ -139,10 +139,10 @@ async def function_path(connection: str, before: list[str], texts: list[str]) ->
     await host.start()
     try:
         decided = min(len(texts), 1_000)  # what the host remembers; asking the queue would be measured, too
-        while sum(each.succeeded is True for each in host.invocations) < decided:  # noqa: ASYNC110 - no event to wait for
+        while sum(each.succeeded is True for each in host.invocations) < decided:
             await asyncio.sleep(0.1)
         async with queue_of(connection, "metrics") as queue:
-            while (await queue.get_queue_properties()).approximate_message_count:  # noqa: ASYNC110 - no event to wait for
+            while (await queue.get_queue_properties()).approximate_message_count:
                 await asyncio.sleep(0.1)
         return time.perf_counter() - began, time.process_time() - cpu
     finally:

@@ -38,7 +38,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
 ) -> None:
     """Scale a local App Service Plan on a recorded day of load, then a database that real records stream to."""
-    from devstack.demo import scenes as demo_module  # noqa: PLC0415 - each command loads what it needs
+    from devstack.demo import scenes as demo_module
 
     if part not in set(demo_module.Parts):
         raise typer.BadParameter(f"'{part}'; accepted: orders, flights, both", param_hint="--part")
@@ -62,7 +62,7 @@ def demo_spark(
     ] = Path("spark-output/demo"),
 ) -> None:
     """Run the five Spark jobs on larger data: find events that were lost, and write them."""
-    from devstack.demo.spark import large as demo_module  # noqa: PLC0415 - each command loads what it needs
+    from devstack.demo.spark import large as demo_module
 
     _check_writable(folder)
     try:
@@ -94,7 +94,7 @@ def start(
     *, func: Annotated[bool, typer.Option(help="Use Azure Functions Core Tools when on PATH.")] = True
 ) -> None:
     """Start the local servers on the ports of local.settings.json, and the functions; until Ctrl-C."""
-    from devstack.local import run  # noqa: PLC0415 - each command loads what it needs
+    from devstack.local import run
 
     try:
         raise typer.Exit(asyncio.run(run(console, prefer_func=func)))
@@ -114,7 +114,7 @@ def servers(
     ] = None,
 ) -> None:
     """Start all local servers without the functions, and print their connection strings; until Ctrl-C."""
-    from devstack.local import serve  # noqa: PLC0415 - each command loads what it needs
+    from devstack.local import serve
 
     try:
         asyncio.run(serve(console, free_ports=free_ports, data=data))
@@ -128,7 +128,7 @@ def send(
     count: Annotated[int, typer.Argument(min=1, help="How many messages.")] = 1000,
 ) -> None:
     """Send messages to the local subscription that `start` watches, to see the autoscaler act."""
-    from devstack.local import send as send_messages  # noqa: PLC0415 - each command loads what it needs
+    from devstack.local import send as send_messages
 
     try:
         asyncio.run(send_messages(count))
@@ -147,9 +147,9 @@ def flights(
     ] = 0,
 ) -> None:
     """Send real flights to the local event hub that `start` runs; `tidemark consume` writes them to Cosmos DB."""
-    from azure.eventhub.exceptions import EventHubError  # noqa: PLC0415 - each command loads what it needs
+    from azure.eventhub.exceptions import EventHubError
 
-    from devstack.local import send_flights  # noqa: PLC0415
+    from devstack.local import send_flights
 
     try:
         asyncio.run(send_flights(count, first, poison))

@@ -22,8 +22,6 @@ in the minute before the cell: above the number of cores, compare nothing but CP
 leaves them, for each engine has run once on little before.
 """
 
-# ruff: noqa: PLC0415 - a cell loads its own engine and no other
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ absorb, decide and advance, as in production. CPU seconds are user and system ti
 the start of Python, imports and session.
 """
 
-# ruff: noqa: PLC0415 - a cell loads its own engine and no other
-
 import argparse
 import csv
 import json

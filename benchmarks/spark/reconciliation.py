@@ -11,8 +11,6 @@ same Python. Each run is a process of its own; CPU seconds are user and system t
 Java included. `load` is the mean number of runnable tasks in the minute before.
 """
 
-# ruff: noqa: PLC0415 - a cell loads what the commit has whose job it runs
-
 from __future__ import annotations
 
 import argparse

@@ -67,4 +67,4 @@ class PipelineStatistics(Struct, frozen=True):
     @classmethod
     def of_nothing(cls) -> PipelineStatistics:
         """The statistics of a consumer that was stopped before it began."""
-        return cls(Totals(), 0, 0, 0.0, 0, None, False, "", {}, ())  # noqa: FBT003 - in the fields' order
+        return cls(Totals(), 0, 0, 0.0, 0, None, False, "", {}, ())

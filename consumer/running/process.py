@@ -58,8 +58,8 @@ class ConsumerProcess:
             parts.sink(),
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
-            on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
-            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
+            on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),
+            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),
         )
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),

@@ -24,7 +24,7 @@ HOSTING = read_hosting(os.environ)
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 
 
-async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
+async def consume_slice(timer: func.TimerRequest) -> None:
     """Consumes for CONSUMER_SLICE. The next run continues from the checkpoints; leases keep overlapping runs apart."""
     from consumer.running.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
 
@@ -35,7 +35,7 @@ async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
         await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 
 
-async def consume_events(events: typing.List[func.EventHubEvent]) -> None:  # noqa: UP006 - the worker knows no other
+async def consume_events(events: typing.List[func.EventHubEvent]) -> None:
     """Settles every event of one partition's batch, or raises: then the retry policy brings the batch again."""
     from consumer.running.hosted import hosted  # noqa: PLC0415
 

@@ -41,7 +41,7 @@ class Listener:
         """`routes` by first byte, ANYTHING_ELSE among them; raises OSError if the port is taken."""
         self._routes = routes
         listening = socket.create_server((_HOST, self.port), backlog=_BACKLOG)
-        listening.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        listening.setblocking(False)
         self._socket = listening
         self.port = listening.getsockname()[1]
         self._spawn(self._accept(listening))

@@ -31,7 +31,7 @@ async def run_timer(
     """
     started = clock.now()
     if run_on_startup:
-        await fire(False)  # noqa: FBT003 - the argument is described above
+        await fire(False)
     due = _next_due(schedule, started, clock.now())
     while True:
         past_due = due <= clock.now()

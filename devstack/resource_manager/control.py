@@ -59,7 +59,7 @@ def _capacity(text: str) -> int:
     document = json.loads(text)
     capacity = document.get("capacity") if isinstance(document, dict) else None
     if not isinstance(capacity, int) or isinstance(capacity, bool):
-        raise ValueError(f'the body is {text!r}, accepted: {{"capacity": a whole number}}')  # noqa: TRY004 - one error for all bad bodies
+        raise ValueError(f'the body is {text!r}, accepted: {{"capacity": a whole number}}')
     return capacity
 
 

@@ -96,13 +96,13 @@ def parse_fault(document: object) -> Fault:
     Raises ValueError that names the key at fault.
     """
     if not isinstance(document, dict):
-        raise ValueError(f"a fault is a JSON object, got {type(document).__name__}")  # noqa: TRY004 - bad input, not a programming error
+        raise ValueError(f"a fault is a JSON object, got {type(document).__name__}")
     for name, value in document.items():
         if name not in _FIELDS:
             raise ValueError(f"a fault has no key {name!r}, accepted: {', '.join(_FIELDS)}")
         if not isinstance(value, _FIELDS[name]) or isinstance(value, bool):
             expected = " or ".join(kind.__name__ for kind in _FIELDS[name])
-            raise ValueError(f"{name} of a fault is {value!r}, accepted: {expected}")  # noqa: TRY004 - bad input, not a programming error
+            raise ValueError(f"{name} of a fault is {value!r}, accepted: {expected}")
     return Fault(**{"where": "", "kind": "", **document})
 
 

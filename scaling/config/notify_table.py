@@ -107,7 +107,7 @@ def _setting(value: Any) -> str:
 
 def _headers(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"found {value!r}; accepted is a table of names of headers and of app settings")  # noqa: TRY004
+        raise ValueError(f"found {value!r}; accepted is a table of names of headers and of app settings")
     for name in value:
         ours = name.casefold() in _OURS or name.casefold().startswith(_BEGIN_OURS)
         if not _HEADER.fullmatch(name) or ours:

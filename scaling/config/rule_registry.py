@@ -76,7 +76,7 @@ def load_class(path: str) -> type[Any]:
         ) from error
     cls = getattr(module, class_name, None)
     if not isinstance(cls, type):
-        raise ValueError(f"'{path}': module '{module_name}' has no class '{class_name}'")  # noqa: TRY004 - bad input
+        raise ValueError(f"'{path}': module '{module_name}' has no class '{class_name}'")
     return cls
 
 

@@ -115,7 +115,7 @@ async def platform_sign_in(settings: Settings, site: str) -> Mapping[str, Any]:
     async with open_resources(settings) as client:
         properties = (await client.get(f"{site}/config/authsettingsV2", SITES_VERSION)).get("properties")
     if not isinstance(properties, dict):
-        raise ValueError("the answer holds no object 'properties'")  # noqa: TRY004 - of a service, not of a caller
+        raise ValueError("the answer holds no object 'properties'")
     return properties
 
 

@@ -64,7 +64,7 @@ def _look_up(kind: str, known: Mapping[str, str], what: str) -> type[Any]:
 def _require(cls: type[Any], kind: str, what: str, methods: Iterable[str]) -> None:
     params = getattr(cls, "Params", None)
     if not (isinstance(params, type) and issubclass(params, msgspec.Struct)):
-        raise ValueError(f"'{kind}' is not a {what}: it has no nested msgspec.Struct called Params")  # noqa: TRY004 - bad input
+        raise ValueError(f"'{kind}' is not a {what}: it has no nested msgspec.Struct called Params")
     missing = [name for name in methods if not callable(getattr(cls, name, None))]
     if missing:
         raise ValueError(f"'{kind}' is not a {what}: it lacks {', '.join(missing)}()")

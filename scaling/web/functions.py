@@ -45,7 +45,7 @@ _metrics: AutoscalerMetrics | None = None
 _examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
 _of_targets = asyncio.Lock()  # the same of named targets: not kept, and one at a time
 
-Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
+Messages = func.Out[typing.List[str]]
 
 
 def autoscaler() -> Autoscaler:
@@ -124,7 +124,7 @@ async def _respond(
     arg_name="timer", schedule="%COLLECT_SCHEDULE%", run_on_startup=False, use_monitor=True
 )
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
-async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
+async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:
     """Reads every configured metric and capacity; one report per target."""
     with raising_no_secrets():
         outcome = await autoscaler().collect()
@@ -133,7 +133,7 @@ async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.Lis
 
 @blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
-async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006
+async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:
     """Decides upon one report."""
     with raising_no_secrets():
         outcome = await autoscaler().evaluate(message.get_body())
@@ -152,7 +152,7 @@ async def scaler(message: func.QueueMessage) -> None:
     arg_name="timer", schedule="%VERIFY_SCHEDULE%", run_on_startup=False, use_monitor=True
 )
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
-async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
+async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:
     """Compares requested with reached; sends lost actions again."""
     with raising_no_secrets():
         outcome = await autoscaler().verify()
@@ -162,7 +162,7 @@ async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List
 @blueprint.timer_trigger(
     arg_name="timer", schedule="15,45 * * * * *", run_on_startup=False, use_monitor=False
 )
-async def send_notices(timer: func.TimerRequest) -> None:  # noqa: ARG001
+async def send_notices(timer: func.TimerRequest) -> None:
     """Sends what waits for the webhooks of `[notify]`, if there are any."""
     with raising_no_secrets():
         outcome = await autoscaler().send_notices()
@@ -267,7 +267,7 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 
 
 @blueprint.route("health", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
-async def health(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+async def health(req: func.HttpRequest) -> func.HttpResponse:
     """Whether the configuration is usable and the state store answers."""
     with raising_no_secrets():
         return _answer(await _health.get(lambda: _made(api.health, details=False)))

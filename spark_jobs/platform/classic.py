@@ -48,5 +48,5 @@ def copy_with_spark(spark: SparkSession, file: Path, url: str) -> bool:
     # Hadoop takes a path as it is written: what as_uri quotes would stay quoted.
     source, target = (jvm.org.apache.hadoop.fs.Path(at) for at in (f"file:{file}", url))
     hadoop = spark._jsc.hadoopConfiguration()  # noqa: SLF001
-    target.getFileSystem(hadoop).copyFromLocalFile(False, True, source, target)  # noqa: FBT003 - delete source, overwrite
+    target.getFileSystem(hadoop).copyFromLocalFile(False, True, source, target)
     return True

@@ -104,10 +104,10 @@ OUTSIDE = "outside of the time asked for"
 
 def outside(time: Column, since: datetime | float | None, until: datetime | float | None) -> Column:
     """Whether a time is before `since`, or `until` or later, or not known where there is a bound; None does not bound."""
-    within = F.lit(True)  # noqa: FBT003 - a value
+    within = F.lit(True)
     for bound, is_within in ((since, time.__ge__), (until, time.__lt__)):
         within = within if bound is None else within & is_within(F.lit(bound))
-    return ~F.coalesce(within, F.lit(False))  # noqa: FBT003
+    return ~F.coalesce(within, F.lit(False))
 
 
 @contextmanager

@@ -255,7 +255,7 @@ def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Iden
 
 
 def _status(identity: Identity, due: Due) -> Column:
-    old = F.lit(True) if due.grace is None else F.col("enqueued_at") < F.lit(due.now - due.grace)  # noqa: FBT003 - a literal
+    old = F.lit(True) if due.grace is None else F.col("enqueued_at") < F.lit(due.now - due.grace)
     unchecked = ~F.col("checked") if due.by_checkpoint else ~old
     has_keeper = F.col("keeper_at").isNotNull()
     status = F.when((F.col("documents") > 0) | _kept(identity), Status.WRITTEN.value)
@@ -273,7 +273,7 @@ def _kept(identity: Identity) -> Column:
         F.col("keeper_number") == F.col("sequence_number")
     )
     if identity is not Identity.BODY:
-        return F.coalesce(own, F.lit(False))  # noqa: FBT003 - a literal
+        return F.coalesce(own, F.lit(False))
     # Of all events with this id the last: the document must be its.
     # Name by name: Spark 3.5 compares no structs whose fields have other names.
     last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))

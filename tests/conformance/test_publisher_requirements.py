@@ -623,7 +623,7 @@ class CancellationContract:
         batch = await batch_of(producer, "a")
         world.fault("drop_ack")
         sending = asyncio.create_task(producer.send_batch(batch))
-        while not world.bodies():  # noqa: ASYNC110 - the next turn of the loop matters
+        while not world.bodies():
             await asyncio.sleep(0)
 
         await cancelled(sending)
@@ -635,7 +635,7 @@ class CancellationContract:
 
 
 async def until_locked(batch):
-    while "being sent" not in repr(batch):  # noqa: ASYNC110 - the next turn of the loop matters
+    while "being sent" not in repr(batch):
         await asyncio.sleep(0)
 
 
@@ -696,7 +696,7 @@ class TestOnAServiceInMemory(PublisherContract, CancellationContract):
         batch = await batch_of(producer, "a")
         sending = asyncio.create_task(producer.send_batch(batch))
         await world.service.arrived.wait()
-        while not world.bodies():  # noqa: ASYNC110 - the next turn of the loop matters
+        while not world.bodies():
             await asyncio.sleep(0)
 
         sending.cancel()

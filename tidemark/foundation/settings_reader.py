@@ -298,7 +298,7 @@ def as_text(value: Any) -> str:
 
 def as_bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"found {value!r}; true or false is accepted")  # noqa: TRY004 - all problems are ValueErrors
+        raise ValueError(f"found {value!r}; true or false is accepted")
     return value
 
 

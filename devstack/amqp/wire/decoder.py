@@ -221,8 +221,8 @@ def _to_uuid(data: bytes) -> UUID:
 _TABLE: dict[int, Decoder] = {
     0x00: _described,
     0x40: _constant(None),
-    0x41: _constant(True),  # noqa: FBT003 - the value itself
-    0x42: _constant(False),  # noqa: FBT003 - the value itself
+    0x41: _constant(True),
+    0x42: _constant(False),
     0x43: _constant(UInt(0)),
     0x44: _constant(ULong(0)),
     0x45: lambda _data, position: ([], position),

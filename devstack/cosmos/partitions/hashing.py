@@ -59,7 +59,7 @@ def encode_number(value: float) -> bytes:
 
 
 def _murmur_128(data: bytes) -> str:
-    digest = bytearray(mmh3.hash_bytes(data, 0, True))  # noqa: FBT003 - mmh3's own signature: x64
+    digest = bytearray(mmh3.hash_bytes(data, 0, True))
     digest.reverse()
     digest[0] &= 0x3F
     return digest.hex().upper()

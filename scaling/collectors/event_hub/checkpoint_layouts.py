@@ -162,7 +162,7 @@ def _position(document: dict[str, Any], keys: tuple[tuple[str, str], ...]) -> in
 def _number(value: Any, name: str) -> int | None:
     try:
         if isinstance(value, bool | float):
-            raise ValueError(value)  # noqa: TRY004 - as for any other text that is no number
+            raise ValueError(value)
         number = int(value)
     except (TypeError, ValueError):
         raise CheckpointError(f"{name} is {value!r}, not a whole number") from None

@@ -189,5 +189,5 @@ def _object(answer: Any, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the answer of {what} is no JSON") from error
     if not isinstance(document, dict):
-        raise ValueError(f"the answer of {what} is not an object")  # noqa: TRY004 - of the answer, not of a caller
+        raise ValueError(f"the answer of {what} is not an object")
     return document

@@ -249,7 +249,7 @@ class Process:
             sink,
             checkpoints,
             dead_letters,
-            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
+            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),
         )
         self.consumer = Consumer(
             RuntimeSettings(f"owner {id(self)}", policy, shutdown=5.0),
