@@ -36,8 +36,8 @@ from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, ru
 from tidemark.analysis.cost.local import GATES, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.export_text import TABLE_ENDINGS
 from tidemark.analysis.gates import RowCount
+from tidemark.analysis.input_files import TABLE_ENDINGS
 from tidemark.analysis.options import CONFIG, with_groups
 from tidemark.analysis.report import Report
 

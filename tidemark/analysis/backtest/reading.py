@@ -16,7 +16,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.export_text import TABLE_ENDINGS, files_in, table_rows, text_of
+from tidemark.analysis.input_files import TABLE_ENDINGS, files_in, table_rows, text_of
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 

@@ -19,7 +19,7 @@ from tidemark.analysis.cost.charges import (
 )
 from tidemark.analysis.cost.spans import Seen
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.export_text import TABLE_ENDINGS, files_in, table_rows
+from tidemark.analysis.input_files import TABLE_ENDINGS, files_in, table_rows
 
 
 def export_files(path: Path) -> tuple[list[str], dict[str, Run]]:
