@@ -73,7 +73,7 @@ async def examine_deployed(
     try:
         answers = await knocked(access.address, settings)
     except OSError as error:
-        outside = [sign_in.not_knocked(host, str(error) or type(error).__name__)]
+        outside = [sign_in.unreached(host, error)]
     else:
         signing_in = True if access.client_id else None
         outside = sign_in.by_answers(f"{host} from here", *answers, sign_in=signing_in)

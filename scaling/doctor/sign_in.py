@@ -133,7 +133,7 @@ def _problems(told: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
         yield (warning if sign_in else failed)(CHECK, "authsettingsV2", found, remedy)
 
 
-def not_told(problem: str) -> Finding:
+def unknown_setting(problem: str) -> Finding:
     """Who may not read the platform's setting, or does not know which app it is, can still be told by answers."""
     remedy = "give the identity the role 'Reader' on the function app, as the templates do; or look yourself: az webapp auth show"
     return warning(CHECK, "authsettingsV2", f"is not known: {problem}", remedy)
@@ -144,13 +144,11 @@ def by_answers(address: str, bare: Answer, forged: Answer, *, sign_in: bool | No
     return [_of_nobody(address, bare, sign_in=sign_in), _of_forger(address, forged)]
 
 
-def not_knocked(address: str, story: str) -> Finding:
+def unreached(address: str, error: OSError) -> Finding:
     """An app that is closed to the internet may not reach itself by its name."""
+    found = f"cannot be asked from here: {str(error) or type(error).__name__}"
     return warning(
-        CHECK,
-        address,
-        f"cannot be asked from here: {story}",
-        f"ask from where people are: tidemark doctor --app https://{address}",
+        CHECK, address, found, f"ask from where people are: tidemark doctor --app https://{address}"
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from msgspec import Struct
 
-from scaling.doctor.permissions import allows
 from scaling.model import Capacity
 from scaling.ports import PoisonMessage
 from scaling.schedules import ncrontab
@@ -76,6 +76,17 @@ def identity(subject: str, claims: Mapping[str, Any]) -> Finding:
     return ok("identity", subject, f"a token was issued{f' to {told}' if told else ''}")
 
 
+def allows(entries: Sequence[Mapping[str, Any]], action: str) -> bool:
+    """Whether Resource Manager's answer about permissions, an entry for each role that is assigned at the resource or above
+    it, gives the right to `action`: a role names it in `actions` and not in its own `notActions`, whatever the case.
+    """
+
+    def names(patterns: Any) -> bool:
+        return any(fnmatchcase(action.casefold(), str(each).casefold()) for each in patterns or ())
+
+    return any(names(entry.get("actions")) and not names(entry.get("notActions")) for entry in entries)
+
+
 def right(subject: str, entries: Sequence[Mapping[str, Any]], action: str, needs: Needs) -> Finding:
     """Whether the identity may do `action`, by Resource Manager's own word."""
     if allows(entries, action):
@@ -84,7 +95,7 @@ def right(subject: str, entries: Sequence[Mapping[str, Any]], action: str, needs
     return troubled("right", subject, Trouble.REFUSED, found, needs)
 
 
-def right_not_told(subject: str, action: str) -> Finding:
+def unknown_right(subject: str, action: str) -> Finding:
     """Who may not even ask what it may do; it may do it all the same."""
     return warning(
         "right",
@@ -228,9 +239,12 @@ def autoscale(plan: str, holder: str | None) -> Finding:
     )
 
 
-def capacity(target: str, found: Capacity, text: str, minimum: int, maximum: int) -> Finding:
+def capacity(target: str, found: Capacity, minimum: int, maximum: int) -> Finding:
     """Whether what runs is within the bounds of the policy, which the next evaluation brings it back to."""
-    if found.advised or minimum <= found.current <= maximum:
+    if found.advised:
+        return ok("capacity", target, "nothing is changed here: what is decided is told to who asks")
+    text = f"{found.current} now" + ("" if found.ceiling is None else f", at most {found.ceiling}")
+    if minimum <= found.current <= maximum:
         return ok("capacity", target, text)
     return warning(
         "capacity",
@@ -263,7 +277,7 @@ def apps(plan: str, workers: Mapping[str, int | None] | None, maximum: int) -> F
     )
 
 
-def apps_not_told(plan: str) -> Finding:
+def unknown_apps(plan: str) -> Finding:
     return warning(
         "apps",
         plan,

@@ -3,7 +3,6 @@
 import pytest
 
 from scaling.doctor import verdicts
-from scaling.doctor.permissions import allows
 from scaling.doctor.verdicts import (
     LATE_DECISIONS,
     SKEW_REFUSED,
@@ -12,6 +11,7 @@ from scaling.doctor.verdicts import (
     WAITING_TOLD,
     Runtime,
     Waiting,
+    allows,
     troubled,
 )
 from scaling.model import Capacity
@@ -317,7 +317,7 @@ def test_a_document_is_worst_first_and_without_secrets():
     ],
 )
 def test_a_capacity_outside_the_policys_bounds_is_told_with_what_sets_it_back(current, advised, verdict):
-    found = verdicts.capacity("plan", Capacity(current, NOW, advised=advised), f"{current} now", 4, 10)
+    found = verdicts.capacity("plan", Capacity(current, NOW, advised=advised), 4, 10)
 
     assert found.verdict is verdict
     assert (verdict is Verdict.OK) == ("template" not in found.line)
