@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from scaling.calls.budgets import Budget, Call
 from scaling.calls.throttling import Asked, Scope
+from scaling.calls.usage import CallsView
 
 RESERVED = 0.2
 """Share of a budget that is reserved for urgent calls. Chosen: a change takes three calls, so a fifth of the smallest budget
@@ -48,22 +49,6 @@ class Refusal(Struct, frozen=True):
 
     seconds: float
     why: str
-
-
-class Usage(Struct, frozen=True):
-    """The calls of one API in one scope. `budget` is None for a host without one; `waits` are the seconds for which the
-    service, or one of its endpoints, still asks all callers to wait; `throttled_hour` counts the answers that asked.
-    """
-
-    api: str
-    scope: str
-    budget: Budget | None
-    last_minute: int
-    last_hour: int
-    refused_minute: int = 0
-    refused_hour: int = 0
-    throttled_hour: int = 0
-    waits: float = 0.0
 
 
 class _Counts:
@@ -230,21 +215,25 @@ class CallBudgets:
             known = self._accounts[api, scope] = _Account(self._budgets.get(api))
         return known
 
-    def usage(self, now: float) -> Iterator[Usage]:
-        """The calls of the last hour by API and scope. Forgets hosts without a budget that were not called for an hour."""
+    def usage(self, now: float, wall_clock: float) -> Iterator[CallsView]:
+        """The calls of the last hour by API and scope, when the wall clock says `wall_clock` at `now`. Forgets hosts without
+        a budget that were not called for an hour.
+        """
         for (api, scope), account in sorted(self._accounts.items(), key=lambda item: item[0]):
-            used = Usage(
+            budget, waits = account.budget, max(account.quiet_until - now, 0.0)
+            view = CallsView(
                 api,
                 scope,
-                account.budget,
+                None if budget is None else budget.calls,
+                None if budget is None else budget.seconds,
                 account.made.within(60.0, now),
                 account.made.within(REMEMBERED, now),
                 account.refused.within(60.0, now),
                 account.refused.within(REMEMBERED, now),
                 account.throttled.within(REMEMBERED, now),
-                max(account.quiet_until - now, 0.0),
+                wall_clock + waits if waits else None,
             )
-            if used.last_hour or used.refused_hour or used.waits:
-                yield used
-            elif account.budget is None:
+            if view.last_hour or view.refused_hour or waits:
+                yield view
+            elif budget is None:
                 del self._accounts[api, scope]

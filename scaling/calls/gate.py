@@ -14,8 +14,9 @@ from contextvars import ContextVar
 from threading import Lock
 
 from scaling.calls.budgets import BUDGETS, SHARE, WORKERS, Call, budgets_of, call_of
-from scaling.calls.call_budgets import CallBudgets, Usage
+from scaling.calls.call_budgets import CallBudgets
 from scaling.calls.throttling import asked
+from scaling.calls.usage import CallsView
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import UnavailableError
 
@@ -98,10 +99,10 @@ class Gate:
             refusal = self._budgets.ask(Call((), ((api, scope),), scope), now, urgent=True)
         return (0.0, "") if refusal is None else (refusal.seconds, refusal.why)
 
-    def usage(self) -> list[Usage]:
-        """The calls of the last hour."""
+    def usage(self, now: float) -> list[CallsView]:
+        """The calls of the last hour; `now` in seconds since the epoch."""
         with self._lock:
-            return list(self._budgets.usage(self._clock()))
+            return list(self._budgets.usage(self._clock(), now))
 
 
 _gates: dict[tuple[str, ...], Gate] = {}

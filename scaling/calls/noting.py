@@ -67,7 +67,7 @@ class Noting:
         """Writes the numbers, if there were calls and the last note is a minute old."""
         if now < self._noted + EVERY:
             return Noted()
-        counts = process_calls(self._process, self._gate.usage(), now)
+        counts = process_calls(self._process, self._gate.usage(now), now)
         if not counts.calls:
             return Noted()
         self._noted = now

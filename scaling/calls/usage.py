@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from scaling.calls.call_budgets import Usage
 from tidemark.foundation.log.tail import Line
 from tidemark.foundation.wording import count_text
 
@@ -56,42 +55,22 @@ class CallsSeen(Struct, frozen=True):
     processes: tuple[ProcessCalls, ...]
 
 
-def process_calls(process: str, used: Iterable[Usage], now: float) -> ProcessCalls:
+def process_calls(process: str, used: Iterable[CallsView], now: float) -> ProcessCalls:
     """The busiest APIs; those with refusals or throttling come first."""
-    busiest = sorted(used, key=lambda usage: (-usage.refused_hour - usage.throttled_hour, -usage.last_hour))
-    return ProcessCalls(process, now, tuple(_view(usage, now) for usage in busiest[:SHOWN]))
-
-
-def _view(used: Usage, now: float) -> CallsView:
-    budget = used.budget
-    return CallsView(
-        used.api,
-        used.scope,
-        None if budget is None else budget.calls,
-        None if budget is None else budget.seconds,
-        used.last_minute,
-        used.last_hour,
-        used.refused_minute,
-        used.refused_hour,
-        used.throttled_hour,
-        now + used.waits if used.waits else None,
-    )
+    busiest = sorted(used, key=lambda view: (-view.refused_hour - view.throttled_hour, -view.last_hour))
+    return ProcessCalls(process, now, tuple(busiest[:SHOWN]))
 
 
 def seen(stored: Iterable[ProcessCalls], now: float) -> CallsSeen:
     """The processes, newest row first. Rows older than STALE count no last minute; rows older than an hour are left out."""
-    recent = [process for process in stored if process.at > now - 3600.0]
-    return CallsSeen(
-        now, tuple(_without_old_minute(process, now) for process in sorted(recent, key=lambda p: -p.at))
-    )
-
-
-def _without_old_minute(process: ProcessCalls, now: float) -> ProcessCalls:
-    if process.at > now - STALE:
-        return process
     replace = msgspec.structs.replace
-    calls = (replace(view, last_minute=0, refused_minute=0) for view in process.calls)
-    return replace(process, calls=tuple(calls))
+    found = []
+    for process in sorted((each for each in stored if each.at > now - 3600.0), key=lambda each: -each.at):
+        views = process.calls
+        if process.at <= now - STALE:
+            views = tuple(replace(view, last_minute=0, refused_minute=0) for view in views)
+        found.append(replace(process, calls=views))
+    return CallsSeen(now, tuple(found))
 
 
 def is_tight(process: ProcessCalls) -> bool:

@@ -29,7 +29,7 @@ class World:
         self.gate.note_answer(call, status, headers, text)
 
     def used(self, scope: str = "orders.servicebus.windows.net"):
-        return {each.scope: each for each in self.gate.usage()}[scope]
+        return {each.scope: each for each in self.gate.usage(0.0)}[scope]
 
 
 async def test_a_call_waits_a_moment_for_its_turn():
@@ -149,7 +149,7 @@ async def test_a_call_that_counts_for_two_budgets_takes_of_both_or_of_neither():
         59.0,
         "the budget of metric_reads for m/s (1 call in 60 s) is used up",
     )
-    assert {each.api: (each.last_minute, each.refused_minute) for each in budgets.usage(1.0)} == {
+    assert {each.api: (each.last_minute, each.refused_minute) for each in budgets.usage(1.0, 0.0)} == {
         "management_reads": (1, 0),
         "metric_reads": (1, 1),
     }
@@ -166,9 +166,9 @@ async def test_usage_tells_what_was_called_refused_and_throttled_within_a_minute
 
     used = world.used()
     assert (used.last_minute, used.last_hour, used.refused_minute, used.refused_hour) == (1, 9, 0, 1)
-    assert (used.throttled_hour, used.waits, used.budget) == (1, 45.0, Budget(10, 60.0))
+    assert (used.throttled_hour, used.waits_until, used.budget, used.seconds) == (1, 45.0, 10, 60.0)
     world.clock.now += 2 * 3600.0
-    assert world.gate.usage() == []
+    assert world.gate.usage(0.0) == []
 
 
 async def test_what_has_no_budget_is_counted_and_heeded():
@@ -191,7 +191,7 @@ async def test_hosts_that_are_called_no_more_take_no_memory():
         await world.gate.enter("GET", f"https://h{number}.example/")
     world.clock.now += 3700.0
 
-    assert world.gate.usage() == []
+    assert world.gate.usage(0.0) == []
     assert world.budgets._accounts == {}
 
 

@@ -48,8 +48,8 @@ class Calls:
     def __init__(self) -> None:
         self.budgets, self.now = CallBudgets({"management_reads": Budget(5, 60.0)}), 0.0
 
-    def usage(self):
-        return list(self.budgets.usage(self.now))
+    def usage(self, now):
+        return list(self.budgets.usage(self.now, now))
 
     def make(self, count: int) -> None:
         for _ in range(count):
@@ -154,7 +154,7 @@ def test_what_is_in_trouble_is_kept_before_what_is_called_most():
     budgets.ask(refused, 0.0)
     budgets.note_throttling(refused, Asked(90.0, Scope.TENANT, certain=True), 0.0)
 
-    kept = process_calls("p", budgets.usage(0.0), NOW)
+    kept = process_calls("p", budgets.usage(0.0, NOW), NOW)
 
     assert len(kept.calls) == SHOWN
     assert (kept.calls[0].scope, kept.calls[0].waits_until) == ("refused.servicebus.windows.net", NOW + 90.0)
