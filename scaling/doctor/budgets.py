@@ -8,7 +8,7 @@ from scaling.analysis.calls import short_budgets
 from scaling.calls.budgets import budgets_of
 from scaling.calls.usage import CallsSeen, seen
 from scaling.service.autoscaler import Autoscaler
-from scaling.storage.calls import TableCallCounts
+from scaling.storage.documents import TableCallCounts
 from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import Settings
 from tidemark.foundation.azure.trials import table_absent

@@ -24,8 +24,8 @@ from scaling.service import registry
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
 from scaling.service.shell import Ports
-from scaling.storage.calls import TableCallCounts
 from scaling.storage.decision_log import TableDecisionLog
+from scaling.storage.documents import TableCallCounts
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
 from tidemark.foundation.app_settings import ROOT, STORAGE
@@ -176,7 +176,7 @@ def _process() -> str:
 
 
 def _announcer(config: Config, settings: Mapping[str, str], poison: PoisonQueues) -> Announcer:
-    from scaling.storage.notices import TableOutbox  # noqa: PLC0415 - only where somebody is told
+    from scaling.storage.documents import TableOutbox  # noqa: PLC0415 - only where somebody is told
 
     return Announcer(
         config.notify, TableOutbox(settings, STORAGE), poison, settings, sender_of(config.policies, settings)

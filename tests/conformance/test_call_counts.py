@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls
-from scaling.storage.calls import PARTITION, TableCallCounts
+from scaling.storage.documents import CALLS, TableCallCounts
 from tidemark.foundation.keys import key_of
 
 T0 = 1_795_000_000.0
@@ -38,6 +38,6 @@ async def test_each_process_has_one_row_which_is_forgotten_when_it_is_gone(count
 
 async def test_a_row_that_cannot_be_read_hides_no_other(counts):
     await counts.put(ProcessCalls("machine/1", T0, (VIEW,)))
-    await counts._table.put([{"PartitionKey": PARTITION, "RowKey": key_of("odd"), "At": T0, "Data0": "{"}])
+    await counts._table.put([{"PartitionKey": CALLS, "RowKey": key_of("odd"), "At": T0, "Data0": "{"}])
 
     assert [each.process for each in await counts.read()] == ["machine/1"]

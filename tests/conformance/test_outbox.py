@@ -5,7 +5,7 @@ import uuid
 import msgspec
 import pytest
 
-from scaling.storage.notices import TableOutbox
+from scaling.storage.documents import TableOutbox
 from tests.support.scaling.fakes import MemoryOutbox
 from tests.support.servers.webhooks import notice
 
