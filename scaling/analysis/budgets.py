@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaling.budget.days import DAY, day_of
+from scaling.budget.spending import DAY, day_of
 from scaling.config.policy import Budget, Policy
 from scaling.rules.combine import safe_evaluate
 from scaling.rules.schedule import ScheduleRule

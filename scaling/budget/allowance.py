@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from scaling.budget.days import day_of
 from scaling.budget.expected import Need, need_of
-from scaling.budget.spending import HOUR, hour_of, spent_by
+from scaling.budget.spending import HOUR, day_of, hour_of, spent_by
 from scaling.config.policy import Budget, Policy
 from scaling.model import TargetState
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule

@@ -7,14 +7,12 @@ from math import ceil
 
 from msgspec import Struct
 
-from scaling.budget.days import DAY
+from scaling.budget.spending import DAY, HOUR
 from scaling.config.policy import Policy
 from scaling.model import TargetState
 from scaling.rules.service_level import memory, seasonality
 from scaling.rules.service_level.memory import Memory
 from scaling.rules.service_level.rule import ServiceLevelRule
-
-HOUR = 3600.0
 
 HEADROOM = 1.25
 """Instances above those that the usual rate keeps busy: as many as the rule has on average over the open traces

@@ -11,21 +11,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from math import exp, isfinite
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec.structs import replace
 
-from scaling.budget.days import day_of
 from scaling.config.policy import Budget
 from scaling.model import EffectRecord, TargetState
 from scaling.spent import Spent
 
 HOUR = 3600.0
+DAY = 86_400.0
 
 CLOCKS_DIFFER = 300.0
 """Seconds that the clocks of two instances may be apart; a count further ahead than that was of a wrong clock.
 The source is `scaling.window.CLOCK_TOLERANCE`.
 """
+
+
+def day_of(at: float, time_zone: str) -> tuple[float, float]:
+    """The day that holds a moment, from midnight to midnight of the time zone: 23 or 25 hours where its clock is changed.
+
+    The day of UTC for a moment that no calendar has, and a time zone that this machine does not know.
+    """
+    if time_zone != "UTC":
+        try:
+            local = datetime.fromtimestamp(at, ZoneInfo(time_zone))
+            midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+            return midnight.timestamp(), (midnight + timedelta(days=1)).timestamp()
+        except (ZoneInfoNotFoundError, ValueError, OverflowError, OSError):
+            pass
+    day = at // DAY * DAY
+    return day, day + DAY
 
 
 def spent_by(budget: Budget, state: TargetState, *, now: float) -> Spent:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from scaling.config.checks import positive
 from scaling.config.policy import Budget
+from scaling.schedules.timetable import zone_of
 from scaling.target_facts import TargetFacts
 from tidemark.foundation.settings_reader import Reader, as_text
 from tidemark.foundation.wording import number_text
@@ -37,7 +37,7 @@ def read_budget(reader: Reader | None, scaler: str, facts: TargetFacts | None, m
     if reader is None:
         return None
     there = [key for key in (*_AMOUNTS, "price_per_hour") if reader.has(key)]
-    numbers = {key: reader.take(key, 0.0, _positive) for key in (*_AMOUNTS, "price_per_hour")}
+    numbers = {key: reader.take(key, 0.0, positive) for key in (*_AMOUNTS, "price_per_hour")}
     amounts = {key: numbers[key] for key in there if key in _AMOUNTS}
     price = numbers["price_per_hour"] if "price_per_hour" in there else None
     found = _budget(reader, scaler, facts, amounts, price, reader.take("time_zone", "UTC", _time_zone))
@@ -92,26 +92,5 @@ def _below_minimum(reader: Reader, budget: Budget, minimum: int) -> bool:
     return True
 
 
-def _positive(value: Any) -> float:
-    number = value
-    if isinstance(value, str):  # an app setting is text
-        try:
-            number = float(value)
-        except ValueError:
-            number = None
-    if (
-        not isinstance(number, int | float)
-        or isinstance(number, bool)
-        or not (isfinite(number) and number > 0)
-    ):
-        raise ValueError(f"found {value!r}; accepted are numbers above 0")
-    return float(number)
-
-
 def _time_zone(value: Any) -> str:
-    name = as_text(value)
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"found '{name}'; accepted are IANA names such as 'Europe/Amsterdam'") from None
-    return name
+    return zone_of(as_text(value)).key

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from msgspec import Struct
@@ -163,3 +164,14 @@ def number(low: float, high: float) -> Callable[[Any], float]:
         return float(value)
 
     return convert
+
+
+def positive(value: Any) -> float:
+    """A converter for numbers above 0; one from an app setting is a text."""
+    try:
+        found = float("" if isinstance(value, bool) else value)
+    except (TypeError, ValueError, OverflowError):
+        found = 0.0
+    if not (found > 0 and isfinite(found)):
+        raise ValueError(f"found {value!r}; accepted are numbers above 0")
+    return found

@@ -102,7 +102,10 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
                 if read.resource:
                     resources[target] = read.resource
     one_target_each(resources, shared)
-    policies = _compiled(specs)
+    policies: dict[str, Policy] = {}
+    for name, spec in specs.items():
+        with suppress(RuleError):  # noted rule by rule while reading
+            policies[name] = Policy(spec)
     no_circle(policies, shared, tuple(specs))
     if shared.problems:
         raise ConfigError(shared.problems)
@@ -136,11 +139,3 @@ def _checks(settings: Mapping[str, str]) -> float:
 
 def _setting_problem(name: str, error: ValueError) -> Problem:
     return Problem(f"app setting {name}", str(error))
-
-
-def _compiled(specs: Mapping[str, PolicySpec]) -> dict[str, Policy]:
-    policies: dict[str, Policy] = {}
-    for name, spec in specs.items():
-        with suppress(RuleError):  # noted rule by rule while reading
-            policies[name] = Policy(spec)
-    return policies

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from scaling.config.checks import Finding, Severity
+from scaling.config.checks import Finding, Severity, positive
 from scaling.config.policy import PolicySpec, QueueSpec, RuleSpec
 from scaling.config.rule_registry import build_rule
 from scaling.rules.composite import flatten_rules
@@ -78,9 +78,9 @@ def _written(reader: Reader) -> dict[str, Any]:
         outgoing=as_text,
         wait=positive_duration,
         late=_late,
-        concurrency=_positive,
+        concurrency=positive,
         start_up=positive_duration,
-        service_rate=_positive,
+        service_rate=positive,
     )
 
 
@@ -107,9 +107,3 @@ def _late(value: Any) -> float:
     if not 0 < late < 1:
         raise ValueError(f"found {value!r}; a share above 0 and below 1 is accepted, such as '1%' or 0.01")
     return late
-
-
-def _positive(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1e6:
-        raise ValueError(f"found {value!r}; a number above 0 is accepted")
-    return float(value)

@@ -19,12 +19,8 @@ def parsed(text: str) -> dict[str, Any]:
         raise ValueError(f"not valid TOML: {describe_error(error)}") from None
     level: list[Any] = [tree]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for inner in level if isinstance(inner, dict | list)]
     if level:
         raise ValueError(f"tables and arrays are nested deeper than {DEEPEST} levels")
     return tree
-
-
-def _inside(value: Any) -> list[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [each for each in inner if isinstance(each, dict | list)]

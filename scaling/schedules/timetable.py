@@ -18,6 +18,16 @@ _DAYS = 15
 _LOOKED_AT = 4_000  # firings; a fortnight of those that are not every minute
 
 
+def zone_of(name: str) -> ZoneInfo:
+    """Raises ValueError naming what was found and what is accepted."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"found time zone '{name}'; accepted are IANA names such as 'Europe/Amsterdam'"
+        ) from None
+
+
 class Timetable:
     """A schedule (NCRONTAB or a time span) in a time zone. Raises ValueError naming what is wrong with either.
 
@@ -30,12 +40,7 @@ class Timetable:
         self.is_even = self._schedule.is_even()
         self.uneven = "" if self.is_even else schedule
         self.time_zone = time_zone
-        try:
-            self._zone = ZoneInfo(time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(
-                f"found time zone '{time_zone}'; accepted are IANA names such as 'Europe/Amsterdam'"
-            ) from None
+        self._zone = zone_of(time_zone)
 
     def due(self, begin: float, end: float) -> int:
         """How often it fires after `begin` and before `end`, at most COUNTED times.

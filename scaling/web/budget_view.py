@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from scaling.budget.allowance import allowance_of
-from scaling.budget.days import day_of
+from scaling.budget.spending import day_of
 from scaling.config.policy import Policy
 from scaling.model import TargetState
 from scaling.target_facts import settable_of

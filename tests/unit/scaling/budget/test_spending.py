@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from scaling.budget.days import day_of
-from scaling.budget.spending import spent_by
+from scaling.budget.spending import day_of, spent_by
 from scaling.config.policy import Budget
 from scaling.model import Capacity, EffectRecord, Reason, ScaleAction, TargetState
 from scaling.spent import Spent

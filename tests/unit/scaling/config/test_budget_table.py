@@ -137,7 +137,11 @@ def test_without_a_table_there_is_no_budget():
         ("instance_hours_per_day = true", PLAN, "found True; accepted are numbers above 0"),
         ('instance_hours_per_day = "many"', PLAN, "found 'many'; accepted are numbers above 0"),
         ("money_per_day = 48\nprice_per_hour = -1", PLAN, "found -1; accepted are numbers above 0"),
-        ('instance_hours_per_day = 48\ntime_zone = "Mars"', PLAN, "found 'Mars'; accepted are IANA names"),
+        (
+            'instance_hours_per_day = 48\ntime_zone = "Mars"',
+            PLAN,
+            "found time zone 'Mars'; accepted are IANA names",
+        ),
         (
             "instance_hours_per_day = 48\ninstance_hour_per_day = 48",
             PLAN,

@@ -125,7 +125,7 @@ def test_the_queue_of_a_service_level_rule_of_the_target_counts_for_any_shadow()
         ("[targets.plan.shadow]", RULES.replace('"backlog"', '"bucklog"'), "names metric 'bucklog'"),
         ("[targets.plan.shadow]\nwait = '0s'", RULES, "wait: found '0s'; the duration must be above 0"),
         ("[targets.plan.shadow]\nlate = 1", RULES, "late: found 1; a share above 0 and below 1"),
-        ("[targets.plan.shadow]\nservice_rate = 0", RULES, "service_rate: found 0; a number above 0"),
+        ("[targets.plan.shadow]\nservice_rate = 0", RULES, "service_rate: found 0; accepted are numbers above 0"),
         ("[targets.plan.shadow]\nbacklog = 'x'", RULES, "backlog: found 'x'; the target has backlog, load"),
         ("[targets.plan.shadow]\nminimum = '%NOWHERE%'", RULES, "app setting 'NOWHERE' (written %NOWHERE%) is not set"),
         ("[targets.plan]\nshadow = 3", "", ""),
