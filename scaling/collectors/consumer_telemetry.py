@@ -8,14 +8,17 @@ nothing is known, and the read fails: a consumer that is down is not a consumer 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.ports import CollectError
+from tidemark.foundation.azure.connections import table_service
 from tidemark.foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
-from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
+from tidemark.foundation.errors import problems_of
 
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
@@ -53,12 +56,8 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         stale_after: float | str = 60.0
 
         def problems(self) -> dict[str, str]:
-            try:
-                seconds = parse_duration(self.stale_after)
-            except ValueError as error:
-                return {"stale_after": str(error)}
-            return (
-                {} if seconds > 0 else {"stale_after": f"found {self.stale_after}; more than 0 is accepted"}
+            return problems_of(
+                stale_after=lambda: duration_within(self.stale_after, SHORTEST, inf, "more than 0")
             )
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
@@ -73,8 +72,6 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
         return f"{params.connection}/{params.table}/{params.consumer} younger than {params.stale_after}"
 
     def _open(self) -> TableServiceClient:
-        from tidemark.foundation.azure.connections import table_service  # noqa: PLC0415 - imports the SDKs, only when needed
-
         return table_service(self._settings, self._params.connection, retry_total=1)
 
     async def _read(self, client: TableServiceClient, now: float, /) -> dict[str, float]:

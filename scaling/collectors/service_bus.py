@@ -11,6 +11,7 @@ namespace, or subscriptions of a topic, are read, they are listed: as many reque
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncIterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,7 @@ from scaling.calls.lists import Lists
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.model import Reason
 from scaling.ports import CollectError
+from tidemark.foundation.azure.connections import service_bus_endpoint
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -49,6 +51,7 @@ Listed = Mapping[str, tuple[tuple[tuple[Any, str], ...], Any]]
 
 class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
     COUNTS: ClassVar[tuple[str, ...]]
+    _name: str  # what the entity is called in its list
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
     def __init__(self, connection: str, label: str, settings: Mapping[str, str], deadline: float) -> None:
@@ -79,12 +82,12 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             await self._lists.once.aclose()
         await super().aclose()
 
-    async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed:
-        raise NotImplementedError
+    @abstractmethod
+    async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed: ...
 
+    @abstractmethod
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         """The runtime properties. Raises CollectError where nothing can be received."""
-        raise NotImplementedError
 
     async def _read(self, client: ServiceBusAdministrationClient, now: float, /) -> dict[str, float]:
         what = f"Service Bus {self._connection}: {' of '.join(self._place)}"
@@ -96,11 +99,6 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         for status, entity in stops:
             self._require_receiving(status, entity)
         return self._counted(properties)
-
-    @property
-    def _name(self) -> str:
-        """What the entity is called in its list."""
-        raise NotImplementedError
 
     async def _all(self, entities: AsyncIterable[Any]) -> dict[str, Any]:
         """By name, of a list that takes no more requests than reading one by one."""
@@ -117,7 +115,6 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         )
 
         from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - as above
-        from tidemark.foundation.azure.connections import service_bus_endpoint  # noqa: PLC0415 - as above
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
         transport = GatedTransport(self._settings, api="service_bus")
@@ -166,16 +163,12 @@ class ServiceBusQueueCollector(_ServiceBusCollector):
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         super().__init__(params.connection, f"queue '{params.queue}'", settings, deadline)
-        self._params = params
+        self._name = params.queue
         self._place = ("queues",)
 
     @staticmethod
     def entity(params: Params) -> str:
         return f"service_bus_queue:{params.connection}/{params.queue}"
-
-    @property
-    def _name(self) -> str:
-        return self._params.queue
 
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         self._require_receiving((await client.get_queue(self._name)).status, "the queue")
@@ -207,25 +200,21 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"subscription '{params.subscription}' of topic '{params.topic}'"
         super().__init__(params.connection, label, settings, deadline)
-        self._params = params
+        self._topic, self._name = params.topic, params.subscription
         self._place = "subscriptions", f"topic '{params.topic.casefold()}'"
 
     @staticmethod
     def entity(params: Params) -> str:
         return f"service_bus_subscription:{params.connection}/{params.topic}/{params.subscription}"
 
-    @property
-    def _name(self) -> str:
-        return self._params.subscription
-
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
-        topic = self._params.topic
+        topic = self._topic
         self._require_receiving((await client.get_subscription(topic, self._name)).status, "the subscription")
         self._require_receiving((await client.get_topic(topic)).status, "its topic")
         return await client.get_subscription_runtime_properties(topic, self._name)
 
     async def _list(self, client: ServiceBusAdministrationClient, /) -> Listed:
-        topic = self._params.topic
+        topic = self._topic
         known = await self._all(client.list_subscriptions(topic))
         whole = ((await client.get_topic(topic)).status, "its topic")
         counts = await self._all(client.list_subscriptions_runtime_properties(topic))

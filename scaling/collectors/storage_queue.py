@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
-from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.azure.connections import queue_client
+from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
+from tidemark.foundation.errors import problems_of
 from tidemark.foundation.wording import duration_text
 
 if TYPE_CHECKING:
@@ -55,13 +57,12 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         processed_within: float | str = PROCESSED_WITHIN
 
         def problems(self) -> dict[str, str]:
-            try:
-                seconds = parse_duration(self.processed_within)
-            except ValueError as error:
-                return {"processed_within": str(error)}
-            if not 0 < seconds <= LONGEST_LEASE:
-                return {"processed_within": f"found {self.processed_within}; above 0 to 7 days is accepted"}
-            return {}
+            accepted = "above 0, and up to 7 days"
+            return problems_of(
+                processed_within=lambda: duration_within(
+                    self.processed_within, SHORTEST, LONGEST_LEASE, accepted
+                )
+            )
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"storage queue '{params.queue}' (connection {params.connection})"
@@ -82,8 +83,6 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         return f"storage_queue:{params.connection}/{params.queue}{within}"
 
     def _open(self) -> QueueClient:
-        from tidemark.foundation.azure.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
-
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 
     async def _read(self, client: QueueClient, now: float, /) -> dict[str, float]:

@@ -9,6 +9,10 @@ _DURATION = re.compile(
 )
 
 
+SHORTEST = 1e-9
+"""Seconds: the least that is more than 0, where a limit has to be named."""
+
+
 def parse_duration(value: object) -> float:
     """Seconds of `90s`, `10m`, `1h30m`, `2d`, or of a bare number of seconds. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -34,6 +38,14 @@ def duration(value: object) -> float:
         raise ValueError(
             f"found {value!r}, a number without a unit; accepted are '{value}s', '{value}m', '{value}h'"
         )
+    return seconds
+
+
+def duration_within(value: object, least: float, most: float, accepted: str) -> float:
+    """`parse_duration` with limits. Raises ValueError saying what is `accepted`."""
+    seconds = parse_duration(value)
+    if not least <= seconds <= most:
+        raise ValueError(f"found {value!r}; accepted is {accepted}")
     return seconds
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidemark.foundation.sanitize import without_secrets
 
 
@@ -44,3 +46,14 @@ class StoreUnavailableError(ShownError):
 
 class OrderError(ValueError):
     """An order is invalid. The message names the field, its value and the accepted values."""
+
+
+def problems_of(**checks: Callable[[], object]) -> dict[str, str]:
+    """What is wrong with which option: the words of the ValueErrors that the checks of options raise."""
+    problems = {}
+    for option, check in checks.items():
+        try:
+            check()
+        except ValueError as error:
+            problems[option] = str(error)
+    return problems

@@ -17,12 +17,14 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import Struct
+from azure.core.exceptions import AzureError
+from msgspec import Struct, structs
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
 from scaling.ports import CollectError
+from tidemark.foundation.azure.connections import blob_container, event_hub_client, event_hubs_endpoint
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.sanitize import shorten
 
@@ -43,19 +45,15 @@ Whole = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Found(Struct, frozen=True):
-    """A checkpoint blob as listed."""
+class Checkpoint(Struct, frozen=True):
+    """A checkpoint blob as listed, and its position once that was read."""
 
     place: layouts.Place
     partition: str
     blob: str
     written_at: float
     metadata: Mapping[str, str]
-
-    @property
-    def saved_at(self) -> float:
-        """When its position was written, which in the blobs of our own consumer may be earlier."""
-        return layouts.saved_at(self.metadata) or self.written_at
+    sequence_number: int | None = None
 
     def is_of_other_hub(self, created_at: float) -> bool:
         """Whether the hub that was created then is another one, whose events the position says nothing of. By equality where
@@ -64,14 +62,8 @@ class Found(Struct, frozen=True):
         theirs = layouts.hub_created_at(self.metadata)
         if theirs is not None:
             return theirs != round(created_at * 1000)
-        return lag.is_of_earlier_hub(self.saved_at, created_at)
-
-
-class Checkpoint(Struct, frozen=True):
-    """A position read from a blob, and where it was read."""
-
-    found: Found
-    sequence_number: int
+        # In the blobs of our own consumer the position may be older than the blob.
+        return lag.is_of_earlier_hub(layouts.saved_at(self.metadata) or self.written_at, created_at)
 
 
 class Clients(Struct, frozen=True):
@@ -144,12 +136,6 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return f"event_hub_lag:{params.connection}/{params.event_hub}{told}"
 
     def _open(self) -> Clients:
-        from tidemark.foundation.azure.connections import (  # noqa: PLC0415 - imports the SDKs, only when needed
-            blob_container,
-            event_hub_client,
-            event_hubs_endpoint,
-        )
-
         params = self._params
         namespace = event_hubs_endpoint(self._settings, params.connection).address
         container = blob_container(self._settings, params.storage, params.container, retry_total=1)
@@ -182,15 +168,13 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             checkpoint.sequence_number if checkpoint else None,
             self._params,
             jitter=self._params.jitter,
-            foreign=checkpoint is not None and checkpoint.found.is_of_other_hub(created_at),
+            foreign=checkpoint is not None and checkpoint.is_of_other_hub(created_at),
         )
 
     # The checkpoints.
 
     async def _checkpoints(self, client: Clients, partitions: Sequence[str]) -> dict[str, Checkpoint]:
         """The newest checkpoint of each partition that has one. Raises CollectError naming the container."""
-        from azure.core.exceptions import AzureError  # noqa: PLC0415 - as the SDKs, only when needed
-
         found: dict[str, Checkpoint] = {}
         layout = self._params.layout
         try:
@@ -209,7 +193,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                     missing,
                     at_once=PARALLEL,
                 )
-                found.update({one.found.partition: one for one in read if one is not None})
+                found.update({one.partition: one for one in read if one is not None})
         except AzureError as error:
             params = self._params
             label = f"{self._label}: checkpoint container '{params.container}' (connection {params.storage})"
@@ -217,17 +201,17 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return found
 
     async def _newest(
-        self, container: ContainerClient, candidates: Iterable[Found], partition: str
+        self, container: ContainerClient, candidates: Iterable[Checkpoint], partition: str
     ) -> Checkpoint | None:
         """Of several blobs for a partition the one written last, for that is the one in use."""
         own = [found for found in candidates if found.partition == partition]
         for found in sorted(own, key=lambda one: one.written_at, reverse=True):
             position = await self._position(container, found)
             if position is not None:
-                return Checkpoint(found, position)
+                return structs.replace(found, sequence_number=position)
         return None
 
-    async def _position(self, container: ContainerClient, found: Found) -> int | None:
+    async def _position(self, container: ContainerClient, found: Checkpoint) -> int | None:
         try:
             if found.place.layout == "blob_metadata":
                 return layouts.position_in_metadata(found.metadata)
@@ -255,11 +239,11 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     def _from_blob(self, checkpoint: Checkpoint | None) -> str:
         if checkpoint is None:
             return ""
-        return f" (blob '{self._params.container}/{checkpoint.found.blob}')"
+        return f" (blob '{self._params.container}/{checkpoint.blob}')"
 
     def _tell(self, lags: Sequence[lag.PartitionLag], checkpoints: Mapping[str, Checkpoint]) -> None:
         """Logs where checkpoints were read and what is unusual about them, when that differs from before."""
-        places = Counter(checkpoint.found.place for checkpoint in checkpoints.values())
+        places = Counter(checkpoint.place for checkpoint in checkpoints.values())
         unusual = [one for one in lags if one.state not in lag.USUAL]
         story = (places, {one.partition.id: one.state for one in unusual})
         if story == self._told:
@@ -289,7 +273,7 @@ async def _partition(hub: EventHubConsumerClient, partition: str) -> lag.Partiti
 
 async def _list(
     container: ContainerClient, listing: layouts.Listing, partitions: Sequence[str]
-) -> list[Found]:
+) -> list[Checkpoint]:
     blobs: AsyncIterable[Any] = (
         container.walk_blobs(include=["metadata"], delimiter="/")
         if listing.flat
@@ -301,5 +285,5 @@ async def _list(
         if match is not None:  # a folder, which a flat listing also shows, ends in a slash and is none
             place, partition = match
             written_at = blob.last_modified.timestamp()
-            found.append(Found(place, partition, blob.name, written_at, blob.metadata or {}))
+            found.append(Checkpoint(place, partition, blob.name, written_at, blob.metadata or {}))
     return found

@@ -94,10 +94,8 @@ class PartitionLag(Struct, frozen=True):
         return f"partition {events.id} is {self.state}: {found}, events {events.begin} to {events.last}{lost}"
 
 
-def is_of_earlier_hub(written_at: float | None, hub_created_at: float | None) -> bool:
-    """True when a checkpoint was written before its hub was created, both told by the services' clocks."""
-    if written_at is None or hub_created_at is None:
-        return False
+def is_of_earlier_hub(written_at: float, hub_created_at: float) -> bool:
+    """True when a checkpoint was written before its hub was created, both by the services' clocks."""
     return written_at + CLOCK_GRAIN < hub_created_at
 
 

@@ -209,18 +209,20 @@ class NumberCollector(AzureEntityCollector[Asking]):
         return {"value": found}
 
 
-def number(found: Any, what: str) -> Number:
-    """`found` as a number. Raises ValueError naming `what`, and what was found there, for anything but a finite number or
-    nothing.
+def number(found: Any, what: str, *, in_text: bool = False) -> Number:
+    """`found` as a number; with `in_text` a text of one is, too. Raises ValueError naming `what`, and what was found there,
+    for anything but a finite number or nothing.
     """
     if found is None:
         return None
     try:
-        value = math.nan if isinstance(found, bool) or not isinstance(found, int | float) else float(found)
-    except OverflowError:
-        value = math.inf
+        is_number = isinstance(found, int | float | str if in_text else int | float)
+        value = float(found) if is_number and not isinstance(found, bool) else math.nan
+    except (ValueError, OverflowError):
+        value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{what} is {sanitize_line(json.dumps(found))[:60]}; accepted is one finite number")
+        shown = str(found) if in_text else json.dumps(found)
+        raise ValueError(f"{what} is {sanitize_line(shown)[:60]}; accepted is one finite number")
     return value
 
 

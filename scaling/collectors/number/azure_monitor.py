@@ -13,7 +13,8 @@ from scaling.collectors.number.metric_answers import GRAINS, Series, newest_end,
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.ports import CollectError
 from scaling.resource_id import ResourceId
-from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.durations import duration_within, parse_duration
+from tidemark.foundation.errors import problems_of
 
 DELAY = 180.0
 """Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. A value
@@ -46,16 +47,11 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
-            try:
-                ResourceId.parse(_plain(self.resource_id))
-            except ValueError as error:
-                found["resource_id"] = str(error)
-            for option, accepted in (("grain", _grain), ("delay", _delay)):
-                try:
-                    accepted(getattr(self, option))
-                except ValueError as error:
-                    found[option] = str(error)
+            found = problems_of(
+                resource_id=lambda: ResourceId.parse(_plain(self.resource_id)),
+                grain=lambda: _grain(self.grain),
+                delay=lambda: duration_within(self.delay, 0.0, 86_400.0, "at most 1d"),
+            )
             for name, value in self.dimensions.items():
                 if not name.isidentifier() or not name.isascii() or value in {"", "*"}:
                     found["dimensions"] = (
@@ -95,7 +91,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
 
     async def _read(self, client: MetricsReader, now: float, /) -> Mapping[str, float]:
         params, series = self._params, self._series
-        end = newest_end(now, _delay(params.delay), series.grain)
+        end = newest_end(now, parse_duration(params.delay), series.grain)
         answer = await client.read(series, end, region=params.region, now=now)
         found = value_of(answer, series, end, params.empty)
         if found is None:
@@ -115,10 +111,3 @@ def _grain(value: float | str) -> int:
     if seconds not in GRAINS:
         raise ValueError(f"found {value!r}; accepted are 1m, 5m, 15m, 30m, 1h, 6h, 12h, 1d")
     return int(seconds)
-
-
-def _delay(value: float | str) -> float:
-    seconds = parse_duration(value)
-    if seconds > 86_400:
-        raise ValueError(f"found {value!r}; accepted is at most 1d")
-    return seconds

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+import jmespath  # type: ignore[import-untyped]
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
@@ -25,25 +25,22 @@ from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_text
 
 
-@cache
-def _strict() -> Any:
-    """JMESPath's options with a `to_number` that fails for what is no number. The library's own makes a null of it, which
-    `empty` would take for no value, and which sums and maxima leave out.
+class _Strict(jmespath.functions.Functions):  # type: ignore[misc]
+    """With a `to_number` that fails for what is no number. The library's own makes a null of it, which `empty` would take
+    for no value, and which sums and maxima leave out.
     """
-    import jmespath  # type: ignore[import-untyped]  # noqa: PLC0415 - only what has such a metric loads it
 
-    class Strict(jmespath.functions.Functions):  # type: ignore[misc]
-        @jmespath.functions.signature({"types": []})  # type: ignore[untyped-decorator]
-        def _func_to_number(self, value: Any) -> Any:
-            found = super()._func_to_number(value)
-            if found is None and value is not None:
-                raise ValueError(
-                    f"to_number() was given {sanitize_line(json.dumps(value))[:60]}, which is no number"
-                )
-            return found
+    @jmespath.functions.signature({"types": []})  # type: ignore[untyped-decorator]
+    def _func_to_number(self, value: Any) -> Any:
+        found = super()._func_to_number(value)
+        if found is None and value is not None:
+            raise ValueError(
+                f"to_number() was given {sanitize_line(json.dumps(value))[:60]}, which is no number"
+            )
+        return found
 
-    return jmespath.Options(custom_functions=Strict())
 
+_STRICT = jmespath.Options(custom_functions=_Strict())
 
 OPTION = "the option 'url' of an http_json metric"
 
@@ -64,8 +61,6 @@ class HttpJsonCollector(NumberCollector):
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
-            import jmespath  # noqa: PLC0415 - only what has such a metric loads it
-
             found = header_problems(self.headers) | address_problems(self.url)
             try:
                 jmespath.compile(self.path)
@@ -87,13 +82,11 @@ class HttpJsonCollector(NumberCollector):
         return f"http_json:{urlsplit(params.url).hostname} {params.path} {digest(params)}"
 
     async def _number(self, client: Asking, now: float, /) -> Number:
-        import jmespath  # noqa: PLC0415 - see above
-
         params = self._params
         headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
         document = await client.document("GET", params.url, setting=OPTION, now=now, headers=headers)
         try:
-            found = jmespath.search(params.path, document, options=_strict())
+            found = jmespath.search(params.path, document, options=_STRICT)
         except jmespath.exceptions.JMESPathError as error:
             raise ValueError(f"cannot be found in the answer: {' '.join(str(error).split())}") from None
         return number(found, "it")

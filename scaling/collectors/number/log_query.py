@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
-from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest
+from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest, number
 from scaling.resource_id import ResourceId
-from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.durations import duration_within, parse_duration
+from tidemark.foundation.errors import problems_of
 from tidemark.foundation.sanitize import sanitize_line
 
 ENDPOINT = "AZURE_LOGS_ENDPOINT"
@@ -49,17 +49,10 @@ class LogQueryCollector(NumberCollector):
                 found["workspace"] = "give either 'workspace', the id of a workspace, or 'resource_id'"
             if self.workspace and not _GUID.fullmatch(self.workspace):
                 found["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
-            try:
-                if self.resource_id:
-                    ResourceId.parse(self.resource_id)
-            except ValueError as error:
-                found["resource_id"] = str(error)
-            try:
-                if not 60 <= parse_duration(self.timespan) <= 30 * 86_400:
-                    found["timespan"] = f"found {self.timespan!r}; accepted are 1m to 30d"
-            except ValueError as error:
-                found["timespan"] = str(error)
-            return found
+            return found | problems_of(
+                resource_id=lambda: self.resource_id and ResourceId.parse(self.resource_id),
+                timespan=lambda: duration_within(self.timespan, 60.0, 30 * 86_400.0, "1m to 30d"),
+            )
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         self._params = params
@@ -115,17 +108,4 @@ def value_of(document: Any) -> Number:
         raise ValueError(
             f"the query gives {len(rows)} rows of {columns} columns; accepted is one row of one column"
         )
-    return _cell(row[0])
-
-
-def _cell(found: Any) -> Number:
-    """A value as the service writes it: decimals are texts, and so is what is not finite."""
-    if found is None:
-        return None
-    try:
-        value = float(found) if not isinstance(found, bool) else math.nan
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"the value is {sanitize_line(str(found))[:60]}; accepted is a finite number")
-    return value
+    return number(row[0], "the value", in_text=True)  # decimals are texts, and so is what is not finite

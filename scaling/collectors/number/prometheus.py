@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +18,7 @@ from scaling.collectors.number.asking import (
     digest,
     header_problems,
     headers_of,
+    number,
 )
 from tidemark.foundation.http.outward import trusted_hosts
 from tidemark.foundation.sanitize import sanitize_line
@@ -106,21 +106,9 @@ def value_of(document: Any) -> Number:
         raise ValueError(
             f"the query gives a {sanitize_line(str(kind))[:40]}; accepted are a scalar, and a vector of one element"
         )
-    return _sample(result)
-
-
-def _sample(pair: Any) -> float:
-    """The value of [time, "text"]."""
-    text = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
-    try:
-        found = float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"found the sample {sanitize_line(str(pair))[:60]}; accepted is [time, value]"
-        ) from None
-    if not math.isfinite(found):
-        raise ValueError(f"the value is {text}, which is no number to go by")
-    return found
+    if not isinstance(result, list) or len(result) != 2 or result[1] is None:
+        raise ValueError(f"found the sample {sanitize_line(str(result))[:60]}; accepted is [time, value]")
+    return number(result[1], "the value", in_text=True)
 
 
 def _short(query: str) -> str:

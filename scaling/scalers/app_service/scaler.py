@@ -19,6 +19,7 @@ from scaling.scalers.carrying_out import Clock, Order, Range, Wait, advice
 from scaling.scalers.resource.resource import Seen
 from scaling.scalers.resource.scaler import ResourceScaler
 from scaling.target_facts import TargetFacts
+from tidemark.foundation.errors import problems_of
 
 CHANGES_PER_HOUR = 20
 """Changes of a plan within the past hour, whoever makes them, above which App Service refuses: "You have exceeded the maximum
@@ -47,11 +48,7 @@ class AppServicePlanScaler(ResourceScaler):
         changes_per_hour: Annotated[int, msgspec.Meta(ge=2, le=MOST_CHANGES)] = CHANGES_PER_HOUR
 
         def problems(self) -> dict[str, str]:
-            try:
-                plan_id(self.resource_id)
-            except ValueError as error:
-                return {"resource_id": str(error)}
-            return {}
+            return problems_of(resource_id=lambda: plan_id(self.resource_id))
 
     def __init__(self, params: Params, settings: Mapping[str, str], **clock: Unpack[Clock]) -> None:
         """Raises ValueError for a malformed resource id."""

@@ -28,6 +28,7 @@ from scaling.scalers.cosmos.throughput import (
     label_of,
 )
 from scaling.scalers.resource.resource import at
+from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.azure.cosmos_account import account_key, account_name
 from tidemark.foundation.azure.opening import Opened
 
@@ -233,8 +234,6 @@ class DataPlane(Plane):
         `retry_total=0` alone leaves nine repetitions of a 429.
         """
         from azure.cosmos.aio import CosmosClient  # noqa: PLC0415 - half a second, only when needed
-
-        from tidemark.foundation.azure.connections import transport_options  # noqa: PLC0415 - imports the SDKs
 
         return CosmosClient(
             self._url,

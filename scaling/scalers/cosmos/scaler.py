@@ -28,6 +28,7 @@ from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, 
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId
 from scaling.target_facts import TargetFacts
 from tidemark.foundation.azure.cosmos_account import account_key, account_name
+from tidemark.foundation.errors import problems_of
 
 
 class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
@@ -51,11 +52,7 @@ class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
             if self.resource_id:
                 if self.connection or self.database or self.container:
                     return {"resource_id": "give either resource_id or connection and database, not both"}
-                try:
-                    ThroughputId.parse(self.resource_id)
-                except ValueError as error:
-                    return {"resource_id": str(error)}
-                return {}
+                return problems_of(resource_id=lambda: ThroughputId.parse(self.resource_id))
             text = "is missing; give resource_id (by identity), or connection and database (by key)"
             return {name: text for name in ("connection", "database") if not getattr(self, name)}
 

@@ -107,8 +107,6 @@ def test_a_checkpoint_belongs_to_an_earlier_hub_when_it_was_written_before_the_h
         1000.0, 1000.9
     )  # written in the same second, of which storage tells the start
     assert not is_of_earlier_hub(2000.0, 1000.0)
-    assert not is_of_earlier_hub(None, 1000.0)
-    assert not is_of_earlier_hub(1000.0, None)
 
 
 def test_events_that_retention_took_unread_are_counted_as_lost():
