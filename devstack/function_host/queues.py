@@ -14,8 +14,8 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.functions.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
+from devstack.function_host.queue_requests import QueueRequests, Taken
 from devstack.function_host.settings import QueueOptions, connection_string
-from tidemark.foundation.azure.queue_requests import QueueRequests, Taken
 from tidemark.foundation.azure.storage_requests import StorageWire
 
 logger = logging.getLogger("devstack.function_host")

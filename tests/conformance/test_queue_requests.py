@@ -8,8 +8,8 @@ from azure.core.exceptions import ResourceNotFoundError, ServiceRequestError, Se
 from azure.storage.queue import QueueSasPermissions, generate_queue_sas
 from azure.storage.queue.aio import QueueClient
 
+from devstack.function_host.queue_requests import QueueRequests
 from tests.conformance.test_table_requests import BUSY, LOST, Scripted
-from tidemark.foundation.azure.queue_requests import QueueRequests
 from tidemark.foundation.azure.storage_requests import StorageWire
 
 TEXT = "<a> & \"b\" 'ä€😀'\n"

@@ -160,7 +160,6 @@ def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
 
 
 def _charge(live: Sequence[ConsumerStats]) -> float | None:
-    """RU per record now, or the last known."""
     measured = [(one.written_per_s, one.ru_per_record) for one in live if one.ru_per_record is not None]
     written = sum(rate for rate, _ in measured)
     if written > 0:

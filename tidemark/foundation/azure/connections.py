@@ -292,7 +292,6 @@ _RETRY_SLOWER = {"retry_total": RETRIES, "initial_backoff": 1, "increment_base":
 def _storage_client(
     kind: type[_Client], settings: Settings, prefix: str, service: str, *names: str, **options: Any
 ) -> _Client:
-    """The client of one service, by whatever its connection gives; `options` win over the timeouts."""
     timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
     arguments = {**timeouts, **transport_options(settings), **options}
     return storage_endpoint(settings, prefix, service).client(kind, *names, **arguments)
@@ -325,10 +324,6 @@ def event_hub_client(
 
 
 def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> Endpoint:
-    """How to reach the namespace of a connection.
-
-    Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
-    """
     text = connection_string(settings, prefix)
     if text is not None:
         parts = _parts(text)

@@ -90,7 +90,6 @@ class CosmosPlace:
         return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
 
     async def _connect(self, **options: Any) -> CosmosClient:
-        """Makes the client, with `options` as `cosmos_client` has them. Raises ConnectionSettingsError."""
         self._client = await cosmos_client(self._settings, self._connection, **options)
         database, container = self._names
         self._proxy = self._client.get_database_client(database).get_container_client(container)

@@ -190,7 +190,6 @@ class DeployedApp(HoldsSession):
         return self._session
 
     async def _opening(self) -> dict[str, str]:
-        """The header that opens the app."""
         if self._access.key is not None:
             return {"x-functions-key": self._access.key}
         if self._access.client_id is None:

@@ -120,7 +120,6 @@ def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an address of a transition mechanism can stand for."""
     number = int(address)
     if address in _NAT64[1]:
         # RFC 6052, 2.2: behind a prefix of 48, 56, 64 or 96 bits, around the byte that stays empty.

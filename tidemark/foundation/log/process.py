@@ -76,7 +76,6 @@ def hide_in_tracebacks() -> None:
 
 
 def _tell_unraisable(fault: Any) -> None:
-    """What a finalizer raises, or a callback of a library in C."""
     if fault.exc_value is not None:
         _tell_fault(fault.exc_type, fault.exc_value, fault.exc_traceback)
 

@@ -27,8 +27,6 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class _WithoutSecrets:
-    """Parses options and runs; its usage errors have no secrets."""
-
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _usage_errors_without_secrets():
             return super().make_context(*args, **options)  # type: ignore[misc]  # of the command it is mixed into

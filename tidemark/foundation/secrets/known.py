@@ -116,7 +116,6 @@ class KnownSecrets:
         return _with_hidden(text, [(kept[first], kept[end - 1] + 1) for first, end in ranges])
 
     def _ranges(self, text: str) -> list[tuple[int, int]]:
-        """Where the forms begin and end, in order."""
         forms, needles = self._forms, self._needles
         if len(needles) <= FEW and not any(map(text.__contains__, needles)):
             return []

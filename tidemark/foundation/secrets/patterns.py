@@ -169,7 +169,6 @@ def without_spelt(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """What stands beside a name that says so."""
     if "PRIVATE KEY-----" in text:
         text = _BLOCK.sub(rf"\g<head>{HIDDEN}", text)
     for pattern in (_ASSIGNED, _MEMBER, _TUPLE):
@@ -183,7 +182,6 @@ def _without_named(text: str) -> str:
 
 
 def _without_tokens(text: str, lower: str) -> str:
-    """What has the form of a key or token."""
     if any(map(lower.__contains__, _SCHEMES)):
         text = _BASIC.sub(_basic, _SCHEME.sub(rf"\1\2{HIDDEN}", text))
     if "eyJ" in text:

@@ -62,7 +62,6 @@ class LineMessages:
         return index + 1 if self._numbers is None else self._numbers[index]
 
     def _to_send(self, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        """The lines to send, with their numbers."""
         for line in lines:
             self.read += 1
             self.bytes_read += len(line)

@@ -23,8 +23,8 @@ from tidemark.publisher.cli.input_lines import ANOTHER_STATE
 from tidemark.publisher.cli.text.event_fields import EventFields
 from tidemark.publisher.errors import InvalidProducerStateError, PublishSettingsError
 from tidemark.publisher.event_hubs.batching import BufferLimits
+from tidemark.publisher.event_hubs.ports.state_store import is_of_same_producer, name_of
 from tidemark.publisher.event_hubs.states.file import FileStateStore
-from tidemark.publisher.event_hubs.states.layout import is_of_same_producer, name_of
 from tidemark.publisher.model import RetryPolicy, StateKey
 from tidemark.publisher.sdk_insides import wants_insides
 

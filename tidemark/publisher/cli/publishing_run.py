@@ -118,7 +118,6 @@ class PublishingRun:
         return input_lines.read_csv(self._source, start, self._options.csv)
 
     async def _go_to_start(self) -> Bookmark:
-        """Go to the first line that some partition lacks."""
         bookmarks = await self._find_starts()
         self._floored = input_lines.last_floored_line(bookmarks)
         start = min(self._starts.values(), key=lambda start: start.offset)
@@ -132,7 +131,6 @@ class PublishingRun:
         return start
 
     async def _find_starts(self) -> list[Bookmark]:
-        """Set the start of each partition; return all bookmarks of the saved state."""
         self._ids = await self._producer.get_partition_ids()
         chosen = self._options.partition
         if chosen is not None and chosen not in self._ids:
@@ -167,7 +165,6 @@ class PublishingRun:
 
     @property
     def _key(self) -> str | None:
-        """What chooses the partition, as the bookmark keeps it."""
         options = self._options
         return options.key if options.partition is None else f"partition {options.partition}"
 
@@ -252,7 +249,6 @@ def _as_amqp(value: object) -> Any:
 
 
 def _read_some(lines: Iterator[InputLine]) -> list[InputLine]:
-    """Read the next lines, within the limits above. Blocks."""
     taken: list[InputLine] = []
     size = 0
     for line in islice(lines, _LINES_AT_ONCE):

@@ -58,8 +58,6 @@ class Resume(Struct, frozen=True):
 
 
 class _Head(Struct, frozen=True):
-    """The one field that all versions share."""
-
     version: int = _VERSION
 
 

@@ -141,7 +141,6 @@ def _lines_of(source: BinaryIO, options: Options, format_: CsvFormat) -> Iterato
 def _new_resume(
     options: Options, endpoint: Endpoint, container: ContainerClient | None, schedule_at: datetime | None
 ) -> Resume:
-    """The state of an input before its first line is read. Raises PublishSettingsError."""
     format_: Format = "jsonl" if is_csv(options.file) else options.format
     lines = LineOptions(format_, options.session_field, options.id_field)
     entity = f"queue {options.queue}" if options.queue is not None else f"topic {options.topic}"
@@ -237,7 +236,6 @@ async def _sender(
 
 @contextlib.contextmanager
 def _show_counts(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[OnProgress]:
-    """Yield the function that shows the sender's progress."""
     total = None if str(options.file) == "-" else options.file.stat().st_size
     with command.show_progress(console, "sending", total=total, quiet=options.quiet) as show:
 

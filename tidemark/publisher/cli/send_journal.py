@@ -117,7 +117,6 @@ class SendJournal:
 
 @contextlib.contextmanager
 def _lock(path: Path, flags: int) -> Iterator[int]:
-    """Open the file and lock it against other processes."""
     while True:
         try:
             file = os.open(path, flags, 0o666)

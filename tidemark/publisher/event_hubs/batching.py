@@ -114,7 +114,6 @@ class PartitionBuffer(Generic[_Event]):
         return left
 
     def _grow(self) -> None:
-        """Add waiting events to the next set until it is full."""
         max_count = self.limits.max_events if self._required_count is None else self._required_count
         while not self._is_full and self._count < len(self._waiting):
             size = self._waiting[self._count].size

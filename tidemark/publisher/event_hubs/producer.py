@@ -283,7 +283,6 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
 
 
 def _require_partition_id(partition_id: str | None, partition_key: str | None) -> str:
-    """The partition id. Raises UnsupportedPublishingError without one."""
     if partition_id is not None and partition_key is None:
         return partition_id
     problem = (

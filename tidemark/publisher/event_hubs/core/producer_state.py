@@ -204,7 +204,6 @@ class PartitionPublisher:
         self._has_unsaved = self.writer is not None
 
     def _abandon_unknown_set(self, set_: NumberedSet) -> None:
-        """Give up the set with an unknown outcome, because other events are to be sent."""
         if set_.sources is None and not self.resend_unknown:
             problem = failures.of_other_events(set_.pending, self._bookmark)
             raise errors.InvalidProducerStateError(f"partition {self.partition_id}: {problem}")

@@ -31,7 +31,7 @@ from tidemark.publisher.event_hubs.core import failures
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, InsidesError, LinkError
 from tidemark.publisher.event_hubs.sdk.event_encoding import STAMP_KEYS, measured_event, stamped_events
-from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
+from tidemark.publisher.event_hubs.sdk.links import created_at_of
 from tidemark.publisher.model import Claims, Stamp
 from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS
 
@@ -226,8 +226,6 @@ class SdkLink:
 
 
 class _Delivery:
-    """A message on its way, and what became of it."""
-
     def __init__(self, events: list[bytes], timeout: float) -> None:
         self.message = BatchMessage(data=events)
         self.size = sum(map(len, events))

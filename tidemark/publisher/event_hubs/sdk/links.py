@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from importlib import import_module
 
 from azure.eventhub import EventDataBatch
@@ -20,7 +21,6 @@ from tidemark.publisher.errors import MessageTooLargeError, UnsupportedPublishin
 from tidemark.publisher.event_hubs.core.steps import FailureKind
 from tidemark.publisher.event_hubs.ports import links as ports
 from tidemark.publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links
-from tidemark.publisher.event_hubs.sdk.hub_identity import created_at_of
 from tidemark.publisher.model import Claims, Stamp
 from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS, reason_against_insides
 
@@ -95,8 +95,6 @@ class FallbackLinks:
 
 
 class _FallbackLink:
-    """A link by private names; after they fail, the next one is opened by public ones."""
-
     def __init__(self, link: ports.Link, links: FallbackLinks) -> None:
         self._link, self._links = link, links
         self.claims, self.max_message_size = link.claims, link.max_message_size
@@ -198,3 +196,18 @@ def _not_opened(error: Exception, doing: str) -> LinkError:
     refused = missing or isinstance(error, AuthenticationError)
     kind = FailureKind.REFUSED if refused else FailureKind.NOT_STORED
     return LinkError(kind, f"{doing}: {type(error).__name__}: {error}", link_lost=True)
+
+
+async def created_at_of(client: EventHubProducerClient) -> str | None:
+    """When the hub was created; None where the client may not ask, and where there is no hub. Raises LinkError, worth another attempt."""
+    try:
+        found = (await client.get_eventhub_properties())["created_at"]
+    except AuthenticationError:
+        return None  # opening a link says whether it may publish
+    except Exception as error:
+        if "not-found" in str(error):
+            return None  # as above
+        story = f"asking for the creation of {client.eventhub_name}: {type(error).__name__}: {error}"
+        raise LinkError(FailureKind.NOT_STORED, story, link_lost=False) from error
+    # The SDK gives UTC without a zone, from a number of milliseconds.
+    return str(found.replace(tzinfo=UTC).isoformat(timespec="milliseconds"))

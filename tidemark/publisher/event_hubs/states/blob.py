@@ -14,8 +14,8 @@ from tidemark.foundation.azure.blobs import (
     container_is_missing,
     ensure_container,
 )
+from tidemark.publisher.event_hubs.ports import state_store
 from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
-from tidemark.publisher.event_hubs.states import layout
 from tidemark.publisher.model import ProducerRecord, StateKey
 
 
@@ -23,15 +23,15 @@ class BlobStateStore(BlobStore):
     """A ProducerStateStore in a container, which is created when it is missing and closed with the store."""
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
-        name = layout.name_of(key)
+        name = state_store.name_of(key)
         loaded = await answered(f"loading the state {name}", deadline, self._load(name))
         if loaded is None:
             return None
         text, etag = loaded
-        return layout.decode(text, f"the blob {name}"), etag
+        return state_store.decode(text, f"the blob {name}"), etag
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
-        name = layout.name_of(key)
+        name = state_store.name_of(key)
         work = self._save(name, msgspec.json.encode(record), token)
         etag = await answered(f"saving the state {name}", deadline, work)
         if etag is None:

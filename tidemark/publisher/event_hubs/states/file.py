@@ -14,8 +14,7 @@ import msgspec
 
 from tidemark.foundation.errors import UnavailableError
 from tidemark.publisher.errors import InvalidProducerStateError
-from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
-from tidemark.publisher.event_hubs.states.layout import name_of
+from tidemark.publisher.event_hubs.ports.state_store import StateConflictError, name_of
 from tidemark.publisher.model import ProducerRecord, StateKey
 
 _T = TypeVar("_T")

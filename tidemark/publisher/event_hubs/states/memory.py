@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
-from tidemark.publisher.event_hubs.states.layout import name_of
+from tidemark.publisher.event_hubs.ports.state_store import StateConflictError, name_of
 from tidemark.publisher.model import ProducerRecord, StateKey
 
 

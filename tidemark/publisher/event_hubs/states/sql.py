@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.publisher.event_hubs.ports import state_store
 from tidemark.publisher.event_hubs.ports.state_store import StateConflictError
-from tidemark.publisher.event_hubs.states import layout
 from tidemark.publisher.model import ProducerRecord, StateKey
 
 NAME_LENGTH = 128  # characters of a producer's name
@@ -65,14 +65,14 @@ class SqlStateStore:
                 "version compares names without case in Azure SQL. Nothing was sent. Name the producer "
                 f"{row.Producer!r}, if it is that one, or change the table: {MIGRATION}"
             )
-        where = f"the row of {layout.name_of(key)} in {STATES.name}"
-        return layout.decode(row.State, where), str(row.Version)
+        where = f"the row of {state_store.name_of(key)} in {STATES.name}"
+        return state_store.decode(row.State, where), str(row.Version)
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         text = json.dumps(msgspec.to_builtins(record), separators=(",", ":"))
         version = await self._transact(lambda connection: _write(connection, key, text, token), deadline)
         if version is None:
-            raise StateConflictError(f"the state of {layout.name_of(key)} in {STATES.name} has changed")
+            raise StateConflictError(f"the state of {state_store.name_of(key)} in {STATES.name} has changed")
         return str(version)
 
     async def aclose(self) -> None:
@@ -104,7 +104,6 @@ def _keys(key: StateKey) -> dict[str, str]:
 
 
 def _write(connection: Connection, key: StateKey, text: str, token: str | None) -> int | None:
-    """The new version; None if the row has changed."""
     if token is None:
         try:
             with connection.begin_nested():

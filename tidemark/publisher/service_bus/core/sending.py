@@ -230,7 +230,6 @@ class Sending:
         self._refused.append(Refused(error.index, id_, size, limit, str(error), message))
 
     def _deliver(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, None]:
-        """Send these messages until their outcome is known or finally unknown."""
         attempt = 1
         while True:
             answer = yield from self._attempt(items)
@@ -285,7 +284,6 @@ class Sending:
                 self._numbers[item.index] = numbers[position]
 
     def _too_large(self, items: tuple[Outgoing, ...], answer: steps.TooLarge) -> None:
-        """Learn from the refusal, and put the messages back to form a new batch."""
         self._counters["size_refusals"] += 1
         self._in_flight = ()
         if self._singly(items):

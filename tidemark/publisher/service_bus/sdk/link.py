@@ -166,7 +166,6 @@ def _story(error: ServiceBusError) -> str:
 
 
 def _refused_by_service(error: ServiceBusError) -> bool:
-    """A rejected delivery, or a response of the management node."""
     inner = error.inner_exception
     if isinstance(inner, MessageException):
         return inner.condition not in (ErrorCondition.UnknownError, ErrorCondition.ClientError)

@@ -155,7 +155,6 @@ def _properties(message_id: str, session_id: str | None, content_type: str | Non
 
 @lru_cache(maxsize=1024)
 def _properties_size(message_id: int, session_id: int | None) -> int:
-    """The size of a section with ids of so many bytes."""
     return len(_properties("x" * message_id, None if session_id is None else "x" * session_id, None))
 
 
@@ -179,7 +178,6 @@ def _plain_of(message: Any) -> PlainMessage | None:
 
 
 def _plain_of_sdk(raw: AmqpAnnotatedMessage) -> PlainMessage | None:
-    """A message of the SDK's that has a body, ids and a content type, and nothing else."""
     parts: Any = raw._data_body  # noqa: SLF001 - the public one is a generator
     if not parts or len(parts) != 1 or raw.application_properties or raw.annotations:
         return None

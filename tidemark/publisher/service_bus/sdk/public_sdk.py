@@ -145,12 +145,10 @@ class Link:
         return steps.Accepted() if encoder.schedule_at is None else steps.Accepted(tuple(numbers))
 
     async def _attached(self) -> Limits:
-        """What the service announced. Raises what the SDK raises."""
         size = (await wait_if_needed(self.sender.create_message_batch())).max_size_in_bytes
         return Limits(batch=size, message=size)
 
     def _prepared(self, effect: steps.Transfer, encoder: Any) -> Callable[[], Any]:
-        """What transfers, and gives the sequence numbers of messages that are scheduled."""
         messages = [encoder.wire(item) for item in effect.items]
         if encoder.schedule_at is not None:
             return partial(
@@ -171,7 +169,6 @@ class Link:
         return steps.Unknown(_describe(error))
 
     def _not_sent(self, error: BaseException) -> steps.Answer:
-        """What an error says that came before the transfer."""
         return (
             steps.Rejected(_describe(error))
             if isinstance(error, tuple(NEVER))

@@ -122,7 +122,6 @@ class Link(_Chosen):
         return answer
 
     def _is_dropped(self, link: Any) -> bool:
-        """Whether private names have just failed."""
         if link.failure is not None:
             self._way.drop(link.failure)
         return link.failure is not None
