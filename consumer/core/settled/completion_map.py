@@ -3,12 +3,12 @@
 Text: one letter for the method, then base64 of a CRC-32 (big-endian, of the small letter, the mark and the plain bytes) and
 the bytes, deflated if the letter is a capital.
 
-    r, R   runs: their distances from the last number before them, then their lengths - 1, all LEB128
+    R      runs: their distances from the last number before them, then their lengths - 1, all LEB128
+    r      the same, not deflated; written by older versions, like b and B
     b, B   bits: the distance of the first run as LEB128, then one bit per sequence number, the lowest first
 
-The shortest of the four is used. If it exceeds the limit, the runs furthest from the mark are left out: their events are
-written again after a restart, and no event is skipped. The CRC covers the mark, so that a map is never read with another
-mark: that would lose events.
+If the text exceeds the limit, the runs furthest from the mark are left out: their events are written again after a restart,
+and no event is skipped. The CRC covers the mark, so that a map is never read with another mark: that would lose events.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from collections.abc import Iterator, Sequence
 Run = tuple[int, int]
 
 MOST_RUNS = 20_000  # runs that are encoded at most: far more than fit, and still encoded in milliseconds
-MOST_BITS = 1 << 20  # of a bitmap, which bounds the memory that a hostile text can take
-MOST_BYTES = 1 << 18  # of a decoded map
+MOST_BYTES = 1 << 18  # of an inflated map, which bounds the memory that a hostile text can take
 
 
 def encode(runs: Sequence[Run], mark: int, limit_bytes: int) -> str:
     """A text of at most `limit_bytes` ASCII characters, '' for none. `runs` ascend, are apart and beyond `mark`."""
     kept = min(len(runs), MOST_RUNS)
     while kept:
-        text = min(_candidates(runs[:kept], mark), key=len)
-        if len(text) <= limit_bytes:
+        body = _to_runs(runs[:kept], mark)
+        text = "R" + b64encode(_checksum("R", mark, body) + zlib.compress(body)).decode()
+        if len(text) <= limit_bytes and len(body) <= MOST_BYTES:
             return text
         # Size grows nearly in proportion to the number of runs; 5 % less than that ends the search in few steps.
-        kept = min(kept - 1, int(kept * limit_bytes / len(text) * 0.95))
+        kept = min(kept - 1, int(kept * min(limit_bytes / len(text), MOST_BYTES / len(body)) * 0.95))
     return ""
 
 
@@ -55,17 +55,6 @@ def decode(text: str, mark: int) -> tuple[Run, ...]:
     return tuple(_from_runs(body, mark) if method in "rR" else _from_bits(body, mark))
 
 
-def _candidates(runs: Sequence[Run], mark: int) -> Iterator[str]:
-    plain = [("r", _to_runs(runs, mark))]
-    if runs[-1][1] - runs[0][0] < MOST_BITS:
-        plain.append(("b", _to_bits(runs, mark)))
-    for method, body in plain:
-        if len(body) <= MOST_BYTES:
-            checksum = _checksum(method, mark, body)
-            yield method + b64encode(checksum + body).decode()
-            yield method.upper() + b64encode(checksum + zlib.compress(body)).decode()
-
-
 def _checksum(method: str, mark: int, body: bytes) -> bytes:
     return zlib.crc32(body, zlib.crc32(f"{method.lower()}{mark}".encode())).to_bytes(4, "big")
 
@@ -76,7 +65,9 @@ def _inflate(body: bytes) -> bytes:
         plain = inflater.decompress(body, MOST_BYTES)
     except zlib.error as error:
         raise ValueError(f"the completion map cannot be inflated: {error}") from None
-    return plain  # if it is cut off or too large, the CRC tells
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("the completion map is cut off or too large")
+    return plain
 
 
 def _to_runs(runs: Sequence[Run], mark: int) -> bytes:
@@ -98,17 +89,6 @@ def _from_runs(body: bytes, mark: int) -> Iterator[Run]:
         first = previous + distance
         previous = first + length
         yield first, previous
-
-
-def _to_bits(runs: Sequence[Run], mark: int) -> bytes:
-    packed = bytearray()
-    _append(packed, runs[0][0] - mark)
-    digits, end = [], runs[0][0]
-    for first, last in runs:
-        digits.append("0" * (first - end) + "1" * (last - first + 1))
-        end = last + 1
-    bits = int("".join(digits)[::-1], 2)
-    return bytes(packed) + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 def _from_bits(body: bytes, mark: int) -> Iterator[Run]:
