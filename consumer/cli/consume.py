@@ -19,7 +19,7 @@ from consumer.cli.support import errors, own_modules_of
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError, ShutdownError
 from consumer.running.supervisor import supervise
-from consumer.running.worker import Worker, end_with_parent, watch_parent
+from consumer.running.worker import Worker, watch_parent
 from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
@@ -99,7 +99,7 @@ class StopOrders:
         if self.since is None:
             log.warning("the parent process is gone: stopping in order; %g s at most", self.shutdown)
             self.stop.set()
-        self.since = self.clock()  # a signal of the system about it is the same order
+            self.since = self.clock()
 
     def heard(self, name: str) -> None:
         now = self.clock()
@@ -115,10 +115,8 @@ class StopOrders:
 async def _run(
     config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None, worker: Worker | None
 ) -> None:
-    if worker is not None:
-        end_with_parent(worker.parent)
     # Until `_listen`, a signal ends the process at once.
-    from consumer.running.process import ConsumerProcess, undivided  # noqa: PLC0415 - the SDKs take a second; other commands need none
+    from consumer.running.process import ConsumerProcess, undivided
 
     stop = asyncio.Event()
     orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)
@@ -151,15 +149,8 @@ async def _leave_late(stop: asyncio.Event, within: float) -> None:
 def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None:
     """Reacts to signals, and in a worker to the end of its parent, after which it leaves within `within` seconds."""
     loop = asyncio.get_running_loop()
-
-    def heard(name: str) -> None:
-        if worker is not None and not orders.is_orphan and os.getppid() != worker.parent:
-            orders.orphaned()  # the system's signal came before the end of the pipe
-        else:
-            orders.heard(name)
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, heard, number.name)
+        loop.add_signal_handler(number, orders.heard, number.name)
     if worker is not None:
         watch_parent(STDIN, lambda: loop.call_soon_threadsafe(orders.orphaned), within=within)
 

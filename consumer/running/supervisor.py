@@ -8,7 +8,6 @@ notice (consumer/running/worker.py) and stop in order.
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -87,7 +86,7 @@ class _Fleet:
         )
 
     def _start(self, index: int, now: float) -> None:
-        worker = Worker(index, len(self.workers), os.getpid())
+        worker = Worker(index, len(self.workers))
         self._started_at[index] = now
         try:
             # Its standard input is a pipe that is never written: its end tells the worker that this process is gone.

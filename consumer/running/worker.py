@@ -1,67 +1,51 @@
 """A worker process: its share of the command's rate, and its end when the parent ends.
 
-A parent that is killed cannot send a signal. Its workers notice in two ways. Their standard input is a pipe that only the
-parent holds, so that it ends with the parent on every platform. And Linux sends a SIGTERM, which also ends a worker that
-does not read the pipe yet. A worker without a parent stops in order, and exits at a deadline even if it cannot.
+A parent that is killed cannot send a signal. But the standard input of its workers is a pipe that only the parent holds, so
+that it ends with the parent on every platform. A worker without a parent stops in order, and exits at a deadline even if it
+cannot.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from consumer.errors import OrphanedError, ShutdownError
+from consumer.errors import ShutdownError
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.pacing.rate_limiter import divided
 from tidemark.foundation.sanitize import shorten
 
 log = logging.getLogger("tidemark.consumer")
 
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, linux/prctl.h
-
 
 class Worker(Struct, frozen=True):
-    """Worker `index` (from 0) of `count`, with the process id of its parent."""
+    """Worker `index` (from 0) of `count`."""
 
     index: int
     count: int
-    parent: int
 
     def __str__(self) -> str:
-        return f"{self.index}/{self.count}@{self.parent}"
+        return f"{self.index}/{self.count}"
 
     @classmethod
     def parse(cls, text: str) -> Worker:
         """The worker that `str` described. Raises SettingsError."""
-        numbers = text.replace("@", "/").split("/")
-        if len(numbers) != 3 or not all(number.isdecimal() for number in numbers):
+        numbers = text.split("/")
+        if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             raise SettingsError(
-                f"--worker is '{shorten(text, 60)}'; accepted: index/count@parent, from `consume` itself"
+                f"--worker is '{shorten(text, 60)}'; accepted: index/count, from `consume` itself"
             )
         return cls(*map(int, numbers))
 
     def share(self, rate: float | None) -> float | None:
         """The share of this worker in a rate of the command; None means no limit."""
         return divided(rate, self.index, self.count)
-
-
-def end_with_parent(parent: int) -> None:
-    """On Linux, asks the system for a SIGTERM when the parent ends. Raises OrphanedError if it has ended already."""
-    if sys.platform != "linux":
-        return
-    with contextlib.suppress(OSError, AttributeError):  # another C library has no prctl: the pipe suffices
-        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the request, so no signal will come
-        raise OrphanedError("the parent process is gone: nothing was begun")
 
 
 def watch_parent(

@@ -61,25 +61,13 @@ def test_a_stop_for_another_reason_is_no_signal_heard(orders, stop, left):
     assert not left
 
 
-def test_a_parent_that_is_gone_stops_in_order_and_the_signal_that_says_so_too_is_no_second_order(
-    orders, stop, clock, left
-):
+def test_a_parent_that_is_gone_stops_in_order_and_hurries_no_stop(orders, stop, clock, left):
     orders.orphaned()
     clock.now += SAME_ORDER - 0.01
     orders.heard("SIGTERM")
-
-    assert stop.is_set()
-    assert orders.is_orphan
-    assert not left
-
-
-def test_a_parent_killed_while_its_workers_stop_hurries_none_of_them(orders, clock, left):
-    orders.heard("SIGTERM")
-    clock.now += 5.0
     orders.orphaned()
-    orders.heard("SIGTERM")
 
-    assert not left
+    assert (stop.is_set(), orders.is_orphan, left) == (True, True, [])
     clock.now += SAME_ORDER
     orders.heard("SIGTERM")  # somebody's own
     assert left == [130]

@@ -1,14 +1,12 @@
 """A worker finds out that its parent is gone, and leaves; its part of a rate."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 
 from consumer.errors import OrphanedError
-from consumer.running.worker import Worker, end_with_parent, watch_parent
+from consumer.running.worker import Worker, watch_parent
 from tidemark.foundation.errors import SettingsError
 
 
@@ -65,55 +63,18 @@ def test_a_loop_that_is_closed_already_does_not_keep_the_process_from_leaving(pi
     assert watched.left == [6]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
-def test_the_system_tells_of_the_parent_s_end_though_somebody_else_holds_the_pipe():
-    worker = (
-        "import sys, time; from consumer.running.worker import end_with_parent;"
-        " end_with_parent(int(sys.argv[1])); print('ready', flush=True); time.sleep(100)"
-    )
-    parent = (
-        "import os, subprocess, sys, time;"
-        "child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(os.getpid())]);"
-        "print(child.pid, flush=True); time.sleep(100)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", parent, worker], stdout=subprocess.PIPE, text=True
-    ) as running:
-        words = {running.stdout.readline().strip(), running.stdout.readline().strip()}
-        assert "ready" in words
-        running.kill()
-
-        assert running.stdout.read() == "", "the worker, which holds it open, has ended"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
-def test_a_parent_that_was_gone_before_the_system_was_asked_is_noticed():
-    child = (
-        "from consumer.errors import OrphanedError; from consumer.running.worker import end_with_parent;"
-        "import sys\ntry: end_with_parent(1_000_000)\nexcept OrphanedError as error: sys.exit(error.exit_status)"
-    )
-
-    assert subprocess.run([sys.executable, "-c", child], check=False).returncode == 7
-
-
-def test_elsewhere_the_pipe_has_to_do(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-
-    end_with_parent(1_000_000)
-
-
 def test_a_worker_is_told_in_one_word_which_it_is():
-    worker = Worker(1, 4, 4711)
+    worker = Worker(1, 4)
 
-    assert str(worker) == "1/4@4711"
+    assert str(worker) == "1/4"
     assert Worker.parse(str(worker)) == worker
-    assert [Worker(index, 4, 1).share(1001.0) for index in range(4)] == [251, 250, 250, 250]
+    assert [Worker(index, 4).share(1001.0) for index in range(4)] == [251, 250, 250, 250]
     assert worker.share(None) is None
 
 
-@pytest.mark.parametrize("text", ["1", "1/2", "a/2@3", "1/2@3@4", "-1/2@3"])
+@pytest.mark.parametrize("text", ["1", "a/2", "1/2/3", "-1/2"])
 def test_a_word_that_is_none_is_refused(text):
-    with pytest.raises(SettingsError, match="accepted: index/count@parent"):
+    with pytest.raises(SettingsError, match="accepted: index/count,"):
         Worker.parse(text)
 
 
