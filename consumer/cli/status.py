@@ -54,9 +54,9 @@ def _run(
     by_api: Callable[[DeployedApp], Coroutine[Any, Any, _T]],
 ) -> _T:
     """Runs the work there and closes what it opened; an expected error becomes one message and exit status 1."""
-    from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
-    from tidemark.foundation.errors import StoreUnavailableError  # noqa: PLC0415
-    from tidemark.foundation.http.deployed_app import app_named  # noqa: PLC0415
+    from consumer.web import api
+    from tidemark.foundation.errors import StoreUnavailableError
+    from tidemark.foundation.http.deployed_app import app_named
 
     async def main() -> _T:
         app = app_named(where.root, where.app, where.account)
@@ -83,8 +83,8 @@ def status(
     json_: Json = False,
 ) -> None:
     """Every consumer: instances, rates, charges, and the lag of each partition."""
-    from consumer.web import api  # noqa: PLC0415
-    from consumer.web.views import ConsumersView  # noqa: PLC0415
+    from consumer.web import api
+    from consumer.web.views import ConsumersView
 
     where = Where(root, app, account)
     view = _run(where, api.look, lambda deployed: deployed.get(("consumer", "status"), ConsumersView))
@@ -118,8 +118,8 @@ def rate(
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
 
-    from consumer.telemetry.rate_orders import RateOrder  # noqa: PLC0415
-    from consumer.web import api  # noqa: PLC0415
+    from consumer.telemetry.rate_orders import RateOrder
+    from consumer.web import api
 
     by = by or getpass.getuser()
     wish = {"rate": records, "fleet_rate": fleet}

@@ -41,7 +41,7 @@ def own_modules_of(root: Path) -> None:
 
 def open_parts(root: Path) -> Parts:
     """The parts that the settings in a folder name. Raises TidemarkError."""
-    from consumer.running.assembly import Parts  # noqa: PLC0415 - the SDKs take a second; --help needs none
+    from consumer.running.assembly import Parts
 
     own_modules_of(root)
     settings = settings_of(root)

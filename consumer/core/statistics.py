@@ -67,4 +67,4 @@ class PipelineStatistics(Struct, frozen=True):
     @classmethod
     def of_nothing(cls) -> PipelineStatistics:
         """The statistics of a consumer that was stopped before it began."""
-        return cls(Totals(), 0, 0, 0.0, 0, None, False, "", {}, ())
+        return cls(Totals(), 0, 0, 0.0, 0, None, paused=False, cause="", concurrency={}, partitions=())

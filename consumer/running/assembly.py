@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -30,11 +31,10 @@ from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
 from tidemark.foundation.secrets.known import hide_settings
 
-if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
+if TYPE_CHECKING:  # loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
 
-    from consumer.sinks.sql.targets import Target
-    from tidemark.foundation.sql.database import SqlDatabase
+    from consumer.running.sql_parts import SqlParts
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -51,7 +51,6 @@ class Parts:
         self.config = config
         self.settings = settings
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
-        self._database: SqlDatabase | None = None
 
     def sink(self) -> Sink:
         config = self.config
@@ -64,16 +63,12 @@ class Parts:
                 mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
                 connection=config.cosmos_connection,
             )
-        from consumer.sinks.sql.transactional import SqlTransactionalSink  # noqa: PLC0415
-
-        return SqlTransactionalSink(self.database, self.stream, self.target())
+        return self._sql.sink()
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
-        from consumer.stores.sql.checkpoints import SqlCheckpointStore  # noqa: PLC0415
-
-        return SqlCheckpointStore(self.database, self.stream)
+        return self._sql.checkpoints()
 
     def known_hubs(self) -> CheckpointStore:
         """The store in which a trigger notes which hub it receives from; its positions are in the host's own store."""
@@ -83,62 +78,30 @@ class Parts:
     def leases(self) -> LeaseStore:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
-        from consumer.stores.sql.checkpoints import SqlLeaseStore  # noqa: PLC0415
-
-        return SqlLeaseStore(self.database, self.stream)
+        return self._sql.leases()
 
     def dead_letters(self) -> DeadLetterStore:
         config = self.config
         if config.dead_letters is DeadLettersKind.BLOB:
             return BlobDeadLetterStore(self._container(config.dead_letters_container), self.stream)
         if config.dead_letters is DeadLettersKind.COSMOS:
-            return CosmosDeadLetterStore(
-                self.settings,
-                config.cosmos_connection,
-                config.cosmos_database,
-                config.dead_letters_container,
-                self.stream,
-            )
-        from consumer.stores.sql.dead_letters import SqlDeadLetterStore  # noqa: PLC0415
-
-        return SqlDeadLetterStore(self.database, self.stream)
+            where = config.cosmos_connection, config.cosmos_database, config.dead_letters_container
+            return CosmosDeadLetterStore(self.settings, *where, self.stream)
+        return self._sql.dead_letters()
 
     def receiver(self) -> HubReceiver:
-        return HubReceiver(
-            self.settings,
-            self.config.hub_connection,
-            self.config.hub,
-            self.config.consumer_group,
-            options=ReceiverOptions(shortcut=self.config.shortcut),
-        )
-
-    def target(self) -> Target:
-        from consumer.sinks.sql.targets import HandlerTarget, TableTarget, events_target  # noqa: PLC0415
-
-        sql = self.config.sql
-        if sql.handler:
-            return HandlerTarget(cast("Any", load_transform(sql.handler)))
-        if sql.table:
-            return TableTarget(sql.table, sql.columns, key=sql.key)
-        return events_target()
+        where = self.config.hub_connection, self.config.hub, self.config.consumer_group
+        return HubReceiver(self.settings, *where, options=ReceiverOptions(shortcut=self.config.shortcut))
 
     @property
     def stream(self) -> Stream:
         return Stream(self.namespace, self.config.hub, self.config.consumer_group)
 
-    @property
-    def database(self) -> SqlDatabase:
-        if self._database is None:
-            from consumer.stores.sql.tables import TABLES  # noqa: PLC0415
-            from tidemark.foundation.sql.database import SqlDatabase  # noqa: PLC0415
+    @cached_property
+    def _sql(self) -> SqlParts:
+        from consumer.running.sql_parts import SqlParts  # noqa: PLC0415 - SQLAlchemy is an optional extra
 
-            self._database = SqlDatabase(
-                self.config.sql.url,
-                setting="CONSUMER_SQL_URL",
-                create_tables=self.config.sql.create_tables,
-                tables=TABLES,
-            )
-        return self._database
+        return SqlParts(self.config, self.stream)
 
     def _container(self, name: str) -> ContainerClient:
         return blob_container(self.settings, self.config.storage_connection, name)

@@ -58,8 +58,6 @@ class ConsumerProcess:
             parts.sink(),
             MemoryCheckpointStore() if config.dry_run else self._stored,
             parts.dead_letters(),
-            on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),
-            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),
         )
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
@@ -76,6 +74,7 @@ class ConsumerProcess:
             set_rate=lambda rate: self.driver.set_rate(share(rate)),
             set_fleet_rate=self.consumer.set_fleet_rate,
         )
+        self.driver.on_checkpoint = self._reporter.on_checkpoint
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
         """Consumes until `stop` and returns the final statistics. Raises TidemarkError, which has the exit status."""

@@ -82,6 +82,7 @@ class Consumer:
         self._undrained: list[str] = []
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.driver.on_fenced = self.fenced
         self.ownership = Ownership(
             self.leases,
             self.settings.owner,

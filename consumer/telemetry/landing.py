@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-import os
 import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -78,11 +78,9 @@ class Landing:
         self._stop = threading.Event()
         self._ended: asyncio.Future[None] | None = None
         self._thread: threading.Thread | None = None
-        self._check()
+        import fsspec.core  # type: ignore[import-untyped]  # noqa: PLC0415 - takes 0.1 s, and most write no records
 
-    def _check(self) -> None:
-        import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - loaded only where it is used
-
+        self._url_to_fs = fsspec.core.url_to_fs
         try:
             fsspec.get_filesystem_class(self._protocol)
         except (ImportError, ValueError) as error:
@@ -180,18 +178,15 @@ class Landing:
             self._dropped += dropped
 
     def _write(self, file: _File) -> None:
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # noqa: PLC0415
-
         data = b"".join(file.lines)
         if self._compress:
             data = gzip.compress(data, mtime=0)
-        system, path = url_to_fs(file.path, **self._options)
+        system, path = self._url_to_fs(file.path, **self._options)
         if self._protocol != "file":
             system.pipe_file(path, data)  # a blob appears when its last block is committed
             return
-        folder, name = os.path.split(path)
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - fsspec's paths are texts
-        temporary = f"{folder}/.{name}.tmp"
-        with open(temporary, "wb") as target:  # noqa: PTH123
-            target.write(data)
-        os.replace(temporary, path)  # noqa: PTH105
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_bytes(data)
+        temporary.replace(target)

@@ -26,7 +26,7 @@ blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no 
 
 async def consume_slice(timer: func.TimerRequest) -> None:
     """Consumes for CONSUMER_SLICE. The next run continues from the checkpoints; leases keep overlapping runs apart."""
-    from consumer.running.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
+    from consumer.running.process import run_slice
 
     seconds = read_slice(
         os.environ
@@ -37,7 +37,7 @@ async def consume_slice(timer: func.TimerRequest) -> None:
 
 async def consume_events(events: typing.List[func.EventHubEvent]) -> None:
     """Settles every event of one partition's batch, or raises: then the retry policy brings the batch again."""
-    from consumer.running.hosted import hosted  # noqa: PLC0415
+    from consumer.running.hosted import hosted
 
     deadline = asyncio.get_running_loop().time() + read_slice(os.environ)
     partition, received = from_trigger(events)

@@ -31,7 +31,7 @@ def _opened() -> api.ConsumerTables:
     """The process's tables. Raises ConnectionSettingsError as long as there can be none."""
     global _tables  # noqa: PLW0603 - a Functions worker process hosts exactly one app
     if _tables is None:
-        from consumer.web import api  # noqa: PLC0415 - it loads the SDK of tables, which indexing does without
+        from consumer.web import api
 
         _tables = api.open_tables(dict(os.environ), time.time)
     return _tables
@@ -72,7 +72,7 @@ async def _respond(
 @blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
 async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
     """The status of every consumer, as its instances reported it."""
-    from consumer.web import api  # noqa: PLC0415 - as above
+    from consumer.web import api
 
     return await _respond(req, lambda tables, _: api.status(tables))
 
@@ -80,7 +80,7 @@ async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
 @blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
 async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
     """Takes an operator's order for the rate of a consumer."""
-    from consumer.web import api  # noqa: PLC0415 - as above
+    from consumer.web import api
 
     name, body = req.route_params["name"], req.get_body()
     return await _respond(req, lambda tables, caller: api.set_rate(tables, name, body, caller), order=True)

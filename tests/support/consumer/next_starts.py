@@ -249,7 +249,6 @@ class Process:
             sink,
             checkpoints,
             dead_letters,
-            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),
         )
         self.consumer = Consumer(
             RuntimeSettings(f"owner {id(self)}", policy, shutdown=5.0),

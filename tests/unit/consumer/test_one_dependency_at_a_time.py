@@ -151,7 +151,6 @@ class World:
             troubled("sink"),
             troubled("checkpoints"),
             troubled("dead_letters"),
-            on_fenced=lambda partition, epoch: consumer.fenced(partition, epoch),
         )
         consumer = Consumer(
             RuntimeSettings(owner, shutdown=SHUTDOWN),
