@@ -115,7 +115,7 @@ class World:
 
     async def until(self, condition, within=200.0):
         async with asyncio.timeout(within):
-            while not condition():  # noqa: ASYNC110 - virtual time: polling costs nothing
+            while not condition():
                 await asyncio.sleep(0.05)
 
 
@@ -303,7 +303,7 @@ async def test_whatever_any_call_raises_everything_is_settled_all_the_same(where
 
     checkpoints = getattr(world.checkpoints, "_port", world.checkpoints)
     async with asyncio.timeout(150.0):
-        while not task.done() and not await everything():  # noqa: ASYNC110 - virtual time
+        while not task.done() and not await everything():
             await asyncio.sleep(0.5)
     if not task.done():
         await ended((task, stop))
