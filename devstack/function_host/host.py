@@ -13,6 +13,7 @@ from azure.functions.queue import QueueMessage
 from azure.functions.timer import TimerRequest
 
 from devstack.function_host.clock import TRUE, HostClock
+from devstack.function_host.event_hubs import EventHubListener
 from devstack.function_host.http_server import HttpServer, Keys, manual_request
 from devstack.function_host.indexing import EVENT_HUB, QUEUE, TIMER, IndexedFunction, index
 from devstack.function_host.invocation import InvocationLog, InvocationRecord, Invoker, Outcome
@@ -176,9 +177,6 @@ class FunctionHost:
         return QueueListener(self._queues, client, poison, self._options.queues, process)
 
     def _event_hub_listener(self, function: IndexedFunction) -> Listener:
-        # Half a second, only when needed.
-        from devstack.function_host.event_hubs import EventHubListener  # noqa: PLC0415
-
         async def process(events: list[func.EventHubEvent]) -> bool:
             reason = f"{len(events)} events of '{function.trigger['eventHubName']}'"
             return (await self._invoker.invoke(function, events, reason=reason)).record.succeeded is True

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from azure.eventhub import EventData
 
-if TYPE_CHECKING:
-    from tidemark.publisher import IdempotentProducer
+from tidemark.publisher import IdempotentProducer
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "flights.csv.xz"
 
@@ -71,9 +71,6 @@ async def send(
 
     No faster than `rate` events per second, if one is given, and no further once `unless` says so. Raises PublishError for what cannot be sent.
     """
-    # half a second, only when needed
-    from tidemark.publisher import IdempotentProducer  # noqa: PLC0415
-
     remaining, sent, began = iter(events), 0, time.monotonic()
     async with IdempotentProducer.from_connection_string(connection_string, hub) as producer:
         partitions = cycle(await producer.get_partition_ids())
@@ -85,8 +82,6 @@ async def send(
 
 
 async def _send(producer: IdempotentProducer, partitions: Iterator[str], events: Sequence[bytes]) -> None:
-    from azure.eventhub import EventData  # noqa: PLC0415 - as above
-
     batch = await producer.create_batch(partition_id=next(partitions))
     for event in map(EventData, events):
         if not batch.try_add(event):  # full

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -48,14 +49,8 @@ def write_log(log: Sequence[Entry], file: Path) -> None:
 @contextmanager
 def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]:
     """Panels, one above the other, to draw in; at the end they are saved as PNG, and beside it as SVG."""
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
-
-    figure, drawn = plt.subplots(
-        len(ratios), 1, figsize=(10, height), sharex=True, layout="constrained", height_ratios=ratios
-    )
+    figure = Figure(figsize=(10, height), layout="constrained")
+    drawn = figure.subplots(len(ratios), 1, sharex=True, height_ratios=ratios)
     yield drawn
     for axes in drawn:
         axes.set_ylim(bottom=0)
@@ -63,7 +58,6 @@ def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
     figure.savefig(path.with_suffix(".svg"))
-    plt.close(figure)
 
 
 def show_changes(

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import ROOT
+from spark_jobs.cli import JOBS, run_command
 
 LOOK_EVERY = 0.2
 SMALL_DATA = {
@@ -121,7 +122,7 @@ def main(plan: str, file: str, aloud: str = "") -> None:
     calls = msgspec.json.decode(plan, type=list[JobCall])
     commands = [_command(call) for call in calls]  # before Java starts, which takes the longest
     if not aloud:
-        from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
+        from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - installed while the demo runs
 
         spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
     for number, (call, command) in enumerate(zip(calls, commands, strict=True), 1):
@@ -131,8 +132,6 @@ def main(plan: str, file: str, aloud: str = "") -> None:
 
 
 def _command(call: JobCall) -> Callable[..., None]:
-    from spark_jobs.cli import JOBS  # noqa: PLC0415 - the demo's process needs none of it
-
     command: Callable[..., None] = importlib.import_module(JOBS[call.job]).command
     return command
 
@@ -161,8 +160,6 @@ def _run(call: JobCall, command: Callable[..., None]) -> JobResult:
 
 def _ended(call: JobCall, command: Callable[..., None]) -> int:
     """The exit status of the job's command."""
-    from spark_jobs.cli import run_command  # noqa: PLC0415 - as above
-
     try:
         run_command(command, call.arguments)
     except SystemExit as end:

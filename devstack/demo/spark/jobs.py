@@ -26,6 +26,8 @@ from devstack.event_hubs.storage.capture import CapturedEvent, captured_event, w
 from devstack.event_hubs.storage.hubs import Hub
 from devstack.processes.child import ChildProcess, ProcessError
 from devstack.setup import environment
+from spark_jobs.java import ensure_java
+from tidemark.analysis.errors import JobError
 
 Result = TypeVar("Result")
 
@@ -68,9 +70,6 @@ async def prepare(console: Console, *, wanted: bool) -> str:
     """
     if not wanted:
         return "not wanted"
-    from spark_jobs.java import ensure_java  # noqa: PLC0415
-    from tidemark.analysis.errors import JobError  # noqa: PLC0415 - only when the demo comes to this
-
     try:
         if not all(_is_installed(name) for name in NEEDED):
             await _install(console)

@@ -15,7 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
+from pyarrow import parquet
 
 from consumer.telemetry.records import IntervalRecord, PartitionRecord
 from devstack.demo.common import flights
@@ -119,10 +122,6 @@ def _updates(those: list[dict[str, object]], step: int) -> Iterator[bytes]:
 
 def metrics(folder: Path, scale: float) -> int:
     """Samples of many targets by the minute, as Parquet; how many."""
-    import numpy as np  # noqa: PLC0415 - a demo's data only
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyarrow import parquet  # noqa: PLC0415
-
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     minutes = np.arange(max(60, round(METRIC_DAYS * 1_440 * scale)))

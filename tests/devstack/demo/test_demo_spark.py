@@ -23,7 +23,7 @@ from devstack.demo.spark.jobs import JobsDone, beside, collect, prepare, run_ove
 from devstack.processes.child import ProcessError
 from devstack.setup import environment
 from devstack.stack.supervisor import ROOT
-from spark_jobs import cli, java
+from spark_jobs import cli
 from spark_jobs.sources.records.telemetry_rows import telemetry_row
 from tidemark.analysis.backtest.local import read_settings
 from tidemark.analysis.backtest.reading import read_arrivals
@@ -150,7 +150,7 @@ def jobs(monkeypatch):
     module = types.ModuleType("a_job_of_this_test")
     module.command = says
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(cli, "JOBS", {"says": module.__name__})
+    monkeypatch.setitem(cli.JOBS, "says", module.__name__)
 
 
 def test_each_jobs_status_and_words_are_kept(jobs, tmp_path, capsys):
@@ -216,7 +216,7 @@ def test_spark_whose_installation_was_broken_off_is_installed_again(monkeypatch,
     spark_is_missing(monkeypatch, [sys.executable, "-c", "raise SystemExit('no network')"])
     (tmp_path / "a_module_that_is_nowhere").mkdir()  # importable, as a namespace
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(java, "ensure_java", lambda: None)
+    monkeypatch.setattr(demo_jobs, "ensure_java", lambda: None)
 
     async def demo():
         async with beside(prepare(Console(), wanted=True)) as prepared:
@@ -254,7 +254,7 @@ def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, t
     def missing():
         raise error
 
-    monkeypatch.setattr(java, "ensure_java", missing)
+    monkeypatch.setattr(demo_jobs, "ensure_java", missing)
 
     done = asyncio.run(end_of_the_demo(tmp_path))
     show(done, tmp_path, Console())
