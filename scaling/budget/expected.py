@@ -21,7 +21,7 @@ HEADROOM = 1.25
 
 BEYOND_LASTS = 1.0
 """Hours that what is needed now beyond the usual is expected to last; the usual rate of each hour counts besides.
-Chosen: one hour, which is what the calendar can tell apart.
+Chosen: one hour, the grain of the calendar.
 """
 
 LEVEL = 3
@@ -36,10 +36,8 @@ class Need(Struct, frozen=True):
 
 
 def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimum: int) -> Need | None:
-    """What is needed from `at` to `end`, in whole instances; of several rules that learned it, the one that needs most at
-    each time counts.
-
-    None where no rule has: it takes a day.
+    """What is needed from `at` to `end`, in whole instances. Of several rules that learn, the largest need of each hour
+    counts. None until a rule has learned for a day.
     """
     known = list(_known(policy, state))
     if not known:

@@ -1,11 +1,11 @@
-"""What a target has spent today: its capacity times the time it had it, counted from report to report. Pure and total.
+"""What a target has used today: its capacity times the time it had it, counted from report to report. Pure and total.
 
-* Time is counted once: from where the last count ended to now, whoever delivers which report how often.
-* A gap between reports counts at the capacity believed in. An increase counts from the report before its effect, which
-  ordered it, and a decrease from its effect on: so it is billed.
+* Each second is counted once, from the end of the last count to now, however often a report is delivered.
+* A gap between reports counts at the assumed capacity. An increase counts from the report before its effect, which
+  ordered it, and a decrease from its effect on, because Azure bills it so.
 * Where hours are billed at the highest capacity they had (Cosmos DB), an hour that has begun counts as a whole.
-* Nothing is known of the time before the first report, nor after a state was lost: unknown is not zero, so the day up
-  to then has spent its even share of the budget.
+* The time before the first report, and before a state was lost, is unknown, and unknown is not zero: that part of the day
+  counts with its even share of the budget.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def day_of(at: float, time_zone: str) -> tuple[float, float]:
 
 
 def spent_by(budget: Budget, state: TargetState, *, now: float) -> Spent:
-    """What is spent by `now`, with everything that the state knows of the time since the last count."""
+    """The usage at `now`: the last count, and the time since then as the state has it."""
     known, there = state.spent, capacity_there(state)
     day, end = day_of(now, budget.time_zone)
     if known is None or _unusable(known, day, now):
@@ -105,7 +105,7 @@ def _levels(level: int, at: float, state: TargetState, now: float) -> Iterator[t
 
 
 def _counted(budget: Budget, known: Spent, begin: float, until: float, level: int, end: float) -> Spent:
-    """With a time range of one capacity."""
+    """The usage after a time range of one capacity."""
     if until <= begin:
         return known
     seconds, level = until - begin, max(level, 0)
@@ -120,7 +120,7 @@ def _counted(budget: Budget, known: Spent, begin: float, until: float, level: in
 
 
 def _hour_at_least(known: Spent, at: float, level: int, end: float) -> Spent:
-    """With the whole hour that `at` is in paid for at `level`, if not at more."""
+    """The usage after the whole hour of `at` is paid for at `level` at least."""
     start, stop = _hour_of(at, known.day, end)
     peak = known.peak if start == known.hour else 0
     paid = max(peak, level)

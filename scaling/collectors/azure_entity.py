@@ -1,4 +1,4 @@
-"""What our collectors over the network have in common: a client opened late, a deadline, errors in words."""
+"""The base of collectors that read over the network: it opens the client late, keeps a deadline, and words errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
     def __init__(
         self, label: str, settings: Mapping[str, str], *, endpoint: str, deadline: float = DEADLINE
     ) -> None:
-        """`endpoint` names what the reads of several entities go to, and may wait for, together."""
+        """`endpoint` names the server that several entities share: their reads may wait for each other."""
         self.endpoint = endpoint
         self._label = label
         self._settings = settings
@@ -54,7 +54,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         """All counts by name, as of `now`. May raise the SDK's errors."""
 
     async def collect(self, *, now: float) -> Reading:
-        """One look at the entity, at most `deadline` seconds long. Raises CollectError naming the entity."""
+        """Reads the entity within `deadline` seconds. Raises CollectError naming the entity."""
         try:
             async with asyncio.timeout(self._deadline):
                 return Reading(at=now, values=await self._read(await self._client.get(), now))
@@ -62,7 +62,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
             raise
         except TimeoutError:
             raise CollectError(f"{self._label}: no answer within {self._deadline:g} s") from None
-        except Exception as error:  # whatever an SDK raises, this metric is unknown and others go on
+        except Exception as error:  # whatever an SDK raises, this metric is unknown, and the others are read
             raise CollectError(self._explain(error)) from error
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
-"""What the instances of a consumer say about themselves, from their rows in Table Storage.
+"""What the instances of a consumer report about themselves, from their rows in Table Storage.
 
 Every instance replaces its row every few seconds (`tidemark.foundation.consumer_stats`). Only rows younger than
-`stale_after` count: an instance that stopped writing is gone, or as good as gone. When no row is fresh,
-nothing is known, and the read fails: a consumer that is down is not a consumer without load.
+`stale_after` count, because an instance that stopped writing has ended or hangs. Without a fresh row nothing is
+known, and the read fails: a consumer that is down is not a consumer without load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
 
     `throttled_share` is the highest of any instance, `oldest_age` too; `ru_per_record` is averaged by what
     each instance writes, and keeps its last value while nothing is written; the others are sums. A rate
-    limit that any instance does not have is not reported, for then the rate is not limited.
+    limit is left out when an instance has none, because the rate is not limited then.
     """
 
     COUNTS: ClassVar[tuple[str, ...]] = (

@@ -2,11 +2,11 @@
 
 Counts are kept apart, because they mean different work: `active` waits for a receiver now (deferred
 messages are counted in it by the service), `scheduled` becomes active later, `dead_letter` waits for
-people. Messages scheduled for a topic are counted by the topic, not by its subscriptions, until due.
+people. A topic counts messages that are scheduled for it; its subscriptions do so when they are due.
 
-One read takes two requests for a queue and three for a subscription, with no repetition of refused
-ones: reading the counters more often than about once a minute can throttle a whole namespace. So where many queues of a
-namespace, or subscriptions of a topic, are read, they are listed: as many requests for a hundred of them.
+One read takes two requests for a queue and three for a subscription, and refused ones are not repeated, because
+reading the counters more often than about once a minute can throttle a whole namespace. Where many queues of a
+namespace, or subscriptions of a topic, are read, a list takes as many requests for a hundred of them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 
-# An entity that does not hand out messages cannot be drained by more instances. SendDisabled can. Of any other status
-# (Creating, Restoring, Unknown, one of a later release) nobody knows: then the counts are not known either.
+# More instances cannot drain an entity that hands out no messages. SendDisabled hands them out. Whether any other status
+# does (Creating, Restoring, Unknown, one of a later release) is not known: then the counts are not known either.
 _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
 _HANDS_OUT = frozenset({"active", "senddisabled"})
 
@@ -39,7 +39,7 @@ _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_
 
 
 class _TooManyError(Exception):
-    """A list is longer than reading one by one."""
+    """A list would take more requests than reading the entities one by one."""
 
 
 PAGE = 100
@@ -67,7 +67,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
 
     @classmethod
     def together(cls, collectors: Sequence[_ServiceBusCollector]) -> None:
-        """Lets those of a connection use one client, and lists."""
+        """Lets the collectors of a connection share a client and its lists."""
         connections: dict[str, list[_ServiceBusCollector]] = {}
         for each in collectors:
             connections.setdefault(each._connection, []).append(each)  # noqa: SLF001 - of this class, here and below
@@ -101,7 +101,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         return self._counted(properties)
 
     async def _all(self, entities: AsyncIterable[Any]) -> dict[str, Any]:
-        """By name, of a list that takes no more requests than reading one by one."""
+        """The entities of a list by name. Raises _TooManyError."""
         found: dict[str, Any] = {}
         async for each in entities:
             found[each.name.casefold()] = each
@@ -121,7 +121,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
 
     def _require_receiving(self, status: Any, entity: str) -> None:
-        """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing, or may not."""
+        """Raises CollectError when `entity` hands out no messages, or may hand out none: then its backlog must change nothing."""
         name = str(getattr(status, "value", status))
         if name.casefold() in _STOPS_RECEIVING:
             raise CollectError(
@@ -135,12 +135,12 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             )
 
     def _counted(self, properties: Any) -> dict[str, float]:
-        """The class's counts. Raises ValueError for one that is not told."""
+        """The class's counts. Raises ValueError for one that the answer lacks."""
         counts = {name: getattr(properties, f"{name}_message_count") for name in self.COUNTS}
         for name, value in counts.items():
             if value is None:
-                told = name.replace("dead_letter", "dead-letter").replace("_", " ")
-                raise ValueError(f"the answer holds no {told} count")
+                words = name.replace("dead_letter", "dead-letter").replace("_", " ")
+                raise ValueError(f"the answer holds no {words} count")
         return {name: float(value) for name, value in counts.items()}
 
 

@@ -1,13 +1,12 @@
 """Backlogs of Azure storage queues.
 
-The service keeps one approximate number, `total`, which includes messages that a worker holds. What
-can still be taken is found by peeking, which shows at most 32 messages: fewer than that are all there
-are, and `visible` and `invisible` are exact. With 32 or more, `visible` falls back to the total (as
-KEDA's `visibleonly`), and `invisible` is not known: the reading does not hold it.
+The service keeps one approximate number, `total`, which includes messages that a worker holds. A peek shows the
+messages that can still be taken, at most 32: with fewer, `visible` and `invisible` are exact. With 32 or more,
+`visible` is the total (as KEDA's `visibleonly`), and the reading lacks `invisible`, which is not known.
 
 The approximate number is never too low, but may be too high, for hours where messages expired (azure-storage-net#645), "especially
-when the queue is empty" (azure-sdk-for-net#44329). So with nothing visible it is believed while it moves: after it stood for longer than any
-message is processed, what it counts is not there.
+when the queue is empty" (azure-sdk-for-net#44329). So with nothing visible the number counts only while it changes: once it has been the same for longer
+than any message is processed, the messages that it counts do not exist.
 """
 
 from __future__ import annotations
@@ -35,8 +34,10 @@ PROCESSED_WITHIN = "1h"
 LONGEST_LEASE = 7 * 86_400.0
 """Seconds for which the service hides a message at most."""
 
-LOOKS = 3
-"""Looks at least that a number has to stand through, however far apart they are."""
+SAMPLES = 3
+"""The least number of samples through which a number has to stay the same, however far apart they are. Chosen: two could
+be the two sides of a pause of the collector.
+"""
 
 PEEK_LIMIT = 32
 """Messages per peek, the service's maximum."""
@@ -70,8 +71,8 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         self._params = params
         self._processed_within = parse_duration(params.processed_within)
         self._standing: tuple[float, int, int] | None = None
-        """Since when the total has stood with nothing visible, at what, and through how many looks."""
-        self._told = False
+        """Since when the total is the same with nothing visible, its value, and the number of samples."""
+        self._warned = False
 
     @staticmethod
     def entity(params: Params) -> str:
@@ -101,16 +102,16 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         return {"total": float(total), "visible": float(max(total, peeked))}
 
     def _is_stale(self, total: int, peeked: int, now: float) -> bool:
-        """Whether the total counts what is not there: it has stood with nothing visible for longer than messages are processed."""
+        """Whether the total counts messages that do not exist: see the docstring of the module."""
         if peeked or not total:
-            self._standing, self._told = None, False
+            self._standing, self._warned = None, False
             return False
-        since, stood, looks = self._standing or (now, total, 0)
-        if stood != total or now < since:  # it moves, or the clock was put back
-            since, looks = now, 0
-        was = looks >= LOOKS and now - since > self._processed_within
-        self._standing = since, total, looks + 1
-        if was and not self._told:
+        since, before, samples = self._standing or (now, total, 0)
+        if before != total or now < since:  # it changes, or the clock was put back
+            since, samples = now, 0
+        is_stale = samples >= SAMPLES and now - since > self._processed_within
+        self._standing = since, total, samples + 1
+        if is_stale and not self._warned:
             logger.warning(
                 "%s: counts %d messages for %s with none visible; taken for 0, as messages are processed within %s",
                 self._label,
@@ -118,5 +119,5 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
                 duration_text(now - since),
                 duration_text(self._processed_within),
             )
-        self._told = was
-        return was
+        self._warned = is_stale
+        return is_stale

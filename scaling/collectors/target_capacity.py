@@ -1,4 +1,4 @@
-"""The capacity of another target of this app, as its stored state has it: for rules that keep two in step."""
+"""The capacity of another target of this app, from its stored state: for rules that keep two targets in step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TargetCapacityCollector:
-    """One read of one row, as of the newest thing known there. A target without a known capacity raises CollectError."""
+    """Reads one row; the sample has the time of the newest fact in it. Without a known capacity it raises CollectError."""
 
     COUNTS: ClassVar[tuple[str, ...]] = COUNTS
     DEFAULT_COUNT: ClassVar[str] = "current"

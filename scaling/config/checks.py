@@ -63,7 +63,7 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
     follows: dict[str, dict[str, str]] = {}
     for name, policy in policies.items():
         others = {
-            metric: str(spec.options.get("target", name))  # a missing one is told where it is missing
+            metric: str(spec.options.get("target", name))  # a missing one is a problem of its own
             for metric, spec in policy.spec.metrics.items()
             if spec.collector == TARGET_CAPACITY
         }
@@ -86,17 +86,19 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
 
 
 def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """Circles until nobody follows in one that is not told, each as a path back to its beginning."""
+    """All circles, each as a path back to its beginning; two that share an edge are reported once."""
     while True:
         try:
             TopologicalSorter(follows).prepare()
         except CycleError as error:
-            circle = error.args[1][:0:-1]  # told from the followed to the follower, and back to the first
+            circle = error.args[1][:0:-1]  # from the followed to the follower, and back to the first
             begin = circle.index(next(node for node in follows if node in circle))
             path = [*circle[begin:], *circle[:begin], circle[begin]]
             yield path
-            told = set(pairwise(path))
-            follows = {node: [each for each in follows[node] if (node, each) not in told] for node in follows}
+            reported = set(pairwise(path))
+            follows = {
+                node: [each for each in follows[node] if (node, each) not in reported] for node in follows
+            }
         else:
             return
 
@@ -128,10 +130,10 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
 
 
 def facts_of(scaler: type[Any], params: Any) -> TargetFacts:
-    """What a scaler says of its kind of target; instances, where it says nothing."""
-    tell = getattr(scaler, "facts", None)
+    """The facts of a scaler's kind of target; by default it counts instances."""
+    facts_from = getattr(scaler, "facts", None)
     try:
-        facts = TargetFacts() if tell is None or params is None else tell(params)
+        facts = TargetFacts() if facts_from is None or params is None else facts_from(params)
     except Exception:  # a class of the user's own may raise anything; it is words and steps only
         return TargetFacts()
     return facts if isinstance(facts, TargetFacts) else TargetFacts()

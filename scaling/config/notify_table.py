@@ -1,4 +1,4 @@
-"""`[notify]` of tidemark.toml: whom to tell what; problems are noted on the way. Pure."""
+"""Reads `[notify]` of tidemark.toml, which webhooks get which notices, and notes its problems. Pure."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Webhook(Struct, frozen=True):
 
 
 class Notify(Struct, frozen=True):
-    """Who is told, by name, and after how many seconds of what lasts."""
+    """Webhooks by name, and the seconds after which lasting conditions are notified."""
 
     webhooks: Mapping[str, Webhook] = {}
     held_after: float = HELD_AFTER
     missing_after: float = MISSING_AFTER
 
     def lasting(self, kind: NoticeKind) -> float:
-        """Seconds after which what lasts is told; a budget that binds is told at once."""
+        """Seconds that a condition lasts before it is notified; a budget that binds is notified at once."""
         return {NoticeKind.HELD: self.held_after, NoticeKind.METRICS_MISSING: self.missing_after}.get(
             kind, 0.0
         )
@@ -76,7 +76,9 @@ def read_notify(reader: Reader | None) -> Notify:
     reader.finish()
     found = {} if named is None else {name: named.table(name) for name in named.names()}
     if not found:
-        reader.problem("webhooks", "nobody is told; add a table such as [notify.webhooks.operations]")
+        reader.problem(
+            "webhooks", "no webhook is configured; add a table such as [notify.webhooks.operations]"
+        )
     webhooks = {name: _webhook(name, table) for name, table in found.items() if table is not None}
     return Notify(webhooks, held, missing)
 

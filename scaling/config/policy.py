@@ -1,4 +1,4 @@
-"""What one target is to be kept at: bounds, metrics, rules and limits, as data and compiled. Pure.
+"""The policy of a target: bounds, metrics, rules and limits, as data and compiled. Pure.
 
 `PolicySpec` is plain data (it is stored with every policy change so that decisions can be replayed);
 `Policy` is the same with its rules built.
@@ -161,7 +161,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     external_hold: float = field(default=900.0, name="foreign_hold")  # stored inputs have this name
     shadow: ShadowSpec | None = None
     budget: Budget | None = None
-    interval: float = 0.0  # seconds from one look to the next; 0: as often as is collected
+    interval: float = 0.0  # seconds between two evaluations; 0: at every collection
     facts: TargetFacts = TargetFacts()
 
 
@@ -192,12 +192,12 @@ class Policy:
         return tuple(flatten_rules(self.rules))
 
     def may_read(self, metric: str) -> bool:
-        """False for a metric that no rule reads, as far as all of them tell."""
+        """Whether a rule reads the metric, or may read it."""
         return self._read is None or metric in self._read
 
     @cached_property
     def _read(self) -> frozenset[str] | None:
-        """The metrics that rules read; None where a rule of the user's own does not tell."""
+        """The metrics that rules read; None if a rule of the user's own does not name them."""
         with suppress(Exception):
             if all(hasattr(rule, "metrics") for rule in self.flat_rules):
                 return frozenset(name for rule in self.flat_rules for name in rule.metrics())
@@ -210,18 +210,18 @@ class Policy:
 
     @cached_property
     def shadow_id(self) -> str:
-        """By which a shadow is known: another one where anything in it is another. Empty without a shadow."""
+        """An id of the shadow that changes with any part of it. Empty without a shadow."""
         return "" if self.spec.shadow is None else _id_of(self.spec.shadow)
 
     @cached_property
     def rules_id(self) -> str:
-        """The same of what the shadow is compared with."""
+        """The same for the rules that the shadow is compared with."""
         spec = self.spec
         return _id_of((spec.rules, spec.minimum, spec.maximum, spec.out, spec.inward))
 
     @cached_property
     def interval(self) -> float:
-        """Seconds from one report to the next; 0 where nothing in the policy tells."""
+        """Seconds from one report to the next; 0 if the policy does not say."""
         return max((window.interval for window in self.windows.values()), default=self.spec.interval)
 
     @cached_property

@@ -130,7 +130,7 @@ def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
 
 
 def _checks(settings: Mapping[str, str]) -> float:
-    """Seconds between two checks of effects; a schedule that cannot be read is the doctor's to tell."""
+    """Seconds between two checks of effects; the doctor reports a schedule that cannot be read."""
     try:
         return timetable(settings.get("VERIFY_SCHEDULE", DEFAULT_SCHEDULE), "UTC").interval
     except ValueError:

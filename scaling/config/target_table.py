@@ -163,7 +163,7 @@ class TargetTable:
         )
 
     def _every(self) -> float:
-        """How often this target is looked at, where that is not at every collection: its windows are meant for that."""
+        """Seconds between two evaluations of this target, if not at every collection; its windows follow them."""
         every = self._reader.take("interval", 0.0, positive_duration)
         if every:
             try:
@@ -185,7 +185,7 @@ class TargetTable:
         return timeout
 
     def _scaler_options(self, scaler: str) -> tuple[dict[str, Any], TargetFacts]:
-        """What is left in the target's table belongs to its scaler; and what that says of its kind of target."""
+        """The rest of the target's table, which belongs to its scaler, and the facts of its kind of target."""
         reader = self._reader
         if not scaler:
             return {}, TargetFacts()
@@ -198,7 +198,7 @@ class TargetTable:
         params = self._check_params(reader, cls, scaler, options)
         identify = getattr(cls, "resource", None) if ":" not in scaler else None
         if params is not None and identify is not None:
-            with suppress(ValueError):  # a connection that does not exist, which is told elsewhere
+            with suppress(ValueError):  # a connection that does not exist, which is a finding
                 self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
         return options.values, facts_of(cls, params)
 
@@ -211,10 +211,10 @@ class TargetTable:
             return parse_params(cls.Params, values, beside=options.beside)
 
         params, problems = parsed(options.values)
-        told = in_words_of_the_file(problems, options, lambda values: parsed(values)[1])
-        for option, text in told.items():
+        shown = in_words_of_the_file(problems, options, lambda values: parsed(values)[1])
+        for option, text in shown.items():
             reader.problem(option, text)
-        return None if told else params
+        return None if shown else params
 
     def _paces(self, *, own: bool) -> tuple[policy.Pace, policy.Pace]:
         """The limits in both directions; by default none where a rule has a pace of its `own`: one that learns
@@ -371,12 +371,12 @@ class TargetTable:
             if not kind:
                 continue
             judged = _judged(kind, name, options.values)
-            told_of = in_words_of_the_file(
+            shown = in_words_of_the_file(
                 judged.problems,
                 options,
                 lambda values: _judged(kind, name, values).problems,  # noqa: B023 - called at once
             )
-            for option, text in told_of.items():
+            for option, text in shown.items():
                 reader.problem(option, text)
             for metric in judged.metrics:
                 if metric not in metrics:

@@ -1,4 +1,4 @@
-"""TOML that people wrote: parsed, and no deeper than what reads it can walk. Pure."""
+"""Parses TOML, and refuses tables that are too deep for the code that walks them. Pure."""
 
 from __future__ import annotations
 

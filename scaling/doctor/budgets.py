@@ -1,4 +1,4 @@
-"""The doctor's look at the budgets of calls: whether they suffice for what is configured, and did in the last hour."""
+"""The doctor's check of call budgets: whether they suffice for the configuration, and did so in the last hour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemark.foundation.wording import count_text
 
 NAME = "calls"
 _REMEDY = (
-    "let the app's identity list what it reads ('Reader' on the resource groups), look at targets less often (`interval`), run"
+    "let the app's identity list what it reads ('Reader' on the resource groups), evaluate targets less often (`interval`), run"
     " their checks less often (VERIFY_SCHEDULE), or"
     " spread them over subscriptions, namespaces and accounts: docs/calls.md"
 )
@@ -34,19 +34,19 @@ def checks_of(settings: Settings, autoscaler: Autoscaler) -> Iterator[Check]:
         found = [warning(NAME, "expected", each.text.removeprefix(f"{NAME}: "), _REMEDY) for each in expected]
         try:
             absent = await table_absent(settings, STORAGE, TableCallCounts.TABLE, write=False)
-            told = () if absent else await noting.counts.read()
+            counts = () if absent else await noting.counts.read()
         finally:
             await noting.aclose()
-        return [*found, *verdicts(seen(told, clock()))]
+        return [*found, *verdicts(seen(counts, clock()))]
 
     needs = Needs("the 'Storage Table Data Reader' role", f"the storage account of {STORAGE}")
     yield Check(NAME, "budgets", needs, call)
 
 
-def verdicts(told: CallsSeen) -> list[Finding]:
+def verdicts(calls: CallsSeen) -> list[Finding]:
     """A warning for each budget that did not suffice, by API and scope; else how near the nearest came."""
     found, shares = [], list[tuple[float, str]]()
-    for process in told.processes:
+    for process in calls.processes:
         for each in process.calls:
             subject = f"{each.api} of {each.scope}"
             if each.refused_hour:

@@ -48,7 +48,7 @@ _RECEIPT = "AgAAAAMAAAAAAAAA"  # in the form of a real one
 
 
 async def token_claims(settings: Settings, prefix: str, scope: str) -> Mapping[str, Any]:
-    """What a token issued to the identity of connection `prefix` says of it."""
+    """The claims of a token that was issued to the identity of connection `prefix`."""
     identity = identity_of(settings) if prefix == CONNECTION else credential(settings, prefix)
     return claims_of((await identity.get_token(scope)).token)
 
@@ -105,7 +105,7 @@ async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], 
 
 
 async def permitted(settings: Settings, resource_id: str) -> Sequence[Mapping[str, Any]]:
-    """The caller's permissions on a resource, as Resource Manager tells them."""
+    """The caller's permissions on a resource, from Resource Manager."""
     async with open_resources(settings) as client:
         return [entry async for entry in client.permissions(resource_id)]
 
@@ -120,7 +120,7 @@ async def platform_sign_in(settings: Settings, site: str) -> Mapping[str, Any]:
 
 
 async def knocked(address: str, settings: Settings) -> tuple[Answer, Answer]:
-    """What an app answers to nobody, and to somebody with the header of an operator, who is none. Raises OSError."""
+    """An app's answers to a request of nobody, and to one with a forged header of an operator. Raises OSError."""
     import aiohttp  # noqa: PLC0415 - a fifth of a second, for one check
 
     secure = address.startswith("https:")
@@ -157,7 +157,7 @@ async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
 
 
 async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int | None] | None:
-    """On how many instances each app of a plan runs at most, by name (None: not told); None where the plan does not scale by
+    """On how many instances each app of a plan runs at most, by name (None: not known); None where the plan does not scale by
     app, so that each app runs on all of them.
     """
     async with open_resources(settings) as client:
@@ -165,7 +165,7 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
             return None
         sites = [each async for each in client.entries(f"{plan_id}/sites", SITES_VERSION)]
 
-        async def told(site: Mapping[str, Any]) -> int | None:
+        async def workers_of(site: Mapping[str, Any]) -> int | None:
             try:
                 config = await client.get(f"{site.get('id')}/config/web", SITES_VERSION)
             except HttpResponseError as error:
@@ -175,7 +175,7 @@ async def workers_of_apps(settings: Settings, plan_id: str) -> Mapping[str, int 
             workers = at(config, "properties.numberOfWorkers")
             return workers if isinstance(workers, int) else None
 
-        workers = await gather(told, sites, at_once=APPS_AT_ONCE)
+        workers = await gather(workers_of, sites, at_once=APPS_AT_ONCE)
         return {str(site.get("name")): each for site, each in zip(sites, workers, strict=True)}
 
 

@@ -43,9 +43,7 @@ def doctor_command(
 
     With --app the deployed app tries it, with its own rights.
     """
-    logging.getLogger("azure").addHandler(
-        logging.NullHandler()
-    )  # what goes wrong is told below, in our words
+    logging.getLogger("azure").addHandler(logging.NullHandler())  # errors are shown below, in our own words
     try:
         checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
     except AppError as error:

@@ -1,7 +1,7 @@
-"""Runs the checks: each in a thread of its own with an event loop of its own, so that none can hold up another.
+"""Runs each check in a thread and an event loop of its own, so that none can delay another.
 
-A check that does not answer by its deadline is told as such and left behind: a thread cannot be stopped. That is also
-why checks share no client.
+A check without an answer by its deadline is reported as unknown and left behind, because a thread cannot be stopped. That
+is also why checks share no client.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Answer(Struct, frozen=True):
 
 
 def site_id(settings: Settings) -> str | None:
-    """The app's resource id, from what the platform tells every process; None where it does not."""
+    """The app's resource id, from the environment that the platform sets; None without it."""
     subscription, group, name = (
         settings.get(OWNER, "").partition("+")[0],
         settings.get(GROUP, ""),
@@ -100,22 +100,22 @@ def by_environment(settings: Settings) -> list[Finding]:
     ]
 
 
-def by_platform(settings: Settings, told: Mapping[str, Any]) -> list[Finding]:
-    """What authsettingsV2 says, against what this process goes by."""
-    on, door = _at(told, "platform", "enabled") is True, door_of(settings)
+def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
+    """Compares authsettingsV2 with the environment of this process."""
+    on, door = _at(auth, "platform", "enabled") is True, door_of(settings)
     if on != door.platform:
         now = "on" if on else "off"
         found = f"App Service authentication is {now}, and this process was started before that"
         return [warning(CHECK, "authsettingsV2", found, "restart the app")]
     if not on:
         return [ok(CHECK, "authsettingsV2", "off, as this process was told")]
-    return [*_problems(told, sign_in=door.sign_in)] or [
+    return [*_problems(auth, sign_in=door.sign_in)] or [
         ok(CHECK, "authsettingsV2", "Microsoft Entra ID; all requests reach the app")
     ]
 
 
-def _problems(told: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
-    entra = _at(told, "identityProviders", "azureActiveDirectory")
+def _problems(auth: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
+    entra = _at(auth, "identityProviders", "azureActiveDirectory")
     client = _at(entra, "registration", "clientId")
     if _at(entra, "enabled") is False or not client:
         yield failed(
@@ -125,8 +125,8 @@ def _problems(told: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
     if client and isinstance(audiences, list) and audiences and f"api://{client}" not in audiences:
         found = f"does not accept tokens for api://{client}, which the command line (--app) asks for"
         yield warning(CHECK, "authsettingsV2", found, f"add it to the allowed token audiences; {_SET}")
-    action = str(_at(told, "globalValidation", "unauthenticatedClientAction") or "RedirectToLoginPage")
-    required = _at(told, "globalValidation", "requireAuthentication") is True
+    action = str(_at(auth, "globalValidation", "unauthenticatedClientAction") or "RedirectToLoginPage")
+    required = _at(auth, "globalValidation", "requireAuthentication") is True
     if required and action != "AllowAnonymous":
         found = f"requests of nobody end at the platform ({action}): health probes, keys and runs from the portal do not reach the app"
         remedy = f"let them through (AllowAnonymous): the app itself refuses who may not; {_SET}"
@@ -134,13 +134,13 @@ def _problems(told: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
 
 
 def unknown_setting(problem: str) -> Finding:
-    """Who may not read the platform's setting, or does not know which app it is, can still be told by answers."""
+    """Who may not read the platform's setting, or does not know which app it is, can still compare the answers."""
     remedy = "give the identity the role 'Reader' on the function app, as the templates do; or look yourself: az webapp auth show"
     return warning(CHECK, "authsettingsV2", f"is not known: {problem}", remedy)
 
 
 def by_answers(address: str, bare: Answer, forged: Answer, *, sign_in: bool | None = None) -> list[Finding]:
-    """What /api/scaling/status answered to nobody, and to a forged operator. `sign_in`: what the app goes by, if that is known."""
+    """What /api/scaling/status answered to nobody, and to a forged operator. `sign_in`: whether the app expects a sign-in, if that is known."""
     return [_of_nobody(address, bare, sign_in=sign_in), _of_forger(address, forged)]
 
 

@@ -62,7 +62,7 @@ def _origin(error: BaseException) -> BaseException:
         if before is None:
             return error
         error = before
-    # What an operator must change is a setting, or a role that the service told of.
+    # The operator must change a setting, or a role that the service names.
     refused = isinstance(error, SettingsError) and isinstance(error.__cause__, AzureError)
     return error.__cause__ if refused and error.__cause__ is not None else error
 

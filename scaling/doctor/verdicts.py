@@ -1,4 +1,4 @@
-"""From what a call told to a finding: every judgement of the doctor, and every word of what to do. Pure."""
+"""Turns the answers of calls into findings: all judgements of the doctor, and all its remedies. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tidemark.foundation.checkup import Finding, Needs, Trouble, failed, ok, unk
 from tidemark.foundation.version import VERSION
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
-SKEW_TOLD = 10.0
-"""Seconds between two clocks from which on it is told: a sample a minute is then clearly off its minute."""
+SKEW_WARNED = 10.0
+"""Seconds between two clocks that are a warning: a sample a minute is then clearly off its minute. Chosen."""
 
 SKEW_REFUSED = 300.0
 """Seconds from which on reports are dropped as being of the future (CLOCK_TOLERANCE of the autoscaler)."""
 
-WAITING_TOLD = 300.0
-"""Seconds a message may wait in a queue of ours: both are emptied within seconds of the host's start."""
+WAITING_FAILED = 300.0
+"""Seconds a message may wait in a queue of the app: the host empties them within seconds of its start. Chosen."""
 
 LATE_DECISIONS = 3
 """Intervals without a decision after which the functions are taken for not running."""
@@ -72,8 +72,8 @@ def identity(subject: str, claims: Mapping[str, Any]) -> Finding:
         for name, words in (("appid", "client id"), ("oid", "object id"))
         if name in claims
     ]
-    told = ", ".join([*([str(who)] if who else []), *ids])
-    return ok("identity", subject, f"a token was issued{f' to {told}' if told else ''}")
+    who_text = ", ".join([*([str(who)] if who else []), *ids])
+    return ok("identity", subject, f"a token was issued{f' to {who_text}' if who_text else ''}")
 
 
 def allows(entries: Sequence[Mapping[str, Any]], action: str) -> bool:
@@ -100,9 +100,9 @@ def unknown_right(subject: str, action: str) -> Finding:
     return warning(
         "right",
         subject,
-        f"whether it may {action} is not told",
+        f"whether it may {action} is not known",
         "add Microsoft.Authorization/permissions/read to its role (those of the templates and the built-in ones have it); "
-        "or wait for the first change, which tells",
+        "or wait for the first change, which shows it",
     )
 
 
@@ -118,7 +118,7 @@ class Waiting(Struct, frozen=True):
 
 def queue(name: str, waiting: Waiting, now: float) -> Finding:
     """A queue that nobody empties: the host does not run the function it triggers."""
-    if waiting.oldest is None or now - waiting.oldest < WAITING_TOLD:
+    if waiting.oldest is None or now - waiting.oldest < WAITING_FAILED:
         return ok("queue", name, f"{count_text(waiting.count, 'message')} waiting")
     age = duration_text(now - waiting.oldest)
     return failed(
@@ -178,7 +178,10 @@ def newer_state(story: str) -> Finding:
     """Rows of a newer release, which this one neither reads nor overwrites; `story` names one and what deleting it costs."""
     remedy = "deploy the newer release again; or delete the row of the table ScalingState that is named, at the cost that is named"
     return failed(
-        "versions", "state", story, f"{remedy}, and look again: other targets may have such rows, too"
+        "versions",
+        "state",
+        story,
+        f"{remedy}, and run the doctor again: other targets may have such rows, too",
     )
 
 
@@ -187,13 +190,13 @@ def newer_state(story: str) -> Finding:
 
 def clock(subject: str, ahead: float) -> Finding:
     """This machine's clock against a service's; `ahead` in seconds, negative for one that is behind."""
-    told = f"{number_text(abs(ahead))} s {'ahead of' if ahead > 0 else 'behind'} the service's"
-    if abs(ahead) < SKEW_TOLD:
-        return ok("clock", subject, f"less than {number_text(SKEW_TOLD)} s from the service's")
+    off = f"{number_text(abs(ahead))} s {'ahead of' if ahead > 0 else 'behind'} the service's"
+    if abs(ahead) < SKEW_WARNED:
+        return ok("clock", subject, f"less than {number_text(SKEW_WARNED)} s from the service's")
     remedy = "set this machine's clock by NTP; in Azure restart the app, which moves it to another machine"
     if abs(ahead) < SKEW_REFUSED:
-        return warning("clock", subject, f"{told}: samples are put at wrong times", remedy)
-    return failed("clock", subject, f"{told}: reports are dropped, signed requests are refused", remedy)
+        return warning("clock", subject, f"{off}: samples are put at wrong times", remedy)
+    return failed("clock", subject, f"{off}: reports are dropped, signed requests are refused", remedy)
 
 
 def schedule(setting: str, text: str | None, now: float) -> Finding:
@@ -223,7 +226,7 @@ def time_zone(name: str | None) -> Finding:
     )
 
 
-# -- somebody else's hand ----------------------------------------------------------------------------------
+# -- external changes --------------------------------------------------------------------------------------
 
 
 def autoscale(plan: str, holder: str | None) -> Finding:
@@ -242,7 +245,7 @@ def autoscale(plan: str, holder: str | None) -> Finding:
 def capacity(target: str, found: Capacity, minimum: int, maximum: int) -> Finding:
     """Whether what runs is within the bounds of the policy, which the next evaluation brings it back to."""
     if found.advised:
-        return ok("capacity", target, "nothing is changed here: what is decided is told to who asks")
+        return ok("capacity", target, "nothing is changed here: another controller reads the decisions")
     text = f"{found.current} now" + ("" if found.ceiling is None else f", at most {found.ceiling}")
     if minimum <= found.current <= maximum:
         return ok("capacity", target, text)
@@ -271,7 +274,7 @@ def apps(plan: str, workers: Mapping[str, int | None] | None, maximum: int) -> F
         "apps",
         plan,
         f"the plan scales by app (perSiteScaling), and these apps run on fewer instances than its maximum of {maximum}: "
-        f"{shown}{more}. More instances of the plan are then no more of them",
+        f"{shown}{more}. More instances of the plan do not run more of them",
         f"set numberOfWorkers of the app that does the work to {maximum}: az webapp update --name <app> --resource-group "
         f"<group> --set siteConfig.numberOfWorkers={maximum}; or turn per-app scaling off on the plan",
     )
@@ -337,8 +340,8 @@ def _packages(runtime: Runtime) -> Finding:
     if not wrong:
         return ok("versions", "packages", f"{len(accepted)} as in requirements.txt")
     more = f", and {len(wrong) - DIFFERENCES_SHOWN} more" if len(wrong) > DIFFERENCES_SHOWN else ""
-    told = ", ".join(wrong[:DIFFERENCES_SHOWN]) + more
-    return warning("versions", "packages", told, "deploy again with the build on the platform (azd deploy)")
+    shown = ", ".join(wrong[:DIFFERENCES_SHOWN]) + more
+    return warning("versions", "packages", shown, "deploy again with the build on the platform (azd deploy)")
 
 
 def normal(name: str) -> str:

@@ -35,7 +35,7 @@ def _signed(webhook: Webhook) -> Finding:
     return warning(
         NAME,
         webhook.name,
-        "messages are not signed: the receiver cannot tell them from anybody's",
+        "messages are not signed: the receiver cannot know who sent them",
         f"name an app setting with a key: `key` of [notify.webhooks.{webhook.name}], docs/notifications.md",
     )
 

@@ -1,7 +1,7 @@
-"""Changes nothing: what is decided is told (`GET /api/scaling/{target}/recommendation`), and somebody else carries it out.
+"""The scaler of a target that another controller scales: it reads the decisions (`GET /api/scaling/{target}/recommendation`).
 
-Nobody here can see what became of that. So what was advised last is taken for done, and the next decision begins there; bounds,
-cooldowns, guards, orders, schedules and budgets hold as for any other target.
+Tidemark cannot see what became of the advice, so it assumes that the last one was carried out, and decides from there. Bounds,
+cooldowns, guards, orders, schedules and budgets apply as to any other target.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Value = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class AdviceScaler:
-    """The scaler of a target that others scale."""
+    """Changes nothing."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """`initial` is what there is before the first advice. `unit`, and `step` or `allowed` values, are those of whoever
-        carries it out.
+        """`initial` is the capacity before the first advice. `unit`, and `step` or `allowed` values, are those of the controller
+        that carries it out.
         """
 
         initial: Value = 1

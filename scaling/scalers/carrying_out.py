@@ -1,10 +1,10 @@
-"""How every scaler reads, and carries out an action: it tries until the action is settled, and waits as it is told.
+"""How every scaler reads its target and carries out an action: it tries until the action is settled.
 
 One try has these steps, of which a scaler only has to know how its target is read, bounded and changed:
 
 1. read the target, and stop if a change is under way, if another controller holds it, if it already is where it should be,
    or if somebody else moved it;
-2. ask for the change. On a conflict and on throttling wait as told, and begin again at 1;
+2. ask for the change. On a conflict and on throttling wait as the platform asks, and begin again at 1;
 3. read the target back. Whatever became of the answer, the target itself shows what happened.
 """
 
@@ -113,7 +113,7 @@ class Order(Struct):
     def settled(self, here: int, wanted: int, unit: str) -> Effect | None:
         """The effect of an action that needs no asking; None for one that does.
 
-        It is there already, an earlier delivery got as far as it may, somebody else moved the target, or the limits turn
+        The target is there already, an earlier delivery got as far as it may, another controller moved it, or the limits turn
         an increase into less than there is (or the other way round).
         """
         action = self.action
@@ -187,7 +187,7 @@ class Carrier(ABC, Generic[_Seen]):
 
     @abstractmethod
     def _clamped(self, order: Order, seen: _Seen) -> int:
-        """What the platform can be set to nearest to what the action says; `order.limit` tells why it is another."""
+        """The nearest capacity that the platform accepts; if it is not that of the action, `order.limit` says why."""
 
     @abstractmethod
     async def _request(self, order: Order, seen: _Seen, wanted: int) -> None:
@@ -286,7 +286,7 @@ class Carrier(ABC, Generic[_Seen]):
     async def _read_back(self, order: Order, wanted: int, failure: Failure | None) -> Effect:
         """The effect as the target shows it, whatever went wrong on the way.
 
-        Raises ScalerError while that cannot be told, and when a change that failed has changed nothing.
+        Raises ScalerError while the target cannot be read, and when a change that failed has changed nothing.
         """
         while True:
             try:
@@ -318,7 +318,7 @@ class Carrier(ABC, Generic[_Seen]):
             return order.effect(EffectOutcome.APPLIED, reached, f"read back after: {story}" if story else "")
         if reached == action.from_capacity:
             text = story or f"the platform accepted {wanted} {self._unit}, but has {reached}"
-            # What was still going on at the deadline may have its effect yet: not every resource tells a state.
+            # What was still going on at the deadline may have its effect yet: not every resource has a state.
             outcome = EffectOutcome.ACCEPTED if order.late else EffectOutcome.FAILED
             return order.effect(outcome, reached, text)
         if reached == wanted:

@@ -94,7 +94,7 @@ EARLY = 0.1
 
 
 def with_every(collecting: Timetable, seconds: float) -> Timetable:
-    """The timetable of who is due only every so many `seconds`. Raises ValueError where the schedule has no such times."""
+    """The timetable of a target that is due only every so many `seconds`. Raises ValueError where the schedule has no such times."""
     times = seconds / collecting.interval
     if not collecting.is_even or times < 1 or times != round(times) or seconds > 86_400:
         what = f"every {collecting.interval:g} s" if collecting.is_even else "at uneven times"
@@ -107,11 +107,11 @@ def with_every(collecting: Timetable, seconds: float) -> Timetable:
 
 
 def is_due(now: float, every: float, interval: float, last: float | None = None) -> bool:
-    """Whether a look every so many seconds is due at `now`, the `last` one having been at that time, or never.
+    """Whether an evaluation every so many seconds is due at `now`, after the `last` one at that time, or never.
 
-    Due is what began since the last look, however late the tick is that finds it. The beginnings are counted from the epoch,
-    so that all instances and restarts agree on them, and entities that targets share are read together. `interval` is that
-    of the schedule, by a tenth of which a tick may be early.
+    It is due if its interval began since the last one, however late the tick is. Intervals are counted from the epoch, so that
+    all instances and restarts agree on them, and entities that targets share are read together. `interval` is that of the
+    schedule; a tick may be early by a tenth of it.
     """
     if every <= interval or last is None:
         return True

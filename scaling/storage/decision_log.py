@@ -1,10 +1,9 @@
 """The scaling log in Table Storage: one partition per target, newest first by row key.
 
-Reading all targets merges their partitions, found in the partition `~targets`, which holds one row per target
-ever logged. Writing stays one request per target and the log holds one copy of an entry, so nothing can get
-out of step; in return a read over all targets costs one request per target and page. With a handful of plans
-that is far cheaper than a second, time-ordered copy of each row. A target's row is written before its first
-entry, so no entry is ever out of sight.
+A read of all targets merges their partitions. The partition `~targets` lists them, with one row for each target that was
+ever logged; it is written before the first entry, so that no entry is missed. The log has one copy of each entry, so a write
+is one request per target, and a read over all targets one request per target and page. With a handful of plans that costs
+far less than a second copy of each row in the order of time.
 
 A continuation is the position of the last entry returned, not a cursor: pages stay exact while new entries
 arrive in front, and it stays valid for ever.

@@ -1,4 +1,4 @@
-"""How orders stand in the scaling log: as being given, then as done or refused. Knows no storage of its own."""
+"""How the scaling log shows an order: as being given, then as done or refused."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def order_key(name: str) -> str:
 async def carried_out(log: DecisionLog, entry: LogEntry, save: Callable[[], Awaitable[None]]) -> None:
     """Saves an order so that its log entry is true at any time, also where the process ends between two lines.
 
-    First the entry tells that the order is being given; it is replaced by what became of it. One that stays as it
-    was first written is of unknown outcome. Raises what `save` raises, and StoreUnavailableError before it.
+    The entry first says that the order is being given; the outcome replaces it. The outcome of an entry that keeps its
+    first text is unknown. Raises what `save` raises, and StoreUnavailableError before it.
     """
     await log.append([msgspec.structs.replace(entry, line=f"{entry.line}: being given")])
     try:

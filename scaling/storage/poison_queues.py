@@ -1,4 +1,4 @@
-"""A look at the poison queues: what the host gave up on, without touching it."""
+"""Reads the poison queues, where the host puts messages it gave up on, and leaves the messages there."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ POISON_SUFFIX = "-poison"  # where the Functions host moves messages it gave up 
 
 
 class QueuePoisonQueues:
-    """The poison queues of the given queues; looking at a message leaves it where and as it is.
+    """The poison queues of the given queues.
 
-    The first look opens the clients: most functions never look, and the SDK takes its time to load.
+    The first read opens the clients, because most functions never read them, and the SDK takes its time to load.
     """
 
     def __init__(self, settings: Settings, prefix: str, *, queues: Sequence[str], **options: Any) -> None:
@@ -91,7 +91,7 @@ class QueuePoisonQueues:
                 with suppress(ResourceExistsError):
                     await client.create_queue()
                 await client.send_message(body)
-        except Exception as error:  # as above; also of a queue that is not among those looked at
+        except Exception as error:  # as above; also for a queue that is not among these
             raise unavailable(f"queue '{name}' (connection {self._prefix})", error, code_of(error)) from error
 
     async def aclose(self) -> None:

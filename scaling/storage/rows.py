@@ -113,8 +113,8 @@ def read_target(row: Mapping[str, Any]) -> tuple[TargetState, dict[str, Window],
 
 
 def _state(row: Mapping[str, Any]) -> TargetState:
-    """The last decision is there for people, and may have a reason that only a newer release knows (one that was
-    rolled back, or runs beside this one): what else is remembered does not get lost with it.
+    """The last decision may have a reason that only a newer release knows (one that was rolled back, or runs beside this
+    one). It is only shown, so the rest of the state is read without it.
     """
     try:
         return _decode(row, TargetState)
@@ -304,7 +304,7 @@ _FORGOTTEN: dict[Any, str] = {
 
 
 def _place(row: Mapping[str, Any]) -> str:
-    """Which row that is, by its keys, by which it is deleted."""
+    """The keys of a row, by which an operator deletes it."""
     partition, name = row.get("PartitionKey"), row.get("RowKey")
     return "a stored row" if name is None else f"the row '{name}' of partition '{partition}'"
 

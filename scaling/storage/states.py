@@ -28,13 +28,13 @@ class TableStateStore(TableStore):
     that one never conflicts with an evaluation, which only reads it.
 
     A save whose answer got lost is repeated by the SDK and then conflicts with itself: ConflictError does not
-    promise that the loser is somebody else, only that the state has to be loaded and decided again.
+    promise that another writer won, only that the state has to be loaded and decided again.
     """
 
     TABLE = "ScalingState"
 
     async def load(self, target: str) -> Snapshot:
-        """What is absent reads as default; what is unreadable too, but is named in `corrupt`.
+        """A missing row reads as its default; an unreadable one too, and `corrupt` names it.
 
         Raises NewerStateError, StoreUnavailableError.
         """
@@ -45,7 +45,7 @@ class TableStateStore(TableStore):
     async def load_all(self, targets: Iterable[str]) -> dict[str, Snapshot]:
         """The snapshots of these targets from one pass over the table: a request per 1,000 rows.
 
-        What is unreadable is named, and left where it is: who looks may have no right to write.
+        Unreadable rows are named, and left where they are, because the reader may have no right to write.
         Raises NewerStateError, StoreUnavailableError.
         """
         partitions: dict[str, list[Entity]] = defaultdict(list)

@@ -24,7 +24,7 @@ from devstack.stack.supervisor import ANY_PORTS, Stack
 from scaling.doctor.checks import Case, checks_of
 from scaling.doctor.examination import examine
 from scaling.doctor.running import run
-from scaling.doctor.verdicts import SKEW_REFUSED, SKEW_TOLD, WAITING_TOLD
+from scaling.doctor.verdicts import SKEW_REFUSED, SKEW_WARNED, WAITING_FAILED
 from scaling.service.assembly import assemble
 from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.checkup import Verdict
@@ -271,7 +271,7 @@ def test_a_queue_that_nobody_empties(world):
             queue.create_queue()
         queue.send_message("e30=")
         fresh = world.examined()
-        stale = world.examined(clock=lambda: time.time() + WAITING_TOLD + 5)
+        stale = world.examined(clock=lambda: time.time() + WAITING_FAILED + 5)
         queue.clear_messages()
 
     assert fresh["queue", "metrics"].verdict is Verdict.OK
@@ -296,7 +296,7 @@ def test_a_message_that_the_host_gave_up_on(world):
     ("off", "verdict", "words"),
     [
         (0.0, Verdict.OK, "less than 10 s"),
-        (SKEW_TOLD + 5, Verdict.WARNING, "ahead of"),
+        (SKEW_WARNED + 5, Verdict.WARNING, "ahead of"),
         (-SKEW_REFUSED - 5, Verdict.FAILED, "behind"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Where the consumers of event hubs keep their checkpoints in a blob container, and how these read. Pure.
+"""Where the consumers of event hubs keep their checkpoints in a blob container, and how to read them. Pure.
 
 | layout          | blob                                   | position                                             |
 |-----------------|----------------------------------------|------------------------------------------------------|
@@ -9,8 +9,8 @@
 | `dapr`          | `dapr-{hub}-{group}-{pid}`             | JSON `checkpoint.sequenceNumber`                     |
 
 `blob_metadata` is written by the current SDKs, by version 5 and newer of the Functions extension, and by our
-own consumer. The SDKs write its name in lower case as a whole, namespace, hub and group alike. Writers of
-the other layouts kept the case as configured, so both spellings are looked for.
+own consumer. The SDKs write the whole name in lower case: namespace, hub and group. Writers of the other layouts
+kept the case of the configuration, so both spellings are tried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_POSITION = ("", None, "-1", "@latest")
 
 
 class _Origin(Struct, frozen=True):
-    """Of what consumer/model.py calls so."""
+    """The part that is read of the origin that consumer/model.py writes."""
 
     hub: int = 0
 
@@ -112,8 +112,8 @@ def position_in_metadata(metadata: Mapping[str, str] | None) -> int | None:
 
 
 def saved_at(metadata: Mapping[str, str] | None) -> float | None:
-    """When our own consumer saved the position, which it tells because claiming a partition also writes to the
-    blob; epoch seconds, None in the blobs of others.
+    """When our own consumer saved the position, in seconds since the epoch; None in the blobs of others. A claim of a
+    partition writes to the blob, too, so the blob's own time may be later.
     """
     try:
         at = float((metadata or {}).get("savedat", "nan"))
@@ -123,12 +123,12 @@ def saved_at(metadata: Mapping[str, str] | None) -> float | None:
 
 
 def hub_created_at(metadata: Mapping[str, str] | None) -> int | None:
-    """When the hub of the position was created, by our own consumer: milliseconds since 1970. None where that is not told."""
+    """When the hub of the position was created, in milliseconds since 1970; None in the blobs of others."""
     try:
-        told = msgspec.json.decode(unquote((metadata or {}).get("origin", "{}")), type=_Origin)
+        origin = msgspec.json.decode(unquote((metadata or {}).get("origin", "{}")), type=_Origin)
     except (ValueError, RecursionError):
         return None
-    return told.hub or None
+    return origin.hub or None
 
 
 def position_in_body(layout: Layout, body: bytes) -> int | None:

@@ -1,9 +1,9 @@
 """How far a consumer group is behind an event hub: its partitions against the checkpoints in blob storage.
 
-One read asks for the hub, lists the checkpoints, then asks for every partition, in this order, so that a
-checkpoint that moves meanwhile cannot overtake the partition it is compared with. What the numbers mean is in
-`scaling.collectors.event_hub.lag`, where checkpoints are found in `scaling.collectors.event_hub.checkpoint_layouts`. Which blobs were read, and the state
-of each partition, is logged when it changes.
+One read asks for the hub, lists the checkpoints, then asks for every partition. In this order a checkpoint that moves
+meanwhile cannot overtake the partition it is compared with. `scaling.collectors.event_hub.lag` defines the numbers,
+`checkpoint_layouts` beside it where checkpoints are. The collector logs which blobs it read, and the state of each
+partition, when they change.
 
 The SDK opens a connection for each request to a hub: a read of 32 partitions opens 33, sixteen at a time, and
 takes one to two seconds.
@@ -56,8 +56,8 @@ class Checkpoint(Struct, frozen=True):
     sequence_number: int | None = None
 
     def is_of_other_hub(self, created_at: float) -> bool:
-        """Whether the hub that was created then is another one, whose events the position says nothing of. By equality where
-        the writer told its hub, else by the times of both, which only tells an earlier one.
+        """Whether the position is of another hub than the one created then. If the writer stored its hub, by comparison; else by
+        the times of both, which only recognise an earlier hub.
         """
         theirs = layouts.hub_created_at(self.metadata)
         if theirs is not None:
@@ -122,7 +122,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         )
         super().__init__(label, settings, endpoint=f"Event Hubs {params.connection}", deadline=deadline)
         self._params = params
-        self._told: object = None
+        self._logged: object = None
 
     @staticmethod
     def entity(params: Params) -> str:
@@ -132,8 +132,8 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             for field in msgspec.structs.fields(params)
             if not field.required and getattr(params, field.name) != field.default
         }
-        told = "".join(f" {name}={value}" for name, value in options.items())
-        return f"event_hub_lag:{params.connection}/{params.event_hub}{told}"
+        changed = "".join(f" {name}={value}" for name, value in options.items())
+        return f"event_hub_lag:{params.connection}/{params.event_hub}{changed}"
 
     def _open(self) -> Clients:
         params = self._params
@@ -151,7 +151,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         checkpoints = await self._checkpoints(client, ids)
         partitions = await gather(lambda partition: _partition(client.hub, partition), ids, at_once=PARALLEL)
         lags = [self._lag(partition, checkpoints, created_at) for partition in partitions]
-        self._tell(lags, checkpoints)
+        self._log_changes(lags, checkpoints)
         if held := next((one for one in lags if one.held), None):
             raise CollectError(
                 f'{self._label}: the lag is unknown, as {held.state} = "hold" asks for: {held}'
@@ -223,7 +223,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 f"{found.place.layout}: {error}"
             ) from error
 
-    # What people are told.
+    # Errors and log lines.
 
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
         from azure.eventhub.exceptions import AuthenticationError, ConnectError  # noqa: PLC0415 - as in _open
@@ -241,14 +241,14 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             return ""
         return f" (blob '{self._params.container}/{checkpoint.blob}')"
 
-    def _tell(self, lags: Sequence[lag.PartitionLag], checkpoints: Mapping[str, Checkpoint]) -> None:
+    def _log_changes(self, lags: Sequence[lag.PartitionLag], checkpoints: Mapping[str, Checkpoint]) -> None:
         """Logs where checkpoints were read and what is unusual about them, when that differs from before."""
         places = Counter(checkpoint.place for checkpoint in checkpoints.values())
         unusual = [one for one in lags if one.state not in lag.USUAL]
         story = (places, {one.partition.id: one.state for one in unusual})
-        if story == self._told:
+        if story == self._logged:
             return
-        self._told = story
+        self._logged = story
         read = ", ".join(
             f"{count} of layout {place.layout} in '{self._params.container}/{place.prefix}'"
             for place, count in places.items()

@@ -5,9 +5,9 @@
     else                                            -> last - max(checkpoint, begin - 1)
 
 `begin` and `last` are sequence numbers of the oldest event still there and of the newest one; a checkpoint is
-the sequence number of the last event settled. Two common implementations differ in cases that the tests set
-side by side (tests/unit/scaling/collectors/test_lag.py): events that retention has removed count as backlog for ever, or a hub
-created anew counts as no backlog until it has outgrown its predecessor.
+the sequence number of the last event settled. Two common implementations are wrong in cases that the tests compare
+(tests/unit/scaling/collectors/test_lag.py): one counts events that retention has removed as backlog for ever, the other
+counts no backlog in a hub that was created anew until it has more events than its predecessor had.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KEDA's stalePartitionInfoThreshold. What is further ahead belongs to another hub
 """
 
 CLOCK_GRAIN = 1.0
-"""Seconds: storage tells times of writing in whole seconds."""
+"""Seconds: storage gives times of writing in whole seconds."""
 
 
 class LagState(StrEnum):
@@ -62,7 +62,7 @@ class Meanings(Struct, frozen=True, kw_only=True):
 
 
 class Partition(Struct, frozen=True):
-    """A partition as its management node tells. `last` is -1 where nothing was ever enqueued."""
+    """A partition as its management node reports it. `last` is -1 if nothing was ever enqueued."""
 
     id: str
     begin: int

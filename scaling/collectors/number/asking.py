@@ -1,4 +1,4 @@
-"""What the collectors of one number have in common: how they ask, what of an answer is a number, and what is none.
+"""The base of collectors of one number: how they ask, and which part of an answer is a number.
 
 All of them speak plain HTTP through the one guard for configured addresses (`tidemark.foundation.http.outward`), so that no SDK
 has to be installed and loaded for a metric.
@@ -43,23 +43,23 @@ CLOUDS = ("com", "us", "cn")
 """What the hosts of Azure Monitor end with in the public cloud, the US government's, and China's."""
 
 Number = float | None
-"""What an answer says; None where it answers without a value, which is not zero."""
+"""The value in an answer; None for an answer without a value, which is not zero."""
 
 LIMIT = 4 << 20
 """Bytes of an answer: one about 50 resources, of five grains each, has a tenth of that."""
 
 ATTEMPTS = 2
-"""Requests for one answer: a connection that broke is worth a second one, a refusal is an answer."""
+"""Requests for one answer: after a broken connection a second one is made, after a refusal none."""
 
 TOKEN_MARGIN = 300.0
 """Seconds before its end at which a token is replaced."""
 
 MAX_STORY = 200
-"""Characters told of what a service says about a refusal."""
+"""Characters shown of the words with which a service refuses."""
 
 
 class RefusedError(Exception):
-    """An answer other than 200, with the parts that collectors tell of: see `AzureEntityCollector`."""
+    """An answer other than 200, with the attributes that `AzureEntityCollector` puts into words."""
 
     def __init__(self, answer: Answer) -> None:
         self.message = _story(answer)
@@ -69,7 +69,7 @@ class RefusedError(Exception):
 
 
 class Asking:
-    """Asks for documents, by the app's identity where a service takes one."""
+    """Gets documents, with the app's identity where a service takes one."""
 
     def __init__(self, settings: Mapping[str, str], *own: str) -> None:
         """`own` are addresses of services that app settings name (of a local stack, say): they are trusted as such."""
@@ -142,17 +142,17 @@ class Asking:
 
 
 def _story(answer: Answer) -> str:
-    """What a service says of a refusal, in the forms there are: {error: {message}}, {error}, {message}; no other body is
-    shown, for it may hold anything.
+    """The words of a refusal: {error: {message}}, {error} or {message}. No other body is shown, because it may hold
+    anything.
     """
     if 300 <= answer.status < 400:
         host = urlsplit(answer.headers.get("Location", "")).hostname or "an address on the same host"
         return sanitize_line(f"it redirects to {host}; redirects are not followed")
     try:
-        told = json.loads(answer.body)
+        document = json.loads(answer.body)
     except (ValueError, RecursionError):
         return "without words"
-    found = told.get("error", told) if isinstance(told, Mapping) else None
+    found = document.get("error", document) if isinstance(document, Mapping) else None
     while isinstance(found, Mapping):
         inner = found.get("innererror")
         deeper = inner if isinstance(inner, Mapping) and inner.get("message") else None
@@ -227,13 +227,13 @@ def number(found: Any, what: str, *, in_text: bool = False) -> Number:
 
 
 def digest(params: Struct) -> str:
-    """What tells options apart without showing them: an address may hold what no log should."""
+    """A digest that distinguishes options without showing them: an address may hold what no log should show."""
     return hashlib.sha256(msgspec.json.encode(params, order="deterministic")).hexdigest()[:12]
 
 
 def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Headers whose values are those of app settings. Raises ValueError naming the header whose setting is missing; neither
-    the value is shown nor what was written in place of a name, for that may be the value.
+    """Headers with the values of app settings. Raises ValueError naming the header whose setting is missing. It shows neither
+    the value nor the text in place of a setting's name, which may be the value.
     """
     found: dict[str, str] = {}
     for header, setting in names.items():
@@ -250,8 +250,8 @@ def headers_of(names: Mapping[str, str], settings: Mapping[str, str]) -> dict[st
 
 
 def address_problems(url: str) -> dict[str, str]:
-    """What is wrong with the form of the option `url`, if anything. Whether it may be called is seen at each read, for that
-    is a matter of settings and name servers: it ends the metric, not the app.
+    """What is wrong with the form of the option `url`, if anything. Each read checks whether it may be called, because that
+    depends on settings and name servers: it fails the metric, not the app.
     """
     try:
         check_address(url, "it", frozenset({urlsplit(url).hostname or ""}))

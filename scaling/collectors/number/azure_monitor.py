@@ -17,8 +17,8 @@ from tidemark.foundation.durations import duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
 
 DELAY = 180.0
-"""Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. A value
-too early is too low, and would scale in.
+"""Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. An
+earlier value is too low, and would scale in.
 """
 
 Region = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]*$")]
@@ -63,7 +63,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         resource = _plain(params.resource_id)
         name = resource.rpartition("/")[2]
         chosen = "".join(f", {each} {value}" for each, value in params.dimensions.items())
-        # Each an endpoint of its own, for the reader bounds and joins the requests of all.
+        # Each is an endpoint of its own, because the reader bounds and joins the requests of all.
         super().__init__(
             f"{params.metric} of '{name}'{chosen}", settings, endpoint=self.entity(params), deadline=deadline
         )

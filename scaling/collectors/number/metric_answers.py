@@ -1,8 +1,8 @@
 """Azure Monitor's platform metrics as they are asked for and answered. Pure.
 
-A grain has its value one to three minutes after it ended, and grows until then: so what is read is the newest grain that
-ended `delay` ago, and no other. An answer without a value for it says nothing: a queue without messages has no series, and
-neither has one that does not exist.
+A grain has its value one to three minutes after it ended, and grows until then: so only the newest grain that ended
+`delay` ago is read. An answer without a value for it says nothing: a queue without messages has no series, and a queue
+that does not exist has none either.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRAINS = {
 """Time grains of Azure Monitor, by their seconds."""
 
 LOOK_BACK = 5
-"""Grains that are asked for: those before the newest tell how late a resource reports, where it has no value yet."""
+"""Grains in a request: the earlier ones show how late a resource reports, if the newest has no value yet. Chosen."""
 
 _REGION = re.compile(r"[a-z0-9]{3,40}")
 
@@ -112,7 +112,7 @@ def newest_end(now: float, delay: float, grain: int) -> int:
 
 
 def region_of(answer: Any) -> str:
-    """The region of the resource that an answer is about, where it tells one."""
+    """The region in an answer about a resource; empty for an answer without one."""
     found = str(answer.get("resourceregion") or "") if isinstance(answer, Mapping) else ""
     return found if _REGION.fullmatch(found) else ""
 

@@ -1,9 +1,9 @@
 """Reads platform metrics of Azure Monitor: many resources in one request where they are alike, else one by one.
 
-`metrics:getBatch` of a region reads one metric of up to 50 resources of one subscription, region and type. Reads of one
-moment that can go together do; where the service refuses that (a right or a network for the region is missing, one
-resource is gone), they are read one by one through Resource Manager, and the next try waits. Regions that are not configured are
-learned from single answers, and where several resources of a type lack one, from one list of them.
+`metrics:getBatch` of a region reads one metric of up to 50 resources of one subscription, region and type. Reads that begin
+together share a request if they can. If the service refuses it (a right or a network for the region is missing, one resource
+was removed), each resource is read through Resource Manager, and the next batch waits. The reader learns regions that are not
+configured from single answers; if several resources of a type lack one, from one list of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SINGLE_READS = 16
 """Single reads of one kind that are made at the same time."""
 
 FORMING = 0.05
-"""Seconds that reads wait for others to go with; all of one collection begin within milliseconds."""
+"""Seconds that a batch waits for further reads; those of one collection begin within milliseconds."""
 
 PATIENCE = 5.0
 """Seconds that reading together may take: there must be time left to read alone."""
@@ -52,7 +52,7 @@ _Place = tuple[object, ...]
 
 
 class _Kind(Struct, frozen=True):
-    """What must be the same of reads that go together; `series` is one of them without its resource."""
+    """What reads in one batch have in common; `series` is one of them without its resource."""
 
     region: str
     series: Series
@@ -70,7 +70,7 @@ class _Kind(Struct, frozen=True):
 
 
 class _Batch:
-    """Resources that are about to be asked for, and the answers that all of them wait for."""
+    """Resources of one request, and the answers that their reads wait for."""
 
     def __init__(self) -> None:
         self.resources: list[str] = []
@@ -119,7 +119,7 @@ class MetricsReader:
         return await self._alone(series, end, now)
 
     async def _region(self, series: Series, now: float) -> str:
-        """As the list of its type has it; empty where that is not to be had."""
+        """The region in the list of its type; empty if the list has none."""
         owner, type_ = owner_of(series.resource_id)
         place = series.subscription.casefold(), type_.casefold()
         self._located.join(series.resource_id.casefold(), place)
@@ -157,7 +157,7 @@ class MetricsReader:
         return answer
 
     def _joined(self, kind: _Kind, resource: str, now: float) -> _Batch:
-        """The batch that a resource goes with, which leaves when it is full, or a moment after its first one."""
+        """The batch of a resource, which is sent when it is full, or FORMING seconds after its first resource."""
         batch = self._forming.get(kind)
         if batch is None:
             batch = self._forming[kind] = _Batch()
@@ -170,7 +170,7 @@ class MetricsReader:
         return batch
 
     async def _send(self, kind: _Kind, batch: _Batch, now: float) -> None:
-        """Asks for a batch. Where reading together fails there are no answers, and each resource is read alone."""
+        """Sends a batch. If it fails there are no answers, and each resource is read alone."""
         answers: Mapping[str, Any] = {}
         try:
             await asyncio.sleep(self._forming_seconds)

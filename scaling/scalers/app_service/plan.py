@@ -23,8 +23,8 @@ PLAN = Kind(
     list_query="detailed=true",
 )
 
-# Instances per plan by tier, lower case: published App Service limits. Only used when the plan itself does not
-# tell; scale-out limits of tiers not listed are left to the platform.
+# Instances per plan by tier, lower case: published App Service limits. Used for a plan without
+# maximumNumberOfWorkers; for tiers that are not listed the platform alone knows the limit.
 DOCUMENTED_MAXIMUM: dict[str, int] = {
     "basic": 3,
     "standard": 10,
@@ -96,7 +96,7 @@ def refusal_of(plan: Mapping[str, Any]) -> str | None:
 
 
 def plan_seen(plan: Mapping[str, Any], zone_redundant_minimum: int) -> Seen:
-    """Reads a plan. Raises ValueError when the platform does not tell the capacity."""
+    """Reads a plan. Raises ValueError when the answer lacks the capacity."""
     seen = seen_of(PLAN, plan)
     ceiling = number(plan, "properties.maximumNumberOfWorkers", None) or DOCUMENTED_MAXIMUM.get(tier_of(plan))
     floor = zone_redundant_minimum if may_be_on(at(plan, "properties.zoneRedundant")) else 1
@@ -107,7 +107,7 @@ def plan_seen(plan: Mapping[str, Any], zone_redundant_minimum: int) -> Seen:
         seen,
         floor=floor if ceiling is None else min(floor, ceiling),
         ceiling=ceiling,
-        ready=number(plan, "properties.numberOfWorkers", None) or None,  # assigned workers; 0 means not told
+        ready=number(plan, "properties.numberOfWorkers", None) or None,  # assigned workers; 0 means not known
         pending=seen.pending or growing,
         target=target if growing else None,
         unknown_state="" if growing else seen.unknown_state,

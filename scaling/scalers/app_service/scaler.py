@@ -34,10 +34,10 @@ class AppServicePlanScaler(ResourceScaler):
     """The scaler of one plan."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """`deadline_seconds` bounds one delivery of an action. A change that takes longer is the platform's by then,
+        """`deadline_seconds` bounds one delivery of an action. The platform goes on with a change that takes longer,
         and the checks find its effect.
 
-        `poll_interval_seconds` counts where the platform does not say when to look again.
+        `poll_interval_seconds` counts where the platform does not say when to ask again.
         `changes_per_hour` is what the platform takes of a plan in a sliding hour. `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
         """
 
@@ -110,7 +110,7 @@ class AppServicePlanScaler(ResourceScaler):
                 order.bounds, order.lesson = Range(0, less), failure.story
                 return Wait(0.0, failure.story)
             if failure.kind is Kind.OVER_MAXIMUM and not order.lesson:
-                order.lesson = failure.story  # the plan, read again, may tell a lower maximum
+                order.lesson = failure.story  # the plan, read again, may have a lower maximum
                 return Wait(0.0, failure.story)
         return super()._refused(order, seen, wanted, failure)
 

@@ -91,9 +91,9 @@ def _local_identity(settings: Mapping[str, str]) -> dict[str, str]:
     """The local stack's identity, for a command that has it from local.settings.json; the host has it in the environment.
     Only where Resource Manager is on the same host: a token of the local stack opens nothing else.
     """
-    told = {name: settings[name] for name in IDENTITY if settings.get(name, "").strip()}
-    hosts = [urlsplit(each).hostname for each in (told.get(IDENTITY[0], ""), endpoint(settings))]
-    return told if len(told) == len(IDENTITY) and hosts[0] == hosts[1] else {}
+    local = {name: settings[name] for name in IDENTITY if settings.get(name, "").strip()}
+    hosts = [urlsplit(each).hostname for each in (local.get(IDENTITY[0], ""), endpoint(settings))]
+    return local if len(local) == len(IDENTITY) and hosts[0] == hosts[1] else {}
 
 
 def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict[str, Any]:

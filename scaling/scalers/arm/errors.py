@@ -1,4 +1,4 @@
-"""What went wrong in a call to Resource Manager, told apart by who must act.
+"""What went wrong in a call to Resource Manager, by who must act.
 
 The App Service provider words its errors differently from Resource Manager: codes begin with capitals,
 sit deep in `Details`, and "another operation is in progress" comes as 409 or as 429. So the texts are
@@ -59,7 +59,7 @@ class Kind(Enum):
 
 
 class Failure(Struct, frozen=True):
-    """`number` is the maximum told (OVER_MAXIMUM) or the servers still available (NO_SERVERS)."""
+    """`number` is the maximum that the answer names (OVER_MAXIMUM) or the servers still available (NO_SERVERS)."""
 
     kind: Kind
     story: str
@@ -97,7 +97,7 @@ _WORDINGS = (
     ("", "maximum amount of scale changes", Kind.TOO_MANY_CHANGES),
     ("", "anotheroperation", Kind.BUSY),  # codes of other providers, also with 429
     ("", "cannot acquire exclusive lock", Kind.BUSY),  # of the plan, with 429
-    ("", "exceeding approved", Kind.INVALID),  # a quota of cores, told with 409 as what waiting mends
+    ("", "exceeding approved", Kind.INVALID),  # a quota of cores, with the 409 of what waiting resolves
 )
 """The provider's own code where it has one, its words, and what they mean."""
 

@@ -1,4 +1,4 @@
-"""Which Azure Monitor autoscale setting moves a resource, if one does: two controllers would undo each other's changes."""
+"""Which Azure Monitor autoscale setting scales a resource, if one does: two controllers would undo each other's changes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BESIDE_DEADLINE = 4.0
-"""Seconds for what is read beside a resource, and is not needed to scale it: autoscale settings, the maximum of a SKU. Below
-the time that the shortest round of reads has: the resource is read though one of these does not answer.
+"""Seconds for autoscale settings, which are read beside a resource and not needed to scale it. Shorter than the shortest round
+of reads: the resource is read even if they do not answer.
 """
 
 HOLDER_AGE = 300.0
@@ -39,7 +39,7 @@ class AutoscaleHolder:
     async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
         """The name of an enabled autoscale setting that targets the resource, known for at most `age` seconds.
 
-        Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
+        Without the right to read them the scaler goes on, and logs that once; after other errors the last answer counts.
         """
         name, read_at = self._known
         if read_at + age <= now:
@@ -53,12 +53,12 @@ class AutoscaleHolder:
         return name
 
     async def ask(self) -> str | None:
-        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting."""
+        """The same, asked now. Raises AzureError, also without the right to read, and ValueError naming a bad setting."""
         return await self._ask(0.0, -inf)
 
     async def _ask(self, now: float, age: float) -> str | None:
-        """A setting may lie in any resource group of the resource's subscription. Who may not look through all of it
-        gets those of the resource's own group.
+        """A setting may be in any resource group of the resource's subscription. Without the right to read all of them, those
+        of the resource's own group count.
         """
         arm, group = self._arm(), self._resource_id.partition("/providers/")[0]
         subscription = "/".join(group.split("/")[:3])

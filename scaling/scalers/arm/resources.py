@@ -1,7 +1,7 @@
 """Any resource of Resource Manager by plain requests: read, listed, changed, and the operation followed that a change begins.
 
 How an operation is followed is the same for all providers (learn.microsoft.com: "Track asynchronous Azure operations"): by
-`Azure-AsyncOperation`, whose answer tells a `status`; else by `Location`, which answers 202 until it is over. Both lie
+`Azure-AsyncOperation`, whose answer has a `status`; else by `Location`, which answers 202 until it is over. Both lie
 outside of the resource, so a role on the resource alone may not read them: then the resource itself is asked.
 """
 
@@ -39,10 +39,10 @@ class OperationFailedError(AzureError):
 
 
 class Followed(Struct, frozen=True):
-    """An operation that was accepted; `status_told` where the address answers with a status. Look again in `retry_after`."""
+    """An operation that was accepted; `has_status` if its address answers with a status. Ask again in `retry_after` seconds."""
 
     url: str
-    status_told: bool
+    has_status: bool
     retry_after: float | None = None
 
 
@@ -114,7 +114,7 @@ class ArmResources:
         self, method: str, resource_id: str, version: str, document: Mapping[str, Any], *, etag: str = ""
     ) -> Followed | None:
         """Asks for a change once: where the answer is lost, nobody asks again. Returns what is to be followed, or None where
-        it is done, or only the resource tells. With `etag`, only if nobody changed the resource meanwhile (412).
+        it is done, or only the resource shows it. With `etag`, only if nobody changed the resource meanwhile (412).
         """
         url = self._client.format_url(f"{resource_id}?api-version={version}")
         headers = {"Content-Type": "application/json", **({"If-Match": etag} if etag else {})}
@@ -127,8 +127,8 @@ class ArmResources:
         poll_interval: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Waits for the end of an operation, or until it cannot be followed any more: the resource tells then. Looks every
-        `poll_interval` seconds where the platform does not say when to look again. Raises OperationFailedError.
+        """Waits for the end of an operation, or until it cannot be followed any more: then the resource shows it. Asks every
+        `poll_interval` seconds where the platform does not say when to ask again. Raises OperationFailedError.
         """
         while operation is not None:
             await sleep(operation.retry_after or poll_interval)  # some say 0
@@ -143,34 +143,34 @@ class ArmResources:
         try:
             answer = await self._sent(request, {200, 201, 202, 204})
         except HttpResponseError as error:
-            if error.status_code in {401, 403, 404}:  # the resource tells, which may be read
+            if error.status_code in {401, 403, 404}:  # the resource may be read instead
                 return None
-            if not operation.status_told and error.status_code is not None and error.status_code < 500:
+            if not operation.has_status and error.status_code is not None and error.status_code < 500:
                 raise OperationFailedError(str(error)) from error
             raise
-        again = Followed(operation.url, operation.status_told, retry_after(answer.headers))
-        if not operation.status_told:
+        again = Followed(operation.url, operation.has_status, retry_after(answer.headers))
+        if not operation.has_status:
             return again if answer.status_code == 202 else None
-        told = _object(answer, "the operation")
-        status = str(told.get("status", "")).casefold()
+        document = _object(answer, "the operation")
+        status = str(document.get("status", "")).casefold()
         if status not in AT_REST:
             return again
         if status != "succeeded":
-            error_told = told.get("error") or {}
-            words = error_told.get("message") if isinstance(error_told, Mapping) else error_told
+            problem = document.get("error") or {}
+            words = problem.get("message") if isinstance(problem, Mapping) else problem
             raise OperationFailedError(
-                f"the operation ended as {told['status']}: {words or 'without a reason'}"
+                f"the operation ended as {document['status']}: {words or 'without a reason'}"
             )
         return None
 
     def _followed(self, answer: Any) -> Followed | None:
         """The address to ask, if it is Resource Manager's own."""
-        for header, status_told in (("Azure-AsyncOperation", True), ("Location", False)):
+        for header, has_status in (("Azure-AsyncOperation", True), ("Location", False)):
             url = str(answer.headers.get(header) or "")
-            if not url or (not status_told and answer.status_code != 202):
+            if not url or (not has_status and answer.status_code != 202):
                 continue
             if is_of_origin(self._client.format_url(url), self._client.format_url("/")):
-                return Followed(url, status_told, retry_after(answer.headers))
+                return Followed(url, has_status, retry_after(answer.headers))
         return None
 
     async def _got(self, path: str, what: str) -> dict[str, Any]:

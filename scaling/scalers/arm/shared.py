@@ -27,7 +27,7 @@ Listed = Mapping[str, Any]
 
 
 class Place(Struct, frozen=True):
-    """Where a resource is listed: by its id, with others of its type; `query` is what a list needs to tell all of them."""
+    """Where a resource is listed: by its id, with others of its type; `query` is what a list needs to be complete."""
 
     resource_id: str
     type: str
@@ -57,7 +57,7 @@ class ArmAccess:
             await self.resources.aclose()
 
     async def document(self, place: Place, version: str, now: float) -> Any | None:
-        """A resource as it is listed with all of its subscription or else of its group, once for all targets of one moment.
+        """A resource as it is listed with all of its subscription or else of its group, once for all targets of a collection.
 
         None where it is to be read by itself: see `Lists`. For a change it always is, and so is what is not right below a
         group.
@@ -88,9 +88,9 @@ class ArmAccess:
             with urgent():  # one call, for all
                 async with asyncio.timeout(LIST_DEADLINE):
                     async for setting in client.autoscale_settings(scope):
-                        told = setting.get("properties") or {}
-                        if may_be_on(told.get("enabled")):
-                            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+                        properties = setting.get("properties") or {}
+                        if may_be_on(properties.get("enabled")):
+                            target = str(properties.get("targetResourceUri") or "").rstrip("/").casefold()
                             found[target] = str(setting.get("name"))
             return found
 

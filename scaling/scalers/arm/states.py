@@ -1,7 +1,7 @@
-"""What a text of Azure says of a state: at rest, changing, or nobody knows. Pure.
+"""What a text of Azure means as a state: at rest, changing, or unknown. Pure.
 
-Resource Manager calls a resource at rest in three states, and changing in any other one; providers use some two dozen names
-for that. A name that is on neither list may be either, so it holds a target as a change does, but not for ever
+A resource is at rest in three states, and changing in any other one; providers use some two dozen names for that. An
+unknown name may mean either, so it holds a target as a change does, but not for ever
 (`scaling.decision.seen.bounded_doubt`).
 """
 
@@ -30,27 +30,27 @@ CHANGING = frozenset(
 """Names of a change in the enumerations of azure-mgmt-web, -compute, -appcontainers, -eventhub and -servicebus, lower case."""
 
 STATE_CHARS = 60
-"""Characters kept of a name that nobody knows."""
+"""Characters kept of an unknown name."""
 
 
-def state_of(told: Any) -> tuple[bool, str]:
-    """Whether a provisioning state is a change, and its name where nobody knows; a resource that tells none is at rest."""
-    name = str(getattr(told, "value", told) or "")
+def state_of(value: Any) -> tuple[bool, str]:
+    """Whether a provisioning state is a change, and its name if it is unknown; a resource without one is at rest."""
+    name = str(getattr(value, "value", value) or "")
     known = name.casefold()
     if not known or known in AT_REST:
         return False, ""
     return known in CHANGING, "" if known in CHANGING else name[:STATE_CHARS]
 
 
-def switch_of(told: Any) -> tuple[bool, str]:
+def switch_of(value: Any) -> tuple[bool, str]:
     """The same of what is true or false, as JSON or as text, such as whether a change of throughput is pending."""
-    name = str(told)
+    name = str(value)
     known = name.casefold()
     if known in {"true", "false", "none", ""}:
         return known == "true", ""
     return False, name[:STATE_CHARS]
 
 
-def may_be_on(told: Any) -> bool:
-    """True but for what is off or not told: where something else may move a target, an unknown value is taken for that."""
-    return switch_of(told) != (False, "")
+def may_be_on(value: Any) -> bool:
+    """Whether a switch is on, or unknown: something that may move a target counts as if it did."""
+    return switch_of(value) != (False, "")

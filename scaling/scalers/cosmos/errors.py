@@ -1,4 +1,4 @@
-"""What went wrong in a call about throughput, on either plane, told apart by who must act."""
+"""What went wrong in a call about throughput, on either plane, by who must act."""
 
 from __future__ import annotations
 

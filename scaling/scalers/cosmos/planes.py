@@ -1,8 +1,7 @@
 """The two ways to read and set throughput: by key on the data plane, by identity through Resource Manager.
 
-Neither can guard a change with an ETag. Resource Manager tells the limits; the data plane tells the floor and
-whether a change is pending with the offer, and the partitions of a container, from which the instant maximum
-follows.
+Neither can guard a change with an ETag. Resource Manager has the limits. On the data plane the offer has the floor and
+whether a change is pending; the instant maximum follows from the number of a container's partitions.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class ManagementPlane(Plane):
 
     async def read(self, now: float) -> Throughput:  # nothing is remembered
         answer = await (await self._arm().resources.get()).get(self._path, THROUGHPUT_VERSION)
-        return _told(at(answer, "properties.resource"))
+        return throughput_of(at(answer, "properties.resource"))
 
     async def write(self, value: int, seen: Throughput) -> None:
         asked: Mapping[str, Any] = (
@@ -103,7 +102,7 @@ class _Autoscale(Struct, frozen=True, rename="camel"):
 
 
 class _Resource(Struct, frozen=True, rename="camel"):
-    """Throughput as Resource Manager tells it. Limits come as strings, and may be missing."""
+    """Throughput in an answer of Resource Manager. Limits are strings, and may be missing."""
 
     throughput: int | None = None
     autoscale_settings: _Autoscale | None = None
@@ -113,7 +112,7 @@ class _Resource(Struct, frozen=True, rename="camel"):
     offer_replace_pending: str | bool | None = None
 
 
-def _told(answer: Any) -> Throughput:
+def throughput_of(answer: Any) -> Throughput:
     """Raises ValueError for an answer of another form."""
     resource = msgspec.convert(answer, _Resource, strict=False)
     settings = resource.autoscale_settings
@@ -135,7 +134,7 @@ def _told(answer: Any) -> Throughput:
 
 
 def _number(text: str | int | None) -> int | None:
-    """A limit; None where it is not told, or told as nothing."""
+    """A limit; None if it is missing or empty."""
     return int(text) or None if text is not None and str(text).strip().isdigit() else None
 
 
@@ -184,9 +183,9 @@ class DataPlane(Plane):
     async def _offer_headers(
         self, owner: ContainerProxy | DatabaseProxy, offer: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """What only a read of the offer itself tells, for which the SDK has no method of its own.
+        """The headers of a read of the offer, for which the SDK has no method of its own.
 
-        Nothing where a later SDK does not have what this takes; the platform's refusals then tell the floor.
+        None with a later SDK that lacks what this takes; then the platform's refusals name the floor.
         """
         path = str(offer.get("_self", "")).strip("/")
         try:
@@ -210,7 +209,7 @@ class DataPlane(Plane):
         await self._client.aclose()
 
     async def _instant(self, now: float, value: int) -> int:
-        """Partitions times what each carries; of a database they are not told, so as many as `value` needs."""
+        """Partitions times what each carries. Those of a database are not known: it has as many as `value` needs."""
         if self._container is None:
             return instant_at_least(value)
         known = self._partitions
@@ -229,7 +228,7 @@ class DataPlane(Plane):
         return database.get_container_client(str(self._container))
 
     def _new_client(self) -> CosmosClient:
-        """A client of its own: these refusals are the scaler's to decide about, those of records are not.
+        """A client of its own, because here the scaler handles refusals, and for records the SDK does.
 
         `retry_total=0` alone leaves nine repetitions of a 429.
         """

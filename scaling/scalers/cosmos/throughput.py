@@ -60,7 +60,7 @@ class Throughput(Struct, frozen=True):
     """One reading, in RU/s: what is provisioned, or the maximum of autoscale.
 
     `instant` is the most that takes effect without splitting partitions, `maximum` the most that may be
-    asked for; None where the platform does not tell. `target` is what a pending replacement leads to.
+    asked for; None if it is not known. `target` is the throughput after a pending replacement.
     """
 
     value: int
@@ -95,7 +95,7 @@ class Throughput(Struct, frozen=True):
 
 
 def absolute_minimum(*, autoscale: bool) -> int:
-    """The least any container has, where the platform does not tell its own."""
+    """The least throughput of any container, for an answer without its own minimum."""
     return 1000 if autoscale else 400
 
 

@@ -21,7 +21,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     `floor` and `ceiling` are the platform's limits; those at the paths `floor_at` and `ceiling_at` of the resource narrow them.
     `allowed` values are multiplied by the number at `times`. Where something else stands at the path `needs` than one of
     the texts after it, there is nothing to set. While `true_at` is true the platform itself, called `holder`, changes the
-    number. A change more often than every `pause` seconds is unwise, and `why`. A list tells all only with `list_query`.
+    number. A change more often than every `pause` seconds is unwise, and `why`. A list is complete only with `list_query`.
     """
 
     type: str

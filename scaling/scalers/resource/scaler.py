@@ -68,8 +68,8 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
         )
 
     async def _listed(self, now: float) -> Seen:
-        """As the list of its type has it. A list may be behind, or say less: what it says of a change is not taken for
-        granted, and what it does not say is asked.
+        """The resource in the list of its type. A list may be behind, or lack a property: then, and if it shows another
+        number than before, the resource itself is read.
         """
         kind, known = self._kind, self._last
         document = await self._arm.document(self._place, kind.api_version, now)
@@ -132,7 +132,7 @@ class AzureResourceScaler(ResourceScaler):
         set by `method`, to multiples of `step` or to `allowed` values, from `least` to `most`, and counts in `unit`.
 
         With a kind, `api_version`, `allowed` and `most` replace its own. `deadline_seconds` bounds one delivery of an action;
-        `poll_interval_seconds` counts where the platform does not say when to look again.
+        `poll_interval_seconds` counts where the platform does not say when to ask again.
         """
 
         resource_id: str
@@ -178,7 +178,7 @@ class AzureResourceScaler(ResourceScaler):
 
         @property
         def known(self) -> Kind:
-            """The kind, with what the configuration says of it. Raises ValueError for a bad resource id."""
+            """The kind, with the values of the configuration. Raises ValueError for a bad resource id."""
             allowed = tuple(sorted(set(self.allowed)))
             if (kind := KINDS.get(self.kind)) is not None:
                 own = {"api_version": self.api_version, "ceiling": self.most}

@@ -58,7 +58,7 @@ def test_webhooks_with_filters_and_without():
 @pytest.mark.parametrize(
     ("notify", "told"),
     [
-        ("[notify]", "notify.webhooks: nobody is told"),
+        ("[notify]", "notify.webhooks: no webhook is configured"),
         ("[notify.webhooks.ops]", "notify.webhooks.ops.url: is missing"),
         ('[notify.webhooks.ops]\nurl = "https://a.example/hook"', "the name of an app setting is accepted"),
         ('[notify.webhooks.ops]\nurl = "U"\nkinds = []', "notify.webhooks.ops.kinds: found []"),

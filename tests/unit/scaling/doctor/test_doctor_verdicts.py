@@ -6,9 +6,9 @@ from scaling.doctor import verdicts
 from scaling.doctor.verdicts import (
     LATE_DECISIONS,
     SKEW_REFUSED,
-    SKEW_TOLD,
+    SKEW_WARNED,
     START,
-    WAITING_TOLD,
+    WAITING_FAILED,
     Runtime,
     Waiting,
     allows,
@@ -94,8 +94,8 @@ def test_a_right_that_is_missing_names_the_action():
     [
         (Waiting(0, None), Verdict.OK),
         (Waiting(9, None), Verdict.OK),  # all of them are being worked on
-        (Waiting(9, NOW - WAITING_TOLD + 1), Verdict.OK),
-        (Waiting(1, NOW - WAITING_TOLD), Verdict.FAILED),
+        (Waiting(9, NOW - WAITING_FAILED + 1), Verdict.OK),
+        (Waiting(1, NOW - WAITING_FAILED), Verdict.FAILED),
         (Waiting(1, NOW + 60), Verdict.OK),  # clocks differ
     ],
 )
@@ -140,9 +140,9 @@ def test_a_slow_schedule_is_waited_for():
     ("ahead", "verdict"),
     [
         (0.0, Verdict.OK),
-        (SKEW_TOLD - 0.1, Verdict.OK),
-        (SKEW_TOLD, Verdict.WARNING),
-        (-SKEW_TOLD, Verdict.WARNING),
+        (SKEW_WARNED - 0.1, Verdict.OK),
+        (SKEW_WARNED, Verdict.WARNING),
+        (-SKEW_WARNED, Verdict.WARNING),
         (SKEW_REFUSED, Verdict.FAILED),
         (-SKEW_REFUSED, Verdict.FAILED),
     ],

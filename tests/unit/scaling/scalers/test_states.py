@@ -7,7 +7,7 @@ from scaling.log_entry import LogKind
 from scaling.model import Reason
 from scaling.scalers.app_service.plan import plan_seen
 from scaling.scalers.arm.states import may_be_on
-from scaling.scalers.cosmos.planes import _told
+from scaling.scalers.cosmos.planes import throughput_of
 from scaling.scalers.resource.kinds import KINDS
 from scaling.scalers.resource.resource import seen_of
 from tests.support.scaling.runner import World, metric, policy
@@ -43,7 +43,7 @@ def test_a_state_is_rest_a_change_or_not_known(told, found):
 
 @pytest.mark.parametrize(("told", "found"), SWITCHES.items())
 def test_whether_a_change_of_throughput_is_pending_may_not_be_known_either(told, found):
-    seen = _told({"throughput": 400, "offerReplacePending": told})
+    seen = throughput_of({"throughput": 400, "offerReplacePending": told})
 
     assert (seen.pending, seen.unknown_state) == found
     assert may_be_on(told) is (found != (False, ""))
