@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devstack.resource_manager import OperationStyle, ResourceManagerServer
+from devstack.resource_manager import ResourceManagerServer
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome
 from scaling.ports import ScalerError
@@ -53,45 +53,14 @@ def machines(server, **options):
     return server.add_resource(SET, document, poll_after=0.02, **options)
 
 
-@pytest.mark.parametrize("style", OperationStyle)
-async def test_an_operation_is_followed_to_its_end(server, scaler_of, style):
-    found = machines(server, operation_seconds=0.1, operation_style=style)
+async def test_an_operation_is_followed_to_its_end(server, scaler_of):
+    found = machines(server, operation_seconds=0.1)
 
     effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
 
     assert (effect.outcome, effect.reached, effect.detail) == (EffectOutcome.APPLIED, 5, "")
     assert found.document["sku"] == {"name": "Standard_D2s_v5", "tier": "Standard", "capacity": 5}
     assert [entry.method for entry in server.ledger if entry.capacity is not None] == ["PATCH"]
-
-
-async def test_an_operation_that_may_not_be_followed_is_seen_on_the_resource(server, scaler_of):
-    """A role on the resource alone does not reach the provider's location, where the operation is."""
-    machines(server, operation_seconds=0.1)
-    server.faults.add(Fault("arm.get_operation", "error", status=403, count=None))
-
-    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
-
-
-async def test_what_takes_longer_than_the_deadline_is_accepted_and_pending(server, scaler_of):
-    machines(server, operation_seconds=60)
-    scaler = scaler_of(SET, "virtual_machine_scale_set", deadline_seconds=0.2)
-
-    effect = await scaler.apply(action(2, 5), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.ACCEPTED, 2)
-    assert (await scaler.current("plan", now=NOW)).pending
-
-
-async def test_an_operation_that_fails_says_why(server, scaler_of):
-    machines(server, operation_seconds=0.05)
-    server.faults.add(Fault("arm.patch_resource", "failed_operation"))
-
-    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FAILED, 2)
-    assert "the operation ended as Failed: The operation to change" in effect.detail
 
 
 async def test_a_quota_is_a_refusal_and_not_a_conflict_to_wait_for(server, scaler_of):
@@ -112,15 +81,6 @@ async def test_a_lost_answer_is_read_back_and_nobody_asks_twice(server, scaler_o
 
     assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
     assert sum(entry.method == "PATCH" for entry in server.ledger) == 1
-
-
-async def test_a_short_throttling_is_waited_out(server, scaler_of):
-    machines(server)
-    server.faults.add(Fault("arm.patch_resource", "error", status=429, retry_after=1))
-
-    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
 
 
 async def test_replicas_of_a_container_app_go_to_zero_and_back(server, scaler_of):

@@ -203,15 +203,6 @@ async def test_a_busy_or_throttling_service_is_waited_for_as_told(world, status,
     assert (effect.outcome, world.slept) == (EffectOutcome.APPLIED, [7.0])
 
 
-async def test_a_lost_answer_is_read_back(world):
-    scaler = await world.container()
-    world.server.inject(Fault("offers.replace", "drop_ack", count=None))
-
-    effect = await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 6000)
-
-
 async def test_a_switch_to_autoscale_meanwhile_changes_nothing(world, monkeypatch):
     scaler = await world.container(ThroughputProperties(auto_scale_max_throughput=4000))
     write = cosmos_planes.DataPlane.write
@@ -229,15 +220,6 @@ async def test_a_switch_to_autoscale_meanwhile_changes_nothing(world, monkeypatc
     assert world.offer().level.ru == 4000
 
 
-async def test_throughput_somebody_else_set_is_left_alone(world):
-    scaler = await world.container(3000)
-
-    effect = await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 3000)
-    assert world.offer().updates == 0
-
-
 async def test_a_wrong_key_is_an_error_that_hides_the_key(world):
     await world.container()
     scaler = world.scaler(container="flights")
@@ -247,16 +229,6 @@ async def test_a_wrong_key_is_an_error_that_hides_the_key(world):
         await scaler.current("flights", now=NOW)
 
     assert "AAAA" not in str(raised.value)
-
-
-async def test_a_service_that_does_not_answer_is_an_error_not_a_capacity(world):
-    scaler = await world.container()
-    await world.server.stop()
-
-    with pytest.raises(ScalerError):
-        await scaler.current("flights", now=NOW)
-    with pytest.raises(ScalerError):
-        await scaler.apply(action(1000, 6000), now=NOW)
 
 
 async def test_what_resource_manager_sets_is_what_the_data_plane_has(world, tmp_path_factory, monkeypatch):

@@ -180,20 +180,6 @@ async def test_a_floor_above_what_there_is_turns_no_decrease_into_an_increase(wo
     assert "no less than 2000" in effect.detail
 
 
-async def test_what_is_provisioned_is_never_above_the_ceiling(world):
-    _, scaler = world.container(throughput=12_000, partitions=1)
-
-    assert (await scaler.current("flights", now=NOW)).ceiling == 12_000
-
-
-async def test_an_odd_amount_is_rounded_up_to_a_whole_step(world):
-    _, scaler = world.container()
-
-    effect = await scaler.apply(action(1000, 1501), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 1600)
-
-
 async def test_nothing_above_the_instant_maximum_is_asked_for_unless_splits_are_allowed(world):
     offer, scaler = world.container(split_delay=3600.0)
 
@@ -224,15 +210,6 @@ async def test_a_split_is_accepted_and_pending_until_the_partitions_are_there(wo
     assert world.puts() == [24_000]
 
 
-async def test_throughput_somebody_else_set_is_left_alone(world):
-    offer, scaler = world.container(throughput=3000)
-
-    effect = await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.EXTERNAL_CHANGE, 3000)
-    assert (world.puts(), offer.level.ru) == ([], 3000)
-
-
 async def test_a_writer_at_the_same_time_is_recognised_when_reading_back(world):
     offer, scaler = world.container()
     replace = offer.replace
@@ -248,15 +225,6 @@ async def test_a_writer_at_the_same_time_is_recognised_when_reading_back(world):
     assert "asked for 6000 RU/s, found 2500" in effect.detail
 
 
-async def test_a_lost_answer_is_read_back_and_not_sent_again(world):
-    _, scaler = world.container()
-    world.fault("put_throughput", "drop_ack", count=2)  # the HTTP client itself sends once more
-
-    effect = await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 6000)
-
-
 @pytest.mark.parametrize(("status", "code"), [(423, "Locked"), (429, "TooManyRequests"), (409, "Conflict")])
 async def test_a_busy_or_throttling_platform_is_waited_for_as_told(world, status, code):
     _, scaler = world.container()
@@ -265,17 +233,6 @@ async def test_a_busy_or_throttling_platform_is_waited_for_as_told(world, status
     effect = await scaler.apply(action(1000, 6000), now=NOW)
 
     assert (effect.outcome, world.slept) == (EffectOutcome.APPLIED, [7.0])
-
-
-async def test_a_wait_beyond_the_deadline_is_left_to_a_later_delivery(world):
-    _, scaler = world.container()
-    world.fault("put_throughput", "error", status=423, condition="Locked", retry_after=300)
-
-    with pytest.raises(ScalerError) as raised:
-        await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert raised.value.retry_after == 300
-    assert world.slept == []
 
 
 async def test_a_wait_beyond_the_life_of_the_action_is_a_refusal(world):
@@ -298,15 +255,6 @@ async def test_a_refusal_that_names_the_range_is_asked_again_within_it(world):
     assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 1200)
     assert "accepts 1200 to 1000000" in effect.detail
     assert world.puts() == [400, 1200]
-
-
-async def test_an_update_without_effect_is_reported_as_failed(world):
-    _, scaler = world.container()
-    world.fault("put_throughput", "ignored_update")
-
-    effect = await scaler.apply(action(1000, 6000), now=NOW)
-
-    assert (effect.outcome, effect.reached) == (EffectOutcome.FAILED, 1000)
 
 
 async def test_an_operation_that_fails_is_left_to_a_later_delivery(world):
@@ -345,16 +293,6 @@ async def test_a_missing_role_is_named(world):
 
     assert effect.outcome is EffectOutcome.REFUSED
     assert "Cosmos DB Operator" in effect.detail
-
-
-async def test_a_platform_that_does_not_answer_is_an_error_not_a_capacity(world):
-    _, scaler = world.container()
-    world.fault("get_throughput", "drop_connection", count=None)
-
-    with pytest.raises(ScalerError):
-        await scaler.current("flights", now=NOW)
-    with pytest.raises(ScalerError):
-        await scaler.apply(action(1000, 6000), now=NOW)
 
 
 async def test_the_local_resource_manager_migrates_between_manual_and_autoscale(world):

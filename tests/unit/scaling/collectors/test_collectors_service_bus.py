@@ -112,11 +112,6 @@ async def test_a_status_counts_whatever_its_case_and_saves_the_next_request(stat
     assert client.calls == ["get_queue"]
 
 
-@pytest.mark.parametrize("status", ["Active", "SendDisabled"])
-async def test_an_entity_that_hands_out_messages_is_read(status):
-    assert (await StubbedQueue(queue_client(status)).collect(now=1.0)).values["active"] == 5.0
-
-
 @pytest.mark.parametrize("status", ["Restoring", "Creating", "Unknown", "Paused", None])
 async def test_counts_under_a_status_of_which_nobody_knows_are_not_believed(status):
     with pytest.raises(
