@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 from tidemark.analysis.errors import JobError
 from tidemark.foundation.log.process import keep_secrets_from_logs
-from tidemark.foundation.sanitize import HiddenError, raising_no_secrets
+from tidemark.foundation.sanitize import HiddenError, raise_without_secrets
 
 _Arguments = ParamSpec("_Arguments")
 _Item = TypeVar("_Item")
@@ -22,7 +22,7 @@ def failing_without_secrets() -> Iterator[None]:
     """
     keep_secrets_from_logs()  # that process is none of ours until now
     try:
-        with raising_no_secrets():
+        with raise_without_secrets():
             yield
     except HiddenError as error:
         if isinstance(error.__context__, JobError):  # the driver knows it by its type

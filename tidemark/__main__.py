@@ -58,12 +58,12 @@ def main() -> None:
     leave_on_signals("".join(sys.argv[1:2]))
     from spark_jobs.cli import COMMANDS as SPARK_COMMANDS  # noqa: PLC0415 - the same
     from tidemark.analysis.cli import COMMANDS as ANALYSIS_COMMANDS  # noqa: PLC0415 - the same
-    from tidemark.foundation.log.process import telling_no_secrets  # noqa: PLC0415 - after the line before it
+    from tidemark.foundation.log.process import report_without_secrets  # noqa: PLC0415 - after the line before it
 
     # These compute, and start in half the time without the SDKs of the other parts.
     commands = {"analysis": ANALYSIS_COMMANDS, "spark": SPARK_COMMANDS}
     alone = {part: PARTS[part] for part, own in commands.items() if sys.argv[1:2] and sys.argv[1] in own}
-    with telling_no_secrets():
+    with report_without_secrets():
         command_line(alone or PARTS)()
 
 

@@ -20,9 +20,14 @@ from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError, ShutdownError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
-from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks, telling_no_secrets
+from tidemark.foundation.log.process import (
+    ForPeople,
+    keep_secrets_from_logs,
+    quiet_sdks,
+    report_without_secrets,
+)
 from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import without_secrets
 
@@ -63,7 +68,7 @@ def consume(
     """
     own_modules_of(root)
     try:
-        settings = settings_of(root)
+        settings = load_settings(root)
         handler = logging.StreamHandler(sys.stderr)
         kind = ForPeople if sys.stderr.isatty() else logging.Formatter
         handler.setFormatter(kind("%(asctime)s %(levelname)-7s %(message)s"))
@@ -157,7 +162,7 @@ def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None
 
 def main() -> None:
     """The entry point of `python -m consumer`."""
-    with telling_no_secrets():
+    with report_without_secrets():
         program = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         program.command(cls=Command)(consume)
         program()

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, run
-from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App
 from tidemark.foundation.log.terminal import print_json
@@ -63,7 +63,7 @@ def _run(
         if app is not None:
             async with app:
                 return await by_api(app)
-        tables = api.open_tables(settings_of(where.root, account=where.account), time.time)
+        tables = api.open_tables(load_settings(where.root, account=where.account), time.time)
         try:
             return await by_storage(tables)
         finally:

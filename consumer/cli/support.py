@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from consumer.config import read_config
-from tidemark.foundation.app_settings import settings_of
+from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -44,7 +44,7 @@ def open_parts(root: Path) -> Parts:
     from consumer.running.assembly import Parts
 
     own_modules_of(root)
-    settings = settings_of(root)
+    settings = load_settings(root)
     return Parts(read_config(settings), settings)
 
 

@@ -16,7 +16,12 @@ from azure.eventhub.aio import EventHubConsumerClient
 from consumer.errors import PositionError
 from consumer.model import PartitionState
 from consumer.receiving.link import OPTIONS_OF_CLIENT, close_client
-from tidemark.foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
+from tidemark.foundation.azure.connections import (
+    Settings,
+    describe_network_error,
+    event_hub_client,
+    tls_context,
+)
 from tidemark.foundation.errors import SettingsError, UnavailableError
 
 _Result = TypeVar("_Result")
@@ -121,8 +126,10 @@ class Hub:
             return asking.result()
         except Exception as error:  # whatever it is, the hub has not answered
             if self.created_at is None and _NOT_FOUND in (getattr(error, "error", None) or ""):
-                raise SettingsError(f"there is no event hub '{self.name}': {network_story(error)}") from error
-            raise UnavailableError(f"event hub '{self.name}': {network_story(error)}") from error
+                raise SettingsError(
+                    f"there is no event hub '{self.name}': {describe_network_error(error)}"
+                ) from error
+            raise UnavailableError(f"event hub '{self.name}': {describe_network_error(error)}") from error
         finally:
             asking.cancel()
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from consumer.model import Event
 from consumer.receiving.events import last_enqueued, to_event
-from tidemark.foundation.azure.connections import network_story
+from tidemark.foundation.azure.connections import describe_network_error
 
 if TYPE_CHECKING:
     from consumer.receiving.fast_path import Shortcut
@@ -39,7 +39,7 @@ class LinkLostError(Exception):
     """A link has ended. `condition` is the service's error condition, such as "link:stolen"; '' if it sent none."""
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__(network_story(cause))
+        super().__init__(describe_network_error(cause))
         self.condition = str(getattr(cause, "error", None) or "")
 
 

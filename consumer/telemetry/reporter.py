@@ -29,7 +29,7 @@ from consumer.telemetry.records import (
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from tidemark.foundation.consumer_stats import ConsumerStats
 from tidemark.foundation.errors import StoreUnavailableError
-from tidemark.foundation.log.tail import Line, told_line
+from tidemark.foundation.log.tail import Line, log_line
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -163,7 +163,7 @@ class Reporter:
         interval = self._interval(statistics)
         now = self.clock()
         line = Line(intervals.line(interval, statistics), "consumer", self._fields(interval, statistics, now))
-        log.info("%s", told_line(line))
+        log.info("%s", log_line(line))
         if self.metrics is not None:
             self.metrics.record(interval, statistics)
         if self.landing is not None:

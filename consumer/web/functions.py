@@ -17,7 +17,7 @@ import azure.functions as func
 
 from consumer.config import read_config, read_hosting, read_slice
 from consumer.web.trigger_events import from_trigger
-from tidemark.foundation.sanitize import raising_no_secrets
+from tidemark.foundation.sanitize import raise_without_secrets
 
 HOSTING = read_hosting(os.environ)
 
@@ -31,7 +31,7 @@ async def consume_slice(timer: func.TimerRequest) -> None:
     seconds = read_slice(
         os.environ
     )  # first, because it reports an invalid CONSUMER_HOSTING, which is read as slices
-    with raising_no_secrets():
+    with raise_without_secrets():
         await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 
 
@@ -41,7 +41,7 @@ async def consume_events(events: typing.List[func.EventHubEvent]) -> None:
 
     deadline = asyncio.get_running_loop().time() + read_slice(os.environ)
     partition, received = from_trigger(events)
-    with raising_no_secrets():
+    with raise_without_secrets():
         await hosted(os.environ).settle(partition, received, deadline=deadline)
 
 

@@ -12,7 +12,7 @@ from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.http.answers import Response, error_response
 from tidemark.foundation.http.callers import Caller, RefusedError, admit, door_of
-from tidemark.foundation.sanitize import raising_no_secrets
+from tidemark.foundation.sanitize import raise_without_secrets
 
 if typing.TYPE_CHECKING:
     from consumer.web import api
@@ -52,7 +52,7 @@ async def _respond(
     order: bool = False,
 ) -> func.HttpResponse:
     """As in scaling.web.functions."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         try:
             caller = admit(DOOR, req.headers, order=order)
             response = await work(_opened(), caller)

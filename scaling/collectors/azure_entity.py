@@ -13,7 +13,7 @@ from msgspec import Meta
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.opening import Client, Opened
 from tidemark.foundation.azure.retry_after import retry_after
-from tidemark.foundation.sanitize import shorten, words_of
+from tidemark.foundation.sanitize import error_text, shorten
 
 Name = Annotated[str, Meta(min_length=1)]  # an option that names something
 
@@ -75,7 +75,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         label, role = label or self._label, role or self.ROLE
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
-        story = shorten(" ".join(str(getattr(error, "message", None) or words_of(error)).split()), 300)
+        story = shorten(" ".join(str(getattr(error, "message", None) or error_text(error)).split()), 300)
         wait = retry_after(getattr(response, "headers", None) or {})
         after = f"; it asks to wait {wait:.0f} s" if wait else ""
         if status == 404 or isinstance(

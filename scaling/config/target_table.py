@@ -32,9 +32,9 @@ from tidemark.foundation.settings_reader import (
     Reader,
     as_bool,
     as_text,
-    in_words_of_the_file,
     one_of,
     parse_params,
+    problems_as_written,
     share,
     whole,
 )
@@ -211,7 +211,7 @@ class TargetTable:
             return parse_params(cls.Params, values, beside=options.beside)
 
         params, problems = parsed(options.values)
-        shown = in_words_of_the_file(problems, options, lambda values: parsed(values)[1])
+        shown = problems_as_written(problems, options, lambda values: parsed(values)[1])
         for option, text in shown.items():
             reader.problem(option, text)
         return None if shown else params
@@ -371,7 +371,7 @@ class TargetTable:
             if not kind:
                 continue
             judged = _judged(kind, name, options.values)
-            shown = in_words_of_the_file(
+            shown = problems_as_written(
                 judged.problems,
                 options,
                 lambda values: _judged(kind, name, values).problems,  # noqa: B023 - called at once

@@ -29,7 +29,7 @@ from scaling.scalers.resource.resource import at
 from tidemark.foundation.azure.connections import (
     Settings,
     credential,
-    network_story,
+    describe_network_error,
     queue_client,
     table_service,
     tls_context,
@@ -136,7 +136,7 @@ async def knocked(address: str, settings: Settings) -> tuple[Answer, Answer]:
         try:
             return await answered({}), await answered(FORGED)
         except aiohttp.ClientError as error:
-            raise ConnectionError(network_story(error)) from None
+            raise ConnectionError(describe_network_error(error)) from None
 
 
 def _is_ours(body: bytes) -> bool:

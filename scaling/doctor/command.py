@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from scaling.doctor.checks import Case
 from scaling.doctor.examination import examine, examine_deployed
-from tidemark.foundation.app_settings import COMMAND_ROOT, own_settings, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, own_settings
 from tidemark.foundation.checkup import Checkup, Verdict, worst_first
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.http.deployed_app import AppError, app_named
@@ -65,7 +65,7 @@ def doctor_command(
 async def _checkup(root: Path, address: str | None, targets: tuple[str, ...]) -> Checkup:
     deployed = app_named(root, address, None)
     if deployed is None:
-        return await examine(Case(settings_of(root), root, time.time, targets))
+        return await examine(Case(load_settings(root), root, time.time, targets))
     async with deployed:
         return await examine_deployed(deployed, own_settings(root), targets)
 

@@ -7,10 +7,10 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.scalers.arm.errors import Kind, classify
-from tidemark.foundation.azure.connections import identity_story
+from tidemark.foundation.azure.connections import describe_identity_error
 from tidemark.foundation.checkup import TriedError, Trouble
 from tidemark.foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
-from tidemark.foundation.sanitize import describe_error, words_of
+from tidemark.foundation.sanitize import describe_error, error_text
 from tidemark.foundation.settings_reader import ConfigError
 
 _KINDS = {
@@ -37,18 +37,18 @@ def trouble_of(error: Exception) -> Trouble:
         return Trouble.DISABLED
     trouble = _by_kind(_origin(error))
     if trouble is Trouble.OTHER and isinstance(error, _OURS):
-        return next((each for words, each in _WORDS.items() if words in words_of(error)), trouble)
+        return next((each for words, each in _WORDS.items() if words in error_text(error)), trouble)
     return trouble
 
 
 def story_of(error: Exception) -> str:
     """In words; the error of an adapter of ours is a sentence, of another one its kind belongs to it."""
     if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
-        return identity_story(error)
+        return describe_identity_error(error)
     if isinstance(error, TimeoutError) and not str(error):
         return "no answer in time"
     words = (
-        words_of(error)
+        error_text(error)
         if isinstance(error, (*_OURS, ConfigError, SettingsError, TriedError))
         else describe_error(error)
     )

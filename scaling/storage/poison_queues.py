@@ -15,7 +15,7 @@ from scaling.ports import PoisonMessage
 from tidemark.foundation.azure.connections import (
     ConnectionSettingsError,
     Settings,
-    code_of,
+    error_code,
     queue_client,
     storage_endpoint,
 )
@@ -77,7 +77,7 @@ class QueuePoisonQueues:
             return 0, []
         except Exception as error:  # also what the SDK or its transport lets through
             where = f"queue '{queue.queue_name}' of storage account '{queue.account_name}' (connection {self._prefix})"
-            raise unavailable(where, error, code_of(error)) from error
+            raise unavailable(where, error, error_code(error)) from error
         return count, [_poison(queue.queue_name, message) for message in messages]
 
     async def put(self, queue: str, body: str) -> None:
@@ -92,7 +92,9 @@ class QueuePoisonQueues:
                     await client.create_queue()
                 await client.send_message(body)
         except Exception as error:  # as above; also for a queue that is not among these
-            raise unavailable(f"queue '{name}' (connection {self._prefix})", error, code_of(error)) from error
+            raise unavailable(
+                f"queue '{name}' (connection {self._prefix})", error, error_code(error)
+            ) from error
 
     async def aclose(self) -> None:
         await self._clients.aclose()

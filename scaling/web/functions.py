@@ -22,8 +22,8 @@ from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.http.answers import Response, error_response
 from tidemark.foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
 from tidemark.foundation.log.process import keep_secrets_from_logs
-from tidemark.foundation.log.tail import told_line
-from tidemark.foundation.sanitize import describe_error, raising_no_secrets
+from tidemark.foundation.log.tail import log_line
+from tidemark.foundation.sanitize import describe_error, raise_without_secrets
 from tidemark.foundation.settings_reader import ConfigError
 
 if typing.TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _finish(outcome: Outcome, output: Messages | None = None) -> None:
     for line in outcome.lines:
         _tell(line)
     for line in outcome.warnings:
-        _log.warning("%s", told_line(line))
+        _log.warning("%s", log_line(line))
     _measure((*outcome.lines, *outcome.warnings))
     if output is not None and outcome.messages:
         output.set(list(outcome.messages))
@@ -82,7 +82,7 @@ def _measure(lines: typing.Sequence[str]) -> None:
 
 
 def _tell(line: str) -> None:
-    _log.info("%s", told_line(line))
+    _log.info("%s", log_line(line))
 
 
 def _answer(response: Response) -> func.HttpResponse:
@@ -116,7 +116,7 @@ async def _respond(
         caller = admit(DOOR, req.headers, order=order)
     except RefusedError as error:
         return _answer(error_response(error.status, str(error)))
-    with raising_no_secrets():
+    with raise_without_secrets():
         return _answer(await _made(lambda autoscaler: work(autoscaler, caller)))
 
 
@@ -126,7 +126,7 @@ async def _respond(
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
 async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:
     """Reads every configured metric and capacity; one report per target."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         outcome = await autoscaler().collect()
     _finish(outcome, reports)
 
@@ -135,7 +135,7 @@ async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.Lis
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:
     """Decides upon one report."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         outcome = await autoscaler().evaluate(message.get_body())
     _finish(outcome, actions)
 
@@ -143,7 +143,7 @@ async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.Lis
 @blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
 async def scaler(message: func.QueueMessage) -> None:
     """Carries out one action."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         outcome = await autoscaler().apply(message.get_body())
     _finish(outcome)
 
@@ -154,7 +154,7 @@ async def scaler(message: func.QueueMessage) -> None:
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:
     """Compares requested with reached; sends lost actions again."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         outcome = await autoscaler().verify()
     _finish(outcome, actions)
 
@@ -164,7 +164,7 @@ async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List
 )
 async def send_notices(timer: func.TimerRequest) -> None:
     """Sends what waits for the webhooks of `[notify]`, if there are any."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         outcome = await autoscaler().send_notices()
     _finish(outcome)
 
@@ -241,7 +241,7 @@ async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
         return response
 
     targets = req.params.get("target", "")
-    with raising_no_secrets():
+    with raise_without_secrets():
         if not targets:
             response = await _examination.get(make)
         elif _of_targets.locked():  # any page can have a browser ask, with the cookie of whoever is signed in
@@ -269,5 +269,5 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
 @blueprint.route("health", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
 async def health(req: func.HttpRequest) -> func.HttpResponse:
     """Whether the configuration is usable and the state store answers."""
-    with raising_no_secrets():
+    with raise_without_secrets():
         return _answer(await _health.get(lambda: _made(api.health, details=False)))

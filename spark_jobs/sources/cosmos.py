@@ -43,7 +43,7 @@ from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets,
 from spark_jobs.schemas import arrow_schema, row_schema
 from spark_jobs.task_errors import failing_without_secrets, fails_without_secrets
 from tidemark.analysis.errors import InputError, JobError
-from tidemark.foundation.azure.connections import network_story
+from tidemark.foundation.azure.connections import describe_network_error
 from tidemark.foundation.azure.cosmos import cosmos_client
 from tidemark.foundation.errors import SettingsError
 
@@ -153,7 +153,7 @@ class CosmosReader(DataSourceReader):
                 raise InputError(f"there is no {where}") from error
             raise JobError(f"{where} answers {error.status_code}: {error.http_error_message}") from error
         except (AzureError, OSError) as error:
-            raise JobError(f"{where} cannot be reached: {network_story(error)}") from error
+            raise JobError(f"{where} cannot be reached: {describe_network_error(error)}") from error
 
 
 class _Pages:

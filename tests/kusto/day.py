@@ -13,7 +13,7 @@ from tests.kusto.evaluator import Workspace
 from tests.kusto.recording import moment
 from tests.support.infra.templates import INFRA
 from tests.support.scaling.runner import MINUTE, NOW
-from tidemark.foundation.log.tail import Line, told_line
+from tidemark.foundation.log.tail import Line, log_line
 
 HOUR = 60 * MINUTE
 LATEST = 5 * MINUTE
@@ -105,8 +105,8 @@ class Day:
         return any(each.rule == rule and each.subject == subject and each.at(at) for each in self.faults)
 
     def _put(self, table, at, kind, fields):
-        """As `told_line` writes it; the fields are read by the functions of the workspace."""
-        line = told_line(Line("a line", kind, {"at": NOW + at, **fields}))
+        """As `log_line` writes it; the fields are read by the functions of the workspace."""
+        line = log_line(Line("a line", kind, {"at": NOW + at, **fields}))
         self.rows[table].append((at, line))
 
     def _fleet(self):

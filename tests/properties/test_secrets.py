@@ -34,9 +34,9 @@ from tidemark.foundation.log.process import (
     hide_in_tracebacks,
     hide_secrets,
     keep_secrets_from_logs,
-    telling_no_secrets,
+    report_without_secrets,
 )
-from tidemark.foundation.log.tail import MARK, Line, told_line
+from tidemark.foundation.log.tail import MARK, Line, log_line
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.log.usage import Command, CommandGroup
 from tidemark.foundation.sanitize import describe_error, json_without_secrets, shorten, without_secrets
@@ -136,7 +136,7 @@ FORMS = {
 
 
 def told_in_lines(text):
-    line = told_line(
+    line = log_line(
         Line(f"it failed: {text}", "effect", {"target": "t", "effect": {"detail": text, text: 1}})
     )
     record = logging.LogRecord("azure.core", 30, "x", 1, "said %s", (line,), None)
@@ -357,7 +357,7 @@ def test_words_and_numbers_that_lines_are_made_of_stay_although_a_secret_equals_
             "COSMOS": " accountendpoint = https://x ; AccountKey=c2VjcmV0aw==;Database=Databases;AppName=Endpoint",
         }
     )
-    line = told_line(
+    line = log_line(
         Line(
             "orders: 123456 of postgres in /home/site, 0.123456 s",
             "decision",
@@ -496,7 +496,7 @@ def test_warnings_and_what_finalizers_raise_have_no_secrets(capsys):
 
 def test_an_error_that_nobody_expected_ends_a_command_without_secrets(capsys):
     known.hide_settings({"A_SECRET": "h1dden-value"})
-    with pytest.raises(SystemExit) as ended, telling_no_secrets():
+    with pytest.raises(SystemExit) as ended, report_without_secrets():
         raise RuntimeError("said h1dden-value") from KeyError("h1dden-value")
 
     told_of = capsys.readouterr().err

@@ -11,7 +11,7 @@ import typer
 
 from tidemark.analysis.errors import GATE_CLOSED, GateClosedError, JobError
 from tidemark.foundation.log.usage import Command
-from tidemark.foundation.sanitize import raising_no_secrets
+from tidemark.foundation.sanitize import raise_without_secrets
 from tidemark.foundation.version import install_hint
 
 SUMMARIES: dict[str, str] = {
@@ -66,7 +66,7 @@ def run_command(
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(cls=Command)(command)
     try:
-        with raising_no_secrets():
+        with raise_without_secrets():
             single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
     except Exception as error:
         told = error if isinstance(error, JobError) or shown is None else shown(error)

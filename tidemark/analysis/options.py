@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 from typer import Argument, Option
 
 from tidemark.analysis.errors import job_errors
-from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 
 CONFIG = Path("tidemark.toml")
 ROOT_FOLDER = COMMAND_ROOT
@@ -48,7 +48,7 @@ LogBeside = Annotated[Path | None, Option(help="Scaling log beside arrivals: tel
 def app_settings(root: Path) -> dict[str, str]:
     """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
     with job_errors():
-        return settings_of(root)
+        return load_settings(root)
 
 
 def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/devstoreaccount1")
 
 
-def settings_of(
+def load_settings(
     root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None, about: str = ""
 ) -> dict[str, str]:
     """The settings for the app in `root`, with the storage account that the command line names, if it does. `about` is the

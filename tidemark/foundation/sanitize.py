@@ -89,7 +89,7 @@ def knows_secret_in_json(text: str) -> bool:
     return without_known(plain) != plain or without_known(text) != text
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an exception says of itself. Never raises: one of somebody's own may fail to tell its words, or tell
     what no message can carry.
     """
@@ -101,7 +101,7 @@ def words_of(error: BaseException) -> str:
 
 def describe_error(error: BaseException) -> str:
     """An unexpected exception in words that may leave: its type, and its text without secrets, on one line."""
-    return sanitize_line(f"{type(error).__name__}: {words_of(error)}")
+    return sanitize_line(f"{type(error).__name__}: {error_text(error)}")
 
 
 class HiddenError(RuntimeError):
@@ -109,7 +109,7 @@ class HiddenError(RuntimeError):
 
 
 @contextmanager
-def raising_no_secrets() -> Iterator[None]:
+def raise_without_secrets() -> Iterator[None]:
     """For the outermost call of an invocation: what it raises is written into the host's log."""
     try:
         yield

@@ -338,7 +338,7 @@ def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
     return convert
 
 
-def in_words_of_the_file(
+def problems_as_written(
     problems: Mapping[str, str], options: Options, again: Callable[[Mapping[str, Any]], Mapping[str, str]]
 ) -> dict[str, str]:
     """The problems of a plug-in's options without values of app settings.

@@ -21,7 +21,7 @@ from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
-from tidemark.foundation.azure.connections import network_story
+from tidemark.foundation.azure.connections import describe_network_error
 from tidemark.foundation.azure.cosmos import CosmosPlace
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -137,7 +137,7 @@ class CosmosContainer(CosmosPlace):
                 retry_after=retry_after(error.headers, cosmos=True),
             )
         except SDK_ERRORS as error:
-            return Answer(message=network_story(error))
+            return Answer(message=describe_network_error(error))
         except Exception as error:  # of the SDK's own code, for example when it cannot parse the answer
             if not exchange.done:
                 return Answer(message=repr(error), by_sdk=True, unsent=True)
@@ -158,7 +158,7 @@ class CosmosContainer(CosmosPlace):
             story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
             raise UnavailableError(story, retry_after(error.headers, cosmos=True)) from error
         except SDK_ERRORS as error:
-            raise UnavailableError(f"{self!r} cannot be reached: {network_story(error)}") from error
+            raise UnavailableError(f"{self!r} cannot be reached: {describe_network_error(error)}") from error
 
 
 class _Exchange:

@@ -11,7 +11,7 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.dead_letter_document import event_of, from_document, to_document
-from tidemark.foundation.azure.connections import Settings, network_story
+from tidemark.foundation.azure.connections import Settings, describe_network_error
 from tidemark.foundation.azure.cosmos import CosmosPlace
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
@@ -150,7 +150,7 @@ class CosmosDeadLetterStore(CosmosPlace):
         except TidemarkError:
             raise
         except Exception as error:  # of the network, or unforeseen: the outcome is unknown
-            raise UnavailableError(f"{doing} {self!r}: {network_story(error)}") from error
+            raise UnavailableError(f"{doing} {self!r}: {describe_network_error(error)}") from error
 
     def _refused(self, doing: str, error: CosmosHttpResponseError) -> TidemarkError:
         refusal = f"{doing} {self!r}: the service answered {error.status_code}"

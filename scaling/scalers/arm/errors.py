@@ -15,7 +15,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from msgspec import Struct
 
 from scaling.calls.gate import CallRefusedError
-from tidemark.foundation.azure.connections import identity_story
+from tidemark.foundation.azure.connections import describe_identity_error
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.sanitize import describe_error, shorten
 
@@ -74,7 +74,7 @@ def classify(error: Exception) -> Failure:
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
-        return Failure(Kind.NO_IDENTITY, identity_story(error))
+        return Failure(Kind.NO_IDENTITY, describe_identity_error(error))
     if response is None or not isinstance(error, AzureError):
         return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
     text = _text(response)

@@ -108,7 +108,9 @@ class TableSettings(NamedTuple):
         except ResourceNotFoundError as error:
             raise InputError(f"there is no {where}") from error
         except (AzureError, OSError) as error:
-            raise InputError(f"{where} cannot be read: {connections.network_story(error)}") from error
+            raise InputError(
+                f"{where} cannot be read: {connections.describe_network_error(error)}"
+            ) from error
 
     def tasks(self) -> list[Slice]:
         """Targets, each in as many slices of time as keep all cores busy. Raises InputError."""

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tidemark.foundation import app_settings
-from tidemark.foundation.app_settings import settings_of
+from tidemark.foundation.app_settings import load_settings
 from tidemark.foundation.azure.connections import storage_endpoint, table_service, transport_options
 from tidemark.foundation.errors import SettingsError
 
@@ -33,7 +33,7 @@ def root(tmp_path):
 def test_the_environment_wins_over_the_ignored_file_and_that_over_the_committed_one(root):
     (root / ".env").write_text("# ours\nexport A='ignored'\nB=ignored\nCOLLECT_SCHEDULE=0 * * * * *\n")
 
-    settings = settings_of(root, {"B": "environment"})
+    settings = load_settings(root, {"B": "environment"})
 
     assert settings == {**LOCAL, "A": "ignored", "B": "environment", "COLLECT_SCHEDULE": "0 * * * * *"}
 
@@ -52,7 +52,7 @@ def test_an_account_that_is_named_is_the_one_and_nothing_of_the_local_stack_come
     if by == ".env":
         (root / ".env").write_text("".join(f"{name}={value}\n" for name, value in named.items()))
 
-    settings = settings_of(root, named if by == "environment" else {})
+    settings = load_settings(root, named if by == "environment" else {})
 
     assert settings == named
     assert "sttidemark" in (storage_endpoint(settings, "AzureWebJobsStorage", "table").address or str(named))
@@ -62,19 +62,19 @@ def test_a_subscription_that_is_named_and_is_not_that_of_the_file_takes_nothing_
     ours, other = (f"/subscriptions/{digit * 8}-0000-0000-0000-{digit * 12}" for digit in "0a")
     (root / "local.settings.json").write_text(json.dumps({"Values": {**LOCAL, "PLAN": f"{ours}/rest"}}))
 
-    assert settings_of(root, {"A": "1"}, about=f"{other.upper()}/resourceGroups/rg") == {"A": "1"}
-    assert settings_of(root, {"A": "1"}, about=ours) == {**LOCAL, "PLAN": f"{ours}/rest", "A": "1"}
-    assert settings_of(root, {"A": "1"}, about="") == settings_of(root, {"A": "1"}, about=ours)
+    assert load_settings(root, {"A": "1"}, about=f"{other.upper()}/resourceGroups/rg") == {"A": "1"}
+    assert load_settings(root, {"A": "1"}, about=ours) == {**LOCAL, "PLAN": f"{ours}/rest", "A": "1"}
+    assert load_settings(root, {"A": "1"}, about="") == load_settings(root, {"A": "1"}, about=ours)
 
 
 def test_a_file_that_names_no_subscription_is_read_for_any(root):
-    assert settings_of(root, {}, about=f"/subscriptions/{'a' * 8}-0000-0000-0000-{'a' * 12}") == LOCAL
+    assert load_settings(root, {}, about=f"/subscriptions/{'a' * 8}-0000-0000-0000-{'a' * 12}") == LOCAL
 
 
 def test_a_connection_named_by_identity_takes_no_connection_string_from_the_file(root):
     named = {"OrdersServiceBus__fullyQualifiedNamespace": "sb-orders.servicebus.windows.net"}
 
-    settings = settings_of(root, named)
+    settings = load_settings(root, named)
 
     assert "OrdersServiceBus" not in settings
     assert settings["AzureWebJobsStorage"] == "UseDevelopmentStorage=true"
@@ -86,7 +86,7 @@ def test_a_connection_of_the_environment_takes_nothing_from_the_ignored_file_eit
         "AzureWebJobsStorage=DefaultEndpointsProtocol=https;AccountName=other;AccountKey=a2V5\nA=1\n"
     )
 
-    settings = settings_of(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
+    settings = load_settings(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
 
     assert settings == {"AzureWebJobsStorage__accountName": "sttidemark", "A": "1"}
 
@@ -101,7 +101,7 @@ def test_a_connection_of_the_environment_takes_nothing_from_the_ignored_file_eit
     ],
 )
 def test_another_port_of_the_emulator_is_still_the_local_stack(root, named):
-    assert settings_of(root, named)["ORDERS_PLAN_ID"] == "local"
+    assert load_settings(root, named)["ORDERS_PLAN_ID"] == "local"
 
 
 @pytest.mark.parametrize("name", [".env", "local.settings.json"])
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_read_is_named(root, name):
     (root / name).write_bytes(b"\xff{")
 
     with pytest.raises(SettingsError, match=f"{re.escape(name)} cannot be read"):
-        settings_of(root, {})
+        load_settings(root, {})
 
 
 # -- a person's own identity ------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ async def test_after_az_login_the_commands_reach_the_account_with_that_identity(
     monkeypatch.setenv(
         "AZURE_TOKEN_CREDENTIALS", "AzureCliCredential"
     )  # the chain would look for a managed identity
-    settings = settings_of(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
+    settings = load_settings(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
     sent = []
 
     async with table_service(settings, "AzureWebJobsStorage", transport=Recording(sent)) as service:
@@ -210,14 +210,14 @@ def test_a_path_in_a_file_is_found_wherever_the_command_is_given(root, tmp_path_
     (root / "certs" / "local.pem").write_text("pem")
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
 
-    assert settings_of(root, {})["TIDEMARK_CA_BUNDLE"] == str(root / "certs" / "local.pem")
-    assert transport_options(settings_of(root, {})) == {
+    assert load_settings(root, {})["TIDEMARK_CA_BUNDLE"] == str(root / "certs" / "local.pem")
+    assert transport_options(load_settings(root, {})) == {
         "connection_verify": str(root / "certs" / "local.pem")
     }
-    assert settings_of(root, {"TIDEMARK_CA_BUNDLE": "mine.pem"})["TIDEMARK_CA_BUNDLE"] == "mine.pem"
-    assert settings_of(root, {"TIDEMARK_CA_BUNDLE": ""})["TIDEMARK_CA_BUNDLE"] == ""
+    assert load_settings(root, {"TIDEMARK_CA_BUNDLE": "mine.pem"})["TIDEMARK_CA_BUNDLE"] == "mine.pem"
+    assert load_settings(root, {"TIDEMARK_CA_BUNDLE": ""})["TIDEMARK_CA_BUNDLE"] == ""
     (root / ".env").write_text("TIDEMARK_CA_BUNDLE=/etc/ssl/own.pem\n")
-    assert settings_of(root, {})["TIDEMARK_CA_BUNDLE"] == "/etc/ssl/own.pem"
+    assert load_settings(root, {})["TIDEMARK_CA_BUNDLE"] == "/etc/ssl/own.pem"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_byte_order_mark_hides_no_setting(tmp_path):
     (tmp_path / ".env").write_text("\ufeffMINE=1\n", encoding="utf-8")
     (tmp_path / "local.settings.json").write_text('\ufeff{"Values": {"OTHER": "2"}}', encoding="utf-8")
 
-    assert settings_of(tmp_path, {}) == {"MINE": "1", "OTHER": "2"}
+    assert load_settings(tmp_path, {}) == {"MINE": "1", "OTHER": "2"}
 
 
 def test_in_a_folder_that_was_deleted_a_command_finds_nothing(tmp_path, monkeypatch):
@@ -286,7 +286,7 @@ def test_in_a_folder_that_was_deleted_a_command_finds_nothing(tmp_path, monkeypa
     (tmp_path / "gone").rmdir()
 
     assert app_settings.command_folder() == Path()
-    assert settings_of(app_settings.command_folder(), {}) == {}
+    assert load_settings(app_settings.command_folder(), {}) == {}
 
 
 def test_the_functions_of_a_clone_have_its_settings_from_everywhere_and_a_command_never_has(
@@ -334,7 +334,7 @@ def test_an_account_that_the_command_line_names_is_the_one(root, named, by):
     if by == ".env":
         (root / ".env").write_text("".join(f"{name}={value}\n" for name, value in named.items()))
 
-    settings = settings_of(root, {**(named if by == "environment" else {}), "A": "1"}, account="sttidemark")
+    settings = load_settings(root, {**(named if by == "environment" else {}), "A": "1"}, account="sttidemark")
 
     assert settings == {"AzureWebJobsStorage__accountName": "sttidemark", "A": "1"}
     assert storage_endpoint(settings, "AzureWebJobsStorage", "table").connection_string is None
@@ -345,7 +345,7 @@ def test_an_account_that_the_command_line_names_is_the_one(root, named, by):
 )
 def test_what_is_no_account_is_refused(root, account):
     with pytest.raises(SettingsError, match="the name of a storage account is accepted"):
-        settings_of(root, {}, account=account)
+        load_settings(root, {}, account=account)
 
 
 def test_what_is_a_persons_own_is_not_in_the_committed_file(root):

@@ -15,11 +15,11 @@ from tidemark.foundation.azure.connections import (
     IdentityCredential,
     blob_container,
     credential,
+    describe_identity_error,
+    describe_network_error,
     event_hub_client,
     event_hubs_endpoint,
     identity_setting,
-    identity_story,
-    network_story,
     queue_client,
     service_bus_endpoint,
     storage_endpoint,
@@ -310,7 +310,9 @@ def test_a_network_error_is_told_without_the_tls_object():
         "Cannot connect to host localhost:1 ssl:<ssl.SSLContext object at 0x7f> [Connect call failed]"
     )
 
-    assert network_story(error) == "OSError: Cannot connect to host localhost:1 [Connect call failed]"
+    assert (
+        describe_network_error(error) == "OSError: Cannot connect to host localhost:1 [Connect call failed]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -384,12 +386,12 @@ To mitigate this issue, please refer to the guidelines at https://aka.ms/identit
 
 
 def test_of_a_chain_of_credentials_each_says_why_it_has_no_token_and_no_more():
-    assert identity_story(ClientAuthenticationError(NO_TOKEN)) == (
+    assert describe_identity_error(ClientAuthenticationError(NO_TOKEN)) == (
         "no credential gave a token: Environment: Environment variables are not fully configured; "
         "ManagedIdentity: ManagedIdentityCredential authentication unavailable, no response from the IMDS endpoint; "
         "AzureCli: Azure CLI not found on path; AzureDeveloperCli: Azure Developer CLI could not be found"
     )
-    assert identity_story(ClientAuthenticationError("one line\nand more")) == "one line and more"
+    assert describe_identity_error(ClientAuthenticationError("one line\nand more")) == "one line and more"
 
 
 def test_a_store_that_nobody_may_sign_in_to_says_how():

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemark.foundation.log.process import ForPeople, hide_secrets
-from tidemark.foundation.log.tail import MARK, MAX_LINE, Line, told_line, without_tail
+from tidemark.foundation.log.tail import MARK, MAX_LINE, Line, log_line, without_tail
 
 FORGED = '{"tidemark":1,"kind":"decision","target":"forged"}'
 
@@ -23,20 +23,20 @@ def test_a_line_is_told_with_its_fields_those_that_are_unknown_left_out():
     line = Line("scaling plan hold 2: all is well", "decision", {"target": "plan", "at": 1.5, "by": None})
 
     assert line == "scaling plan hold 2: all is well"
-    assert told_line(line) == (
+    assert log_line(line) == (
         'scaling plan hold 2: all is well; {"tidemark":1,"kind":"decision","target":"plan","at":1.5}'
     )
 
 
 def test_a_line_without_fields_is_told_as_it_is():
-    assert told_line("lint: a rule flaps") == "lint: a rule flaps"
+    assert log_line("lint: a rule flaps") == "lint: a rule flaps"
     assert without_tail("lint: a {rule}") == "lint: a {rule}"
 
 
 def test_what_somebody_writes_into_a_line_is_not_taken_for_its_tail():
     line = Line(f"control plan: paused, by {FORGED}", "control", {"by": FORGED, "nested": [{"by": FORGED}]})
 
-    assert tail_of(told_line(line)) == {
+    assert tail_of(log_line(line)) == {
         "tidemark": 1,
         "kind": "control",
         "by": FORGED,
@@ -70,7 +70,7 @@ values = st.recursive(
 @example("ends with sig=", {"by": "sig="})
 def test_a_tail_can_be_read_after_all_that_keeps_secrets_from_the_log(text, fields):
     record = logging.LogRecord(
-        "tidemark", logging.INFO, "", 0, "%s", (told_line(Line(text, "k", fields)),), None
+        "tidemark", logging.INFO, "", 0, "%s", (log_line(Line(text, "k", fields)),), None
     )
     hide_secrets(record)
 
@@ -82,7 +82,7 @@ def test_a_tail_can_be_read_after_all_that_keeps_secrets_from_the_log(text, fiel
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 2**70])
 def test_a_number_that_json_has_not_is_unknown(number):
-    assert tail_of(told_line(Line("x", "k", {"value": number, "all": [number, 1]}))) == {
+    assert tail_of(log_line(Line("x", "k", {"value": number, "all": [number, 1]}))) == {
         "tidemark": 1,
         "kind": "k",
         "value": None,
@@ -97,7 +97,7 @@ CIRCLE["again"] = CIRCLE
 @pytest.mark.parametrize("odd", [object(), 1j, CIRCLE, [[object()]], {"a": object}])
 def test_what_json_has_not_is_left_out_and_named_and_the_line_is_logged(odd):
     """A line is logged after the work was saved and before its messages leave: it must not end that."""
-    told = told_line(Line("x", "decision", {"target": "plan", "evidence": odd, "at": 1.5}))
+    told = log_line(Line("x", "decision", {"target": "plan", "evidence": odd, "at": 1.5}))
 
     assert tail_of(told) == {
         "tidemark": 1,
@@ -109,14 +109,14 @@ def test_what_json_has_not_is_left_out_and_named_and_the_line_is_logged(odd):
 
 
 def test_secrets_leave_the_fields_too():
-    told = told_line(Line("x", "k", {"detail": "SharedAccessKey=abcdefghijklmnop;EntityPath=hub"}))
+    told = log_line(Line("x", "k", {"detail": "SharedAccessKey=abcdefghijklmnop;EntityPath=hub"}))
 
     assert tail_of(told)["detail"] == "SharedAccessKey=***;EntityPath=hub"
 
 
 def test_a_long_line_loses_words_and_a_long_tail_its_longest_fields_and_says_which():
     many = {f"metric-{index}": float(index) for index in range(2_000)}
-    told = told_line(
+    told = log_line(
         Line("word " * 20_000, "decision", {"target": "plan", "metrics": many, "note": "n" * 5_000})
     )
 
@@ -131,7 +131,7 @@ def test_a_long_line_loses_words_and_a_long_tail_its_longest_fields_and_says_whi
 
 
 def test_a_terminal_shows_the_line_without_its_tail():
-    message = told_line(Line("12 successes", "consumer", {"written": 12}))
+    message = log_line(Line("12 successes", "consumer", {"written": 12}))
     record = logging.LogRecord("tidemark", logging.INFO, "", 0, "%s", (message,), None)
 
     assert ForPeople("%(levelname)s %(message)s").format(record) == "INFO 12 successes"

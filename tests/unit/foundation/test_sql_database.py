@@ -21,7 +21,7 @@ from tests.support.consumer.sql import SCOPE, soon
 from tests.support.failures import exceptions
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.sql import database as module
-from tidemark.foundation.sql.address import place_of
+from tidemark.foundation.sql.address import location_of
 from tidemark.foundation.sql.database import SqlDatabase, sqlstate
 from tidemark.foundation.sql.threads import Threads
 
@@ -232,7 +232,7 @@ def test_a_url_whose_parts_could_be_taken_for_one_another_is_refused_by_position
     ],
 )
 def test_messages_name_a_database_by_scheme_host_and_name(url, place):
-    assert place_of(url) == place
+    assert location_of(url) == place
     assert "cret" not in place
 
 

@@ -14,7 +14,7 @@ from scaling.storage.poison_queues import shown
 from tests.support.scaling.runner import World
 from tidemark.foundation.http.answers import error_response
 from tidemark.foundation.log.process import hide_secrets, keep_secrets_from_logs
-from tidemark.foundation.sanitize import HiddenError, raising_no_secrets
+from tidemark.foundation.sanitize import HiddenError, raise_without_secrets
 
 KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
 STORY = f"cannot open 'Endpoint=sb://acme/;SharedAccessKeyName=root;SharedAccessKey={KEY}'\nnor\x1b[31m that"
@@ -71,7 +71,7 @@ def test_an_exception_that_leaves_an_invocation_has_none_nor_have_its_causes():
         except ValueError as error:
             raise KeyError("orders") from error
 
-    with pytest.raises(HiddenError) as caught, raising_no_secrets():
+    with pytest.raises(HiddenError) as caught, raise_without_secrets():
         fails()
 
     assert str(caught.value) == "KeyError: 'orders'"
@@ -79,7 +79,7 @@ def test_an_exception_that_leaves_an_invocation_has_none_nor_have_its_causes():
 
 
 def test_an_exception_without_a_secret_passes_as_it_is():
-    with pytest.raises(KeyError, match="orders"), raising_no_secrets():
+    with pytest.raises(KeyError, match="orders"), raise_without_secrets():
         raise KeyError("orders")
 
 

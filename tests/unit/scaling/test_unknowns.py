@@ -33,7 +33,7 @@ from spark_jobs.sources.records.telemetry_rows import decision_row
 from tests.kusto.test_queries import Tables, ask, moment, subjects
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy
 from tidemark.analysis.backtest.reading import from_entries
-from tidemark.foundation.log.tail import told_line
+from tidemark.foundation.log.tail import log_line
 
 POLICIES = Path(__file__).parents[3] / "docs/policies.md"
 REASONS = {"no data": Reason.COLLECT_FAILED, "disabled": Reason.ENTITY_DISABLED}
@@ -240,7 +240,7 @@ def alert(kind):
     for minute in range(5):
         now = NOW + minute * MINUTE
         report = make_report("plan", now, [source], {"queue": read_or_fail(kind)}, at(3).capacity)
-        rows.append({"TimeGenerated": moment(now), "Message": told_line(report_line(report, MINUTE))})
+        rows.append({"TimeGenerated": moment(now), "Message": log_line(report_line(report, MINUTE))})
     found = subjects(ask(Tables(AppTraces=rows), "alerts/collectors", minutes=10, at=NOW + 5 * MINUTE))
     return {frozenset(): "silent", frozenset({"plan: backlog"}): "raised"}[frozenset(found)]
 

@@ -42,7 +42,7 @@ class Where(Struct, frozen=True):
 def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
     """The app's settings: see `app_settings`."""
     try:
-        return app_settings.settings_of(root, account=account)
+        return app_settings.load_settings(root, account=account)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 

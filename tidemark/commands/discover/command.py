@@ -20,7 +20,7 @@ from tidemark.commands.access.where import Root, fail
 from tidemark.commands.discover.found import Found
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
-from tidemark.foundation.app_settings import COMMAND_ROOT, local_settings, settings_of, subscriptions_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, local_settings, subscriptions_of
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -53,7 +53,7 @@ def discover_command(
 ) -> None:
     """Reads a subscription, or the local stack, and writes a first tidemark.toml for what it found: in dry-run, with comments."""
     try:
-        settings = settings_of(root, about=f"/subscriptions/{subscription}" if subscription else "")
+        settings = load_settings(root, about=f"/subscriptions/{subscription}" if subscription else "")
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
     told = subscriptions_of(settings.values())

@@ -18,7 +18,7 @@ from scaling.scalers.arm.errors import Failure, Kind, classify
 from tidemark.commands.history.model import MINUTE, Point, PullError, Source, Span
 from tidemark.foundation.azure.opening import Opened
 from tidemark.foundation.errors import UnavailableError
-from tidemark.foundation.sanitize import words_of
+from tidemark.foundation.sanitize import error_text
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
@@ -83,7 +83,7 @@ class MetricsReader:
         except TimeoutError:
             raise UnavailableError(f"{source.resource_id}: no answer within {DEADLINE:g} s") from None
         except ValueError as error:  # a setting, or an answer that is no answer
-            raise PullError(f"{source.resource_id}: {words_of(error)}") from error
+            raise PullError(f"{source.resource_id}: {error_text(error)}") from error
         except Exception as error:
             raise _told(source, classify(error)) from error
         return response, _date({name.casefold(): value for name, value in told.items()}.get("date", ""))

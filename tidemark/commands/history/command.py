@@ -21,7 +21,7 @@ from tidemark.commands.history.choosing import Options, chosen
 from tidemark.commands.history.journal import place_of
 from tidemark.commands.history.model import KEPT_DAYS, MINUTE, SETTLING, PullError, Wanted
 from tidemark.commands.history.pull import Puller, Result
-from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -91,7 +91,7 @@ def pull_command(
         instances=instances,
     )
     try:
-        settings = settings_of(root, about=f"{resource_id}{plan_id}")
+        settings = load_settings(root, about=f"{resource_id}{plan_id}")
         wanted = chosen(options, policies_of(settings, root), settings)
         for note in wanted.notes:
             errors.print(f"[yellow]note:[/] {escape(one_line(note))}", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from tidemark.foundation.azure.connections import code_of, network_story
+from tidemark.foundation.azure.connections import describe_network_error, error_code
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
@@ -44,7 +44,7 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
     except TimeoutError:
         raise UnavailableError(f"{doing}: no answer within the deadline, the outcome is unknown") from None
     except HttpResponseError as error:
-        if code_of(error) in _BAD_NAMES:
+        if error_code(error) in _BAD_NAMES:
             raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
         raise UnavailableError(
             f"{doing}: {_refusal(error)}", retry_after(getattr(error.response, "headers", {}))
@@ -52,7 +52,7 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
     except TidemarkError:
         raise
     except Exception as error:  # network errors and unexpected ones: the outcome is unknown
-        raise UnavailableError(f"{doing}: {network_story(error)}") from error
+        raise UnavailableError(f"{doing}: {describe_network_error(error)}") from error
 
 
 async def ensure_container(container: ContainerClient) -> None:
@@ -60,17 +60,17 @@ async def ensure_container(container: ContainerClient) -> None:
     try:
         await container.create_container()
     except ResourceExistsError as error:
-        if code_of(error) != "ContainerAlreadyExists":  # it is being deleted, and cannot be created yet
+        if error_code(error) != "ContainerAlreadyExists":  # it is being deleted, and cannot be created yet
             raise
 
 
 def container_is_missing(error: HttpResponseError) -> bool:
-    return code_of(error) == "ContainerNotFound"
+    return error_code(error) == "ContainerNotFound"
 
 
 def _refusal(error: HttpResponseError) -> str:
     answer = (
-        f"the storage service answered {error.status_code} {code_of(error) or error.reason or ''}".rstrip()
+        f"the storage service answered {error.status_code} {error_code(error) or error.reason or ''}".rstrip()
     )
     if error.status_code in {401, 403}:
         return f"{answer}; the consumer needs the role Storage Blob Data Contributor or a valid key, and access through the firewall"

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.keys import namespace_host
-from tidemark.foundation.sanitize import describe_error, sanitize_line, words_of
+from tidemark.foundation.sanitize import describe_error, error_text, sanitize_line
 from tidemark.foundation.secrets.known import hide_text, hide_token
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class IdentityCredential:
         return f"IdentityCredential({'managed identity' if self._managed else 'default chain'})"
 
 
-def network_story(error: Exception) -> str:
+def describe_network_error(error: Exception) -> str:
     """A network error in words, without the TLS object the HTTP client puts into its own."""
     return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
 
@@ -164,16 +164,16 @@ _TRIED = re.compile(
 """One credential of a chain, and the first sentence of its own."""
 
 
-def identity_story(error: Exception) -> str:
+def describe_identity_error(error: Exception) -> str:
     """What an error of a credential says, on one line; of a chain of them each by its first words, without advice."""
-    words = words_of(error)
+    words = error_text(error)
     tried = _TRIED.findall(words)
     if not tried:
         return sanitize_line(words)
     return sanitize_line("no credential gave a token: " + "; ".join(f"{name}: {why}" for name, why in tried))
 
 
-def code_of(error: Exception) -> str:
+def error_code(error: Exception) -> str:
     """The storage service's own word for an error: decoded by the SDK, which adds it undeclared, else from the header."""
     code = getattr(error, "error_code", None)
     if not code:

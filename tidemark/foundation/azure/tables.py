@@ -16,9 +16,9 @@ from azure.data.tables import UpdateMode
 from tidemark.foundation.azure.connections import (
     RETRIES,
     Settings,
-    code_of,
-    identity_story,
-    network_story,
+    describe_identity_error,
+    describe_network_error,
+    error_code,
     table_service,
 )
 from tidemark.foundation.azure.storage_requests import StorageWire, Wire
@@ -87,7 +87,7 @@ class Table:
             try:
                 return await self._requests.get(partition, row)
             except HttpResponseError as error:
-                if code_of(error) in {"TableNotFound", *_ABSENT}:
+                if error_code(error) in {"TableNotFound", *_ABSENT}:
                     return None
                 raise
 
@@ -131,7 +131,7 @@ class Table:
             try:
                 return await operation()
             except HttpResponseError as error:
-                if code_of(error) != "TableNotFound":
+                if error_code(error) != "TableNotFound":
                     raise
                 if absent is not None:
                     return absent
@@ -147,12 +147,12 @@ class Table:
             await self._client.create_table()
         except ResourceExistsError as error:
             # Somebody else was faster; a table being deleted stays an error for some seconds.
-            if code_of(error) != "TableAlreadyExists":
+            if error_code(error) != "TableAlreadyExists":
                 raise
 
     def _translated(self, error: Exception) -> Exception:
         where = self._where
-        code = code_of(error) if isinstance(error, HttpResponseError) else ""
+        code = error_code(error) if isinstance(error, HttpResponseError) else ""
         if getattr(error, "status_code", None) == 412 or code in _CHANGED:
             return ConflictError(f"a row of {where} changed since it was read ({code})")
         if getattr(error, "status_code", None) == 413 or code in _TOO_LARGE:
@@ -176,9 +176,9 @@ class TableStore:
 def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:
     """What the failure of a call to a storage service means; `code` is the service's word, where it answered."""
     if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
-        return StoreUnavailableError(f"{where}: {identity_story(error)}; sign in with `az login`")
+        return StoreUnavailableError(f"{where}: {describe_identity_error(error)}; sign in with `az login`")
     if isinstance(error, HttpResponseError):
         return StoreUnavailableError(f"{where} answered {error.status_code} {code or error.reason}")
     if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
-        return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
+        return StoreUnavailableError(f"{where} cannot be reached: {describe_network_error(error)}")
     return StoreUnavailableError(f"{where}: the call failed: {describe_error(error)}")

@@ -14,7 +14,7 @@ from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from tidemark.foundation.app_settings import own_settings
-from tidemark.foundation.azure.connections import IdentityCredential, network_story, tls_context
+from tidemark.foundation.azure.connections import IdentityCredential, describe_network_error, tls_context
 from tidemark.foundation.errors import SettingsError, TidemarkError
 from tidemark.foundation.http.session import HoldsSession
 from tidemark.foundation.sanitize import sanitize_line, without_secrets
@@ -156,7 +156,9 @@ class DeployedApp(HoldsSession):
                 body = await _limited(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             story = (
-                f"no answer within {within:g} s" if isinstance(error, TimeoutError) else network_story(error)
+                f"no answer within {within:g} s"
+                if isinstance(error, TimeoutError)
+                else describe_network_error(error)
             )
             doubt = (
                 "; whether the order was carried out is not known: look at the log"

@@ -160,7 +160,7 @@ class Outward(HoldsSession):
         """
         import aiohttp  # noqa: PLC0415 - only what has such addresses loads it
 
-        from tidemark.foundation.azure.connections import network_story  # noqa: PLC0415 - the same
+        from tidemark.foundation.azure.connections import describe_network_error  # noqa: PLC0415 - the same
 
         host = check_address(url, setting, self._trusted)
         try:
@@ -186,7 +186,7 @@ class Outward(HoldsSession):
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
             if isinstance(cause := getattr(error, "os_error", None), _LocalAddressError):
                 raise AddressError(f"{setting}: {cause}") from None
-            raise UnavailableError(f"{host}: {sanitize_line(network_story(error))}") from None
+            raise UnavailableError(f"{host}: {sanitize_line(describe_network_error(error))}") from None
         except (aiohttp.ClientError, ValueError) as error:  # their texts have addresses and headers in them
             raise UnavailableError(f"{host}: no answer of HTTP's ({type(error).__name__})") from None
 

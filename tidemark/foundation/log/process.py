@@ -100,7 +100,7 @@ def _tell_fault(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 @contextmanager
-def telling_no_secrets() -> Iterator[None]:
+def report_without_secrets() -> Iterator[None]:
     """Around a command as a whole: an error that nobody expected ends it with its traceback and status 1, as ever, but
     without secrets. Typer has a hook of its own for these.
     """

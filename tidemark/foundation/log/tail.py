@@ -60,7 +60,7 @@ class Line(str):
         return line
 
 
-def told_line(line: str) -> str:
+def log_line(line: str) -> str:
     """`line` as it goes into the log: on one line, without secrets, and with its tail where it has fields."""
     text = sanitize_line(line)
     if not isinstance(line, Line):

@@ -52,7 +52,7 @@ def check_url(url: str, setting: str) -> None:
         at = found.end()
 
 
-def place_of(url: str) -> str:
+def location_of(url: str) -> str:
     """How messages name the database: scheme, host and name, and of those only what is written without a doubt."""
     begun = _SCHEME.match(url)
     if begun is None:
@@ -129,7 +129,7 @@ _SAID = (
 )
 
 
-def said_of_connecting(text: str) -> str:
+def describe_connection_failure(text: str) -> str:
     """A driver's words about a connection that never stood, in ours: its own may hold a part of the URL that it took for a
     host, an option or a database.
     """

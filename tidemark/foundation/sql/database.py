@@ -25,7 +25,7 @@ from sqlalchemy.schema import CreateColumn, CreateTable
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.sanitize import without_secrets
 from tidemark.foundation.secrets.known import hide_text
-from tidemark.foundation.sql.address import check_url, place_of, said_of_connecting
+from tidemark.foundation.sql.address import check_url, describe_connection_failure, location_of
 from tidemark.foundation.sql.threads import Threads
 from tidemark.foundation.version import install_hint
 
@@ -80,7 +80,7 @@ class SqlDatabase:
     ) -> None:
         hide_text(url)
         self._url = _readable(url, setting)
-        self._place = place_of(url)
+        self._place = location_of(url)
         self._tables = tables
         self.dialect = self._url.get_backend_name()
         self._create = self.dialect == "sqlite" if create_tables is None else create_tables
@@ -311,12 +311,12 @@ def _postgres_options(url: URL) -> dict[str, Any]:
 
 
 def _connect(dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A connection of the driver's. What it says when it makes none is told in words of ours: see `said_of_connecting`."""
+    """A connection of the driver's. What it says when it makes none is told in words of ours: see `describe_connection_failure`."""
     try:
         return dialect.connect(*arguments, **options)
     except dialect.loaded_dbapi.Error as error:
         state = _state_of(error)
-        told = said_of_connecting(str(error))
+        told = describe_connection_failure(str(error))
         fault = type(error)(*([state, told] if error.args and error.args[0] == state else [told]))
         with contextlib.suppress(AttributeError):
             fault.sqlstate = state

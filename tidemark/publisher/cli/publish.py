@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.azure.connections import event_hubs_endpoint, tls_context
 from tidemark.foundation.keys import namespace_host
 from tidemark.publisher.cli import command
@@ -97,7 +97,7 @@ def publish(options: Options) -> None:
     with command.report_early_end(
         f"--hub {options.hub}", options.connection, stopped=f"stopped{how_to_go_on}"
     ):
-        counts = asyncio.run(_publish(options, settings_of(options.root)))
+        counts = asyncio.run(_publish(options, load_settings(options.root)))
     console.print(_summary(counts))
 
 

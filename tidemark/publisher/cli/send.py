@@ -18,7 +18,7 @@ import typer
 from msgspec.structs import replace
 from rich.markup import escape
 
-from tidemark.foundation.app_settings import COMMAND_ROOT, settings_of
+from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.azure.connections import (
     Endpoint,
     blob_container,
@@ -105,7 +105,7 @@ async def _send(options: Options) -> Summary:
     command.cancel_on_signals()
     schedule_at = _parse_time(options.schedule_at)
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
-    settings = settings_of(options.root)
+    settings = load_settings(options.root)
     endpoint = service_bus_endpoint(settings, options.connection)
     container = None if options.claim_check is None else _container(options, settings)
     new_resume = replace(

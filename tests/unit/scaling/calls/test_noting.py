@@ -13,7 +13,7 @@ from scaling.notices.events import calls_notice
 from scaling.service.metrics import INSTRUMENTS
 from tidemark.commands.access.calls import show
 from tidemark.foundation.errors import StoreUnavailableError
-from tidemark.foundation.log.tail import MARK, told_line
+from tidemark.foundation.log.tail import MARK, log_line
 
 NOW = 1_800_000_000.0
 PLAN = "https://management.azure.com/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/p"
@@ -96,7 +96,7 @@ async def test_a_line_is_logged_every_ten_minutes_and_every_minute_while_calls_a
         "calls: 4 calls in the last minute, 2 refused for want of budget; used up: management_reads of management.azure.com/s "
         "(5 in 60 s)"
     )
-    told = told_line(line)
+    told = log_line(line)
     fields = json.loads(told[told.rindex(MARK) :])
     assert (fields["kind"], fields["process"], fields["calls"][0]["refused_minute"]) == (
         "calls",

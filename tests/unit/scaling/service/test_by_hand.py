@@ -9,7 +9,7 @@ from scaling.service.by_hand import target_named
 from scaling.service.messages import MessageError
 from scaling.web import api
 from tests.support.scaling.runner import MINUTE, World, policy
-from tidemark.foundation.log.tail import MARK, told_line
+from tidemark.foundation.log.tail import MARK, log_line
 
 CONFIG = Config({"plan": policy(), "other": policy(target="other")}, MINUTE, 86_400.0)
 
@@ -56,7 +56,7 @@ async def test_scaling_logic_says_what_it_would_decide_now():
         "asked plan: now it would be: scaling plan out 2 -> 3: average backlog 812 > 500 over 5 min (5 samples)"
     )
     assert lines[1].endswith("nothing was changed")
-    assert not any(MARK in told_line(line) for line in lines)  # it counts as no decision
+    assert not any(MARK in log_line(line) for line in lines)  # it counts as no decision
 
 
 async def test_scaling_logic_says_why_it_cannot_decide():
@@ -107,5 +107,5 @@ async def test_an_order_answers_with_what_it_did_and_tells_the_log():
     assert json.loads(answer.body)["target"] == "plan"
     assert refused.status == 400
     (line,) = told
-    tail = json.loads(told_line(line)[told_line(line).rindex(MARK) :])
+    tail = json.loads(log_line(line)[log_line(line).rindex(MARK) :])
     assert (tail["kind"], tail["target"], tail["reason"], tail["by"]) == ("control", "plan", "pause", "ann")

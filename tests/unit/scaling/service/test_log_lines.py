@@ -10,11 +10,11 @@ from scaling.web.views import log_view
 from tests.support.scaling.fakes import MemoryPoisonQueues
 from tests.support.scaling.runner import MINUTE, NOW, World, changed, policy, report
 from tests.support.scaling.shadow import SERVICE_LEVEL, fixed, shadowed
-from tidemark.foundation.log.tail import MARK, told_line
+from tidemark.foundation.log.tail import MARK, log_line
 
 
 def tail_of(line):
-    told = told_line(line)
+    told = log_line(line)
     return json.loads(told[told.rindex(MARK) :])
 
 
