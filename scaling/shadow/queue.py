@@ -85,8 +85,7 @@ def of_real_instances(memories: dict[str, bytes], rule: str | None, known: bytes
     real = memory.decode(known)
     if real is None:
         return memories
-    simulated.learned = real.learned
-    return memories | {rule: memory.encode(simulated)}
+    return memories | {rule: memory.encode(structs.replace(simulated, learned=real.learned))}
 
 
 def start_up_of(queue: QueueSpec | None, known: bytes) -> float:
@@ -129,11 +128,11 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     seconds = seen.at - before.at
     if 0.0 <= seconds < learning.TOO_SOON * seen.interval:
         return None
-    rate, then = service_rate_of(queue, before), structs.replace(before)
+    rate = service_rate_of(queue, before)
     old = learning.arrived_at(before, before.at - queue.wait)
     after = learning.learn(before, seen, rule.objective)
     shadow.known = memory.encode(after)
-    follows = 0.0 < seconds <= learning.GAP * seen.interval and after.observations == then.observations + 1
+    follows = 0.0 < seconds <= learning.GAP * seen.interval and after.observations == before.observations + 1
     if not follows or rate is None:
         _settle(shadow.tally)
         shadow.waiting, shadow.apart = after.waiting, []
@@ -144,7 +143,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
         estimates.start_up_time(after, rule.objective),
     )
     ready, _ = serving_and_seconds(shadow.starts, shadow.capacity or 0, seen.at, start_up)
-    live = _Live(seconds, then, after, old, old_now, rate, held * ready, held)
+    live = _Live(seconds, before, after, old, old_now, rate, held * ready, held)
     return _serve(shadow, live, given=queue.service_rate is not None)
 
 

@@ -67,9 +67,10 @@ def numbers_of(value):
 @given(histories(), OBJECTIVES)
 @settings(max_examples=100)
 def test_learning_is_total_and_what_is_remembered_is_finite_and_small(history, objective):
-    known = None
+    known, data = None, b""
     for seen in history:
-        known = learning.learn(known, seen, objective)
+        before, known = known, learning.learn(known, seen, objective)
+        assert before is None or memory.encode(before) == data  # others may read it still
         data = memory.encode(known)
         assert len(data) <= memory.MAX_BYTES
         assert all(isfinite(number) for number in numbers_of(known))

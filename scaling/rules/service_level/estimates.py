@@ -85,11 +85,6 @@ def instances_for_backlog(backlog: float, objective: Objective) -> float:
     return backlog / (objective.concurrency or instances.FIRST_CONCURRENCY)
 
 
-def backlog_for_instances(count: float, objective: Objective) -> float:
-    """The backlog that so many instances process at once: the inverse of `instances_for_backlog`."""
-    return count * (objective.concurrency or instances.FIRST_CONCURRENCY)
-
-
 def is_learning(memory: Memory) -> bool:
     """True in the first half hour."""
     return memory.at - memory.since < LEARNING_TIME

@@ -80,6 +80,7 @@ within one start-up time of the recorded loads that was foreseeable, and a bound
 
 
 _ONES = (1.0,) * FEATURES
+_UPPER = [(row, column) for row in range(FEATURES) for column in range(row, FEATURES)]
 
 
 def begin(memory: Memory, rate: float, usual: float) -> None:
@@ -151,10 +152,9 @@ def _least_squares_step(
     gains = [value * per_error for value in projected]
     growth = 1.0 / forgetting
     after = [[0.0] * FEATURES for _ in range(FEATURES)]
-    for row in range(FEATURES):
-        for column in range(row, FEATURES):  # symmetric to the last digit, or errors of rounding add up
-            value = (covariance[row][column] - gains[row] * projected[column]) * growth
-            after[row][column] = after[column][row] = value
+    for row, column in _UPPER:  # symmetric to the last digit, or errors of rounding add up
+        value = (covariance[row][column] - gains[row] * projected[column]) * growth
+        after[row][column] = after[column][row] = value
     trace = _dot([after[index][index] for index in range(FEATURES)], _ONES)
     if trace > MAX_COVARIANCE_TRACE:
         factor = MAX_COVARIANCE_TRACE / trace
@@ -163,13 +163,12 @@ def _least_squares_step(
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    """The scalar product, rounded after each term. sum() is more exact from Python 3.12 on, and a logged decision has to come
-    out the same on every version.
+    """The scalar product of five numbers each (`FEATURES`), rounded after each term. sum() is more exact from Python 3.12 on, and
+    a logged decision has to come out the same on every version.
     """
-    total = 0.0
-    for one, other in zip(left, right, strict=True):
-        total += one * other
-    return total
+    now, half, two, ten, hour = left
+    now2, half2, two2, ten2, hour2 = right
+    return now * now2 + half * half2 + two * two2 + ten * ten2 + hour * hour2
 
 
 def expected_rate(memory: Memory) -> float:

@@ -1,4 +1,4 @@
-"""learn(): from the memory and one report to the next memory. Pure and total.
+"""learn(): from the memory and one report to the next memory. Pure and total. The steps change a copy of the memory.
 
 Total: whatever is reported, in whatever order, there is a memory afterwards, and every number in it is finite. A report
 that is not newer changes nothing. After a gap, or after the clock was set back, what was learned stays; what was under way
@@ -16,13 +16,13 @@ The steps of one report (`_learn`):
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import inf
 
 from msgspec import Struct
 
 from scaling.rules.service_level import candidates, estimates, forecast, instances, seasonality, sizing
 from scaling.rules.service_level.estimates import Objective
-from scaling.rules.service_level.memory import MAX_MARKS, Memory
+from scaling.rules.service_level.memory import MAX_MARKS, Memory, changeable_copy, is_sound
 from scaling.rules.service_level.sizing import Outlook
 
 GAP = 3.5
@@ -75,20 +75,20 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Memory:
-    """The memory after a report. Changes and returns `memory`, or makes one where there is none."""
+    """The memory after a report; `memory` itself, where the report says nothing."""
     if memory is None:
         return _begin(seen, objective)
     seconds = seen.at - memory.at
-    if seconds < TOO_SOON * seen.interval:
-        return memory if seconds > -SET_BACK else _resume(memory, seen, objective)
-    if seconds > GAP * seen.interval:
-        return _resume(memory, seen, objective)
+    if -SET_BACK < seconds < TOO_SOON * seen.interval:
+        return memory
+    after = changeable_copy(memory)
+    if not 0.0 < seconds <= GAP * seen.interval:
+        return _resume(after, seen, objective)
     try:
-        _learn(memory, seen, seconds, objective)
+        _learn(after, seen, seconds, objective)
     except (ArithmeticError, ValueError):  # numbers beyond what a float holds, or not finite any more
         return _begin(seen, objective, UNUSABLE)
-    sound = isfinite(memory.expected_rate + memory.arrived + memory.error_variance + memory.scored_arrivals)
-    return memory if sound else _begin(seen, objective, UNUSABLE)
+    return after if is_sound(after) else _begin(seen, objective, UNUSABLE)
 
 
 # The first report, and one after a gap

@@ -10,12 +10,13 @@ Structs are stored as arrays, so the order of their fields is part of the format
 
 from __future__ import annotations
 
-from functools import lru_cache
+from copy import copy
 from math import isfinite
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 VERSION = 1
 
@@ -219,33 +220,64 @@ class Memory(Struct, array_like=True, kw_only=True):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Memory)
 
+KEPT_DECODED = 32
+"""Memories kept decoded. Chosen: a decision and what would have changed it read the same bytes up to some hundred times; 32 memories
+of 25 KB take 1 MB, and stay in the cache of a processor.
+"""
+
+_decoded: dict[bytes, Memory] = {}
+
 
 def encode(memory: Memory) -> bytes:
-    return _encoder.encode(memory)
+    """The bytes of a memory, which nobody may change from now on: `decode` returns this very memory for them."""
+    data = _encoder.encode(memory)
+    _keep(data, memory)
+    return data
 
 
 def decode(data: bytes | None) -> Memory | None:
-    """A memory of the caller's own; None for no bytes, another version, lengths that are not this version's, or a number
-    that is not finite.
+    """The memory in the bytes, which nobody may change: the same one as long as it is kept decoded, because to decode it takes
+    longer than to decide (25 against 10 microseconds, November 2026). `changeable_copy` makes one that may be changed.
+
+    None for no bytes, another version, lengths that are not this version's, or a number that is not finite.
     """
     if not data or len(data) > MAX_BYTES:
         return None
+    memory = _decoded.get(data)
+    if memory is not None:
+        return memory
     try:
         memory = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return memory if _is_sound(memory) else None
+    if not is_sound(memory):
+        return None
+    _keep(data, memory)
+    return memory
 
 
-@lru_cache(maxsize=16)
-def decode_shared(data: bytes | None) -> Memory | None:
-    """`decode`, for those who only read: one decision reads the same bytes up to some hundred times, and to decode them
-    takes longer than to decide (55 against 10 microseconds, November 2026). Nobody may change what this returns.
-    """
-    return decode(data)
+def _keep(data: bytes, memory: Memory) -> None:
+    _decoded[data] = memory
+    for oldest in [*_decoded][:-KEPT_DECODED]:  # a list at once, for threads of shadows decode, too
+        _decoded.pop(oldest, None)
 
 
-def _is_sound(memory: Memory) -> bool:
+def changeable_copy(memory: Memory) -> Memory:
+    """A memory that has its own of everything that learning changes in place; rates, weights and forecasts it replaces."""
+    shape, usual = memory.minute_shape, memory.usual_rates
+    return replace(
+        memory,
+        forecasts=[*memory.forecasts],
+        marks=[*memory.marks],
+        needs=[*memory.needs],
+        candidates=[replace(candidate, needs=[*candidate.needs]) for candidate in memory.candidates],
+        minute_shape=replace(shape, messages=[*shape.messages]),
+        usual_rates=copy(usual),
+        learned=copy(memory.learned),
+    )
+
+
+def is_sound(memory: Memory) -> bool:
     """A few sums are finite only where every number in them is."""
     in_range = memory.version == VERSION and bool(memory.marks) and 0 <= memory.chosen < CANDIDATES
     return in_range and isfinite(_sum_of_numbers(memory)) and memory.interval > 0.0

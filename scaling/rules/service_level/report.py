@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from scaling.rules.service_level import estimates, seasonality
 from scaling.rules.service_level.estimates import Objective
@@ -29,19 +30,24 @@ class CandidateView(Struct, frozen=True, kw_only=True):
     chosen: bool
 
 
-class ServiceLevelView(Struct, frozen=True, kw_only=True):
-    """The objective (`wait` seconds, `allowed` per cent), how it is met today (UTC), the forecast, what was learned.
-
-    Rates are messages per second. `expected` is over the next `start_up` seconds, `ready_for` the same with the margin.
-    `shape` is by how much each minute of the hour is above the mean of its hour, as far as it is trusted (`shape_trust`, 0
-    to 1). `learning_until` is null once the first half hour is over.
-    """
+class Lateness(Struct, frozen=True, kw_only=True):
+    """The objective (`wait` seconds, `allowed` per cent), and how it is met today (UTC): logged at every evaluation."""
 
     rule: str
     wait: float
     allowed: float
     late_today: float
     begun_today: float
+
+
+class ServiceLevelView(Lateness, frozen=True, kw_only=True):
+    """The same, with the forecast and what was learned.
+
+    Rates are messages per second. `expected` is over the next `start_up` seconds, `ready_for` the same with the margin.
+    `shape` is by how much each minute of the hour is above the mean of its hour, as far as it is trusted (`shape_trust`, 0
+    to 1). `learning_until` is null once the first half hour is over.
+    """
+
     since: float
     learning_until: float | None
     now: float
@@ -53,16 +59,6 @@ class ServiceLevelView(Struct, frozen=True, kw_only=True):
     candidates: tuple[CandidateView, ...]
     shape_trust: float
     shape: tuple[float, ...]
-
-
-class Lateness(Struct, frozen=True, kw_only=True):
-    """How the objective is met today: what of `ServiceLevelView` is logged at every evaluation."""
-
-    rule: str
-    wait: float
-    allowed: float
-    late_today: float
-    begun_today: float
 
 
 def lateness_of(name: str, memory: Memory, objective: Objective) -> Lateness:
@@ -80,11 +76,7 @@ def view_of(name: str, memory: Memory, objective: Objective) -> ServiceLevelView
     outlook, learned = estimates.outlook(memory, objective), memory.learned
     trust = seasonality.shape_trust(memory.minute_shape)
     return ServiceLevelView(
-        rule=name,
-        wait=objective.wait,
-        allowed=100.0 * objective.late,
-        late_today=late_today(memory),
-        begun_today=memory.day_begun,
+        **asdict(lateness_of(name, memory, objective)),
         since=memory.since,
         learning_until=memory.since + estimates.LEARNING_TIME if estimates.is_learning(memory) else None,
         now=memory.rates[0],

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Reason, Verdict
@@ -116,17 +117,17 @@ class ServiceLevelRule:
         before = memory.decode(known)
         after = learning.learn(before, seen, self.objective)
         if known and before is None:
-            after.restart_reason = "what was remembered could not be read"
+            after = replace(after, restart_reason="what was remembered could not be read")
         return memory.encode(after)
 
     def view(self, known: bytes | None) -> ServiceLevelView | None:
         """What was learned, for people; None before the first report."""
-        learned = memory.decode_shared(known)
+        learned = memory.decode(known)
         return None if learned is None else report.view_of(self._name, learned, self.objective)
 
     def lateness(self, known: bytes | None) -> Lateness | None:
         """The late messages of today; None before the first report."""
-        learned = memory.decode_shared(known)
+        learned = memory.decode(known)
         return None if learned is None else report.lateness_of(self._name, learned, self.objective)
 
     def observed(self, view: MetricsView) -> Observation | None:
@@ -156,7 +157,7 @@ class ServiceLevelRule:
             summary.problem is not Reason.INCOMPLETE_WINDOW or not summary.count
         ):
             return Verdict(desired=None, reason=summary.problem)
-        known = memory.decode_shared(view.memory(self._name))
+        known = memory.decode(view.memory(self._name))
         if known is None:
             return self._by_backlog(view, summary, "nothing is learned yet")
         if not summary.count:

@@ -12,8 +12,6 @@ within a day.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from scaling.rules.service_level.memory import HOURS, HOURS_OF_WEEK, MINUTES, MinuteShape, UsualRates
 
 HOUR = 3600.0
@@ -63,8 +61,10 @@ def record_rate(hour: MinuteShape, usual: UsualRates, rate: float, start: float,
         usual.index, usual.sum, usual.count = index, 0.0, 0
     usual.sum += rate
     usual.count += 1
-    for minute, seconds in _minutes_between(start, end):
-        _add_messages(hour, minute, rate * seconds)
+    minute = start // 60.0
+    while minute * 60.0 < end <= start + HOUR:  # of a longer time it is not known what came when
+        _add_messages(hour, minute, rate * (min(end, minute * 60.0 + 60.0) - max(start, minute * 60.0)))
+        minute += 1.0
 
 
 def _add_messages(hour: MinuteShape, minute: float, messages: float) -> None:
@@ -74,16 +74,6 @@ def _add_messages(hour: MinuteShape, minute: float, messages: float) -> None:
             _close_shape(hour)
         hour.index, hour.messages = index, [0.0] * MINUTES
     hour.messages[int(minute % MINUTES)] += messages
-
-
-def _minutes_between(start: float, end: float) -> Iterator[tuple[float, float]]:
-    """The minutes (since the epoch) of a time range, each with its seconds; none of a range longer than an hour."""
-    if not 0.0 < end - start <= HOUR:
-        return
-    minute = start // 60.0
-    while minute * 60.0 < end:
-        yield minute, min(end, minute * 60.0 + 60.0) - max(start, minute * 60.0)
-        minute += 1.0
 
 
 def _close_shape(hour: MinuteShape) -> None:
@@ -137,14 +127,18 @@ def _close_hour(usual: UsualRates) -> None:
     if usual.index < 0 or not usual.count:
         return
     mean = usual.sum / usual.count
-    _average_in(usual.day, usual.day_count, usual.index % HOURS, mean)
-    _average_in(usual.week, usual.week_count, _hour_of_week(usual.index), mean)
+    hour, hour_of_week = usual.index % HOURS, _hour_of_week(usual.index)
+    usual.day, usual.day_count = _averaged(usual.day, usual.day_count, hour, mean)
+    usual.week, usual.week_count = _averaged(usual.week, usual.week_count, hour_of_week, mean)
 
 
-def _average_in(means: list[float], counts: list[int], hour: int, mean: float) -> None:
+def _averaged(means: list[float], counts: list[int], hour: int, mean: float) -> tuple[list[float], list[int]]:
+    """Copies of both with one more mean of an hour."""
+    means, counts = [*means], [*counts]
     weight = max(HOUR_WEIGHT, 1.0 / (counts[hour] + 1.0))
     means[hour] += weight * (mean - means[hour])
     counts[hour] += 1
+    return means, counts
 
 
 def _hour_of_week(index: int) -> int:

@@ -211,7 +211,10 @@ def _drop_up_to(needs: Needs, need: int) -> None:
 
 
 def highest_need_since(needs: Needs, since: float) -> int:
-    return next((need for at, need in needs if at > since), 0)
+    for at, need in needs:
+        if at > since:
+            return need
+    return 0
 
 
 # The next capacity
@@ -223,14 +226,19 @@ def next_capacity(needed: float, current: int, needs: Needs, now: float, hold: f
 
 
 def capacity_after_hold(needed: float, need: int, current: int, needs: Needs, now: float, hold: float) -> int:
-    """`next_capacity`, where `need` is the whole number: `needed` rounded, or a bound on it."""
+    """`next_capacity`, where `need` is the whole number: `needed` rounded, or a bound on it. A large step in follows the need of the
+    hold time, a small one that of ten minutes.
+    """
     if need > current:
         return need if needed >= scale_out_threshold(current) else current
+    if need == current:
+        return current
     need_in_hold = max(need, highest_need_since(needs, now - hold))
     if need_in_hold >= current:
         return current
-    need_in_ten_minutes = highest_need_since(needs, now - SMALL_STEP_IN_TIME)
-    return capacity_after_scale_in(current, need_in_hold, need_in_ten_minutes)
+    if current - need_in_hold >= SMALL_STEP_IN * current:
+        return need_in_hold
+    return min(max(need_in_hold, highest_need_since(needs, now - SMALL_STEP_IN_TIME)), current)
 
 
 def scale_out_threshold(current: int) -> float:
@@ -239,10 +247,3 @@ def scale_out_threshold(current: int) -> float:
         return 0.0
     small_step = min(SMALL_STEP_OUT * current, MAX_SMALL_STEP_OUT)
     return current + max(small_step, ROUNDING)
-
-
-def capacity_after_scale_in(current: int, need_in_hold: int, need_in_ten_minutes: int) -> int:
-    """A large step in follows the need of the hold time, a small one that of ten minutes."""
-    if current - need_in_hold >= SMALL_STEP_IN * current:
-        return need_in_hold
-    return min(max(need_in_hold, need_in_ten_minutes), current)

@@ -204,7 +204,7 @@ def test_the_rule_holds_its_options_and_nothing_else():
     view = view_of(
         target.policy, target.windows, target.state, target.state.capacity, target.current, now=target.now
     )
-    shared = memory.decode_shared(known)
+    shared = memory.decode(known)
 
     verdicts = [rule.evaluate(view) for rule in (used, fresh, used)]
 
