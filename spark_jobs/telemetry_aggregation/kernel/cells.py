@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from spark_jobs.telemetry_aggregation.kernel.buckets import PERCENTS, Doubles, Longs, buckets, middles
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, Samples
 
-_WORD = 63  # bits of a whole number that is not negative
-_DIGIT = 16  # bits that numpy sorts in linear time
+_DIGIT = 16
+"""Bits of a number that numpy sorts in linear time."""
 _DENSE = 4
-"""Counters for each number that is counted, at most. To go through one takes 4 ns, to sort a number 43 (26 November 2026); with
-more, 4 million samples would need above 128 MB of counters.
+"""Counters for each number that is counted, at most. To go through a counter takes 4 ns, to sort a number 20 (26 November 2026);
+with more, 4 million samples would need above 128 MB of counters.
 """
 _Ints = NDArray[Any]  # whole numbers of either width
 
@@ -240,51 +240,33 @@ def wider(given: Windows, width: int) -> Windows:
     )
 
 
-def _added(group_of: Longs, given: Sequence[Counts], groups: int) -> Counts:
+def _added(group_of: _Ints, given: Sequence[Counts], groups: int) -> Counts:
     """The counts of the windows by group."""
     low = min(int(counts.bucket.min()) for counts in given)
     high = max(int(counts.bucket.max()) for counts in given)
-    zero = low == 0 < high
-    if zero:  # its bucket is far from all others: it is counted right before them
-        low = min(_least_but_zero(counts.bucket) for counts in given) - 1
-    width = high - low + 1
+    # Only the buckets that were met are counted: zero's, and those of negative values, are far from all others.
+    seen = np.zeros(high - low + 1, bool)
+    for counts in given:
+        seen[counts.bucket - low] = True
+    met, place = np.flatnonzero(seen), np.cumsum(seen, dtype=np.int32) - 1
 
     def keys_of(counts: Counts) -> Longs:
-        keys = np.repeat(group_of[counts.begin : counts.end] * width, counts.sizes)
-        keys += np.maximum(counts.bucket - low, 0)
-        return keys
+        windows = np.repeat(group_of[counts.begin : counts.end] * len(met), counts.sizes)
+        windows += place[counts.bucket - low]
+        return windows
 
-    if groups * width <= _DENSE * sum(len(counts.bucket) for counts in given):
-        dense = np.zeros(groups * width, np.int64)
+    if groups * len(met) <= _DENSE * sum(len(counts.bucket) for counts in given):
+        dense = np.zeros(groups * len(met), np.int64)
         for counts in given:
             np.add.at(dense, keys_of(counts), 1 if counts.weight is None else counts.weight)
         keys = np.flatnonzero(dense)
-        sums = dense[keys]
+        weight = dense[keys]
     else:
-        ones = (np.ones(len(c.bucket), np.int64) if c.weight is None else c.weight for c in given)
-        keys, sums = _summed(np.concatenate(list(map(keys_of, given))), np.concatenate(list(ones)))
-    window, bucket = np.divmod(keys, width)
-    bucket += low
-    if zero:
-        bucket[bucket == low] = 0
-    return Counts(0, groups, np.bincount(window, minlength=groups), bucket, sums)
-
-
-def _least_but_zero(buckets: _Ints) -> int:
-    """Of buckets that are not below zero; very great where all are zero."""
-    return int((buckets - 1).view(f"u{buckets.itemsize}").min()) + 1
-
-
-def _summed(keys: Longs, counts: Longs) -> tuple[Longs, Longs]:
-    """Each key once, in order, and the sum of its counts."""
-    bits = int(counts.max()).bit_length()
-    if int(keys.max()).bit_length() + bits <= _WORD:
-        # Sorting numbers is five times as fast as finding their order.
-        packed = (keys << bits) | counts
-        packed.sort()
-        keys, counts = packed >> bits, packed & ((1 << bits) - 1)
-    else:
-        order = np.argsort(keys, kind="stable")
-        keys, counts = keys[order], counts[order]
-    firsts = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
-    return keys[firsts], np.add.reduceat(counts, firsts)
+        weights = [np.ones(len(c.bucket), np.int64) if c.weight is None else c.weight for c in given]
+        keys = np.concatenate(list(map(keys_of, given)))
+        order = stable_order(keys)
+        firsts = np.flatnonzero(_changes(keys[order]))
+        weight = np.add.reduceat(np.concatenate(weights)[order], firsts)
+        keys = keys[order[firsts]]
+    window, place_met = np.divmod(keys, len(met))
+    return Counts(0, groups, np.bincount(window, minlength=groups), met[place_met] + low, weight)

@@ -27,11 +27,6 @@ SAMPLES = arrow_columns("subject text, part text, metric text, at long, value do
 """`at` in microseconds since the epoch."""
 
 _LOOKED_UP = 16  # rows per combination of names from which all combinations are numbered, whether met or not
-_REMEMBERED = (
-    16  # sets of names whose combinations' numbers are kept: some for each of the threads that read files
-)
-
-_Names = tuple[tuple[str, ...], ...]  # of each column of SERIES
 
 
 class Series:
@@ -40,7 +35,6 @@ class Series:
     def __init__(self, lock: AbstractContextManager[Any] | None = None) -> None:
         self._lock = lock or nullcontext()
         self._numbers: dict[tuple[str, ...], int] = {}
-        self._combined: dict[_Names, NDArray[np.int32]] = {}
 
     def numbers(self, table: pa.Table) -> NDArray[np.int32]:
         """The series of each row of a table with the columns of SERIES, none of them null; new ones get a number."""
@@ -53,22 +47,15 @@ class Series:
             if size > 1:
                 codes *= size
                 codes += numbers_of(pa.chunked_array([column.indices]))
-        names = tuple(tuple(column.dictionary.to_pylist()) for column in columns)
+        names = [column.dictionary.to_pylist() for column in columns]
         if combinations * _LOOKED_UP <= len(table):
-            return self._of_all(names)[codes]
+            return self._numbered(product(*names))[codes]
         met, places = np.unique(codes, return_inverse=True)
-        texts = zip(*map(_picked, names, np.unravel_index(met, sizes)), strict=True)
-        return self._numbered(texts)[places]
-
-    def _of_all(self, names: _Names) -> NDArray[np.int32]:
-        """The number of each combination of names. Batches of a file most often have the names of the batch before."""
-        found = self._combined.get(names)
-        if found is None:
-            found = self._numbered(product(*names))
-            if len(self._combined) >= _REMEMBERED:
-                self._combined = {}
-            self._combined[names] = found
-        return found
+        picked = (
+            [texts[code] for code in codes_met.tolist()]
+            for texts, codes_met in zip(names, np.unravel_index(met, sizes), strict=True)
+        )
+        return self._numbered(zip(*picked, strict=True))[places]
 
     def _numbered(self, texts: Iterable[tuple[str, ...]]) -> NDArray[np.int32]:
         known = self._numbers
@@ -86,10 +73,6 @@ class Series:
             indices = encoded.indices.take(array_of(numbers))
             found.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
         return found
-
-
-def _picked(names: tuple[str, ...], places: Longs) -> Iterator[str]:
-    return (names[place] for place in places.tolist())
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
