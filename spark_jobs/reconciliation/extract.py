@@ -5,12 +5,15 @@
 3. dead letters: one that is replayed meanwhile was a letter when it was read here,
 4. and documents last: by then it may be a document, too, which is looked at with that in mind.
 
-Each side is written before the next is read, so the judgement is made of what was seen, and can be made again.
+Each side is written before the next is read, so the judgement is made of what was seen. Dead letters and documents are tables of
+the results. What tasks pack for each other is in work files, which no table names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
@@ -20,6 +23,7 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
+from spark_jobs.platform.output import local_folder, read_table, write_table
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
@@ -36,6 +40,8 @@ from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
 from tidemark.analysis.errors import InputError, JobError
 
+WORK = ".work"
+"""The folder of work files, below that of the results."""
 _SHOWN = 5  # hubs in an error message
 
 
@@ -85,8 +91,8 @@ def extract(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Sides:
-    """Reads all sides; what each has of use is kept with the `results`. `read` gives the hub's events, or what tasks make of
-    them; those from `since` on and before `until` are looked at.
+    """Reads all sides, within `work_files`; dead letters and documents become tables of the `results`. `read` gives the hub's events,
+    or what tasks make of them; those from `since` on and before `until` are looked at.
     """
     stored = read_checkpoints(config, settings) if checkpoints else None
     newer = newer_hubs(stored or {})
@@ -98,7 +104,7 @@ def extract(
         keys = EventKeys(config, paths, since, until, packing(), newer)
         account = RowAccount("the hub's events")
         chunks = account.without(read(Then(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
-        events = _kept(results, distinct_events(chunks), "extract-events")
+        events = _packed(results, distinct_events(chunks), "events")
         ends = collected(partition_ends(events).orderBy("partition"))
         account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})
         begin = _begin(ends)
@@ -108,7 +114,8 @@ def extract(
         # Letters of other partitions are of no event that is looked at.
         partitions = [row["partition"] for row in ends]
         letters = read_dead_letters(spark, needed, partitions).select(*LETTERS.fieldNames())
-        letters = _kept(results, letters, "extract-dead-letters")
+        results.write("dead-letters", letters)
+        letters = results.table("dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
@@ -117,9 +124,10 @@ def extract(
             work = PositionIds(config.hub, packing())
             chunks = found.select("id").mapInArrow(work, row_schema(CHUNKS))
         else:
-            documents = _kept(results, document_keys(found), "extract-documents")
+            results.write("documents", document_keys(found))
+            documents = results.table("documents")
             chunks = told(documents)
-        known = _kept(results, positions(chunks, letters), "extract-positions")
+        known = _packed(results, positions(chunks, letters), "positions")
     return Sides(events, ends, documents, known, marks, identity)
 
 
@@ -146,9 +154,22 @@ def _check_hub(events: DataFrame, hub: str) -> None:
         raise InputError(f"EVENTHUB_NAME is '{hub}', the events are of {', '.join(others[:_SHOWN])}")
 
 
-def _kept(results: Results, frame: DataFrame, name: str) -> DataFrame:
-    results.write(name, frame)
-    return results.table(name)
+def _packed(results: Results, frame: DataFrame, name: str) -> DataFrame:
+    path = f"{results.folder}/{WORK}/{name}"
+    write_table(frame, path)
+    return read_table(results.spark, path, schema=frame.schema)
+
+
+@contextmanager
+def work_files(results: Results) -> Iterator[None]:
+    """Around all that reads the sides. A folder of this machine loses the work files; elsewhere, where Spark has no public way to
+    delete, the next run writes over them.
+    """
+    try:
+        yield
+    finally:
+        if (folder := local_folder(results.spark, results.folder)) is not None:
+            shutil.rmtree(folder / WORK, ignore_errors=True)
 
 
 def _begin(ends: Sequence[Row]) -> datetime | None:

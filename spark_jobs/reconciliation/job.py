@@ -23,7 +23,7 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
-from spark_jobs.reconciliation.extract import Sides, extract, settled_runs
+from spark_jobs.reconciliation.extract import Sides, extract, settled_runs, work_files
 from spark_jobs.reconciliation.keys import event_columns, with_ids
 from spark_jobs.reconciliation.schemas import UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import (
@@ -92,20 +92,21 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
     read = partial(_events, spark, settings, config)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
-    sides = extract(
-        spark,
-        read,
-        config,
-        settings.consumer,
-        results,
-        checkpoints=settings.checkpoints,
-        request_units=settings.request_units,
-        since=settings.since,
-        until=settings.until,
-    )
-    with watch(spark, "comparing"):
-        tables = _compare(sides, settings, config, now, results)
-        found = _findings(tables, sides, settings, config.hub, now)
+    with work_files(results):
+        sides = extract(
+            spark,
+            read,
+            config,
+            settings.consumer,
+            results,
+            checkpoints=settings.checkpoints,
+            request_units=settings.request_units,
+            since=settings.since,
+            until=settings.until,
+        )
+        with watch(spark, "comparing"):
+            tables = _compare(sides, settings, config, now, results)
+            found = _findings(tables, sides, settings, config.hub, now)
     return found, _finish(spark, results, found, settings, sides)
 
 

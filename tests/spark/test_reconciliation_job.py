@@ -134,7 +134,7 @@ def place(azurite, tmp_path):
 
 
 def tables(folder):
-    """The results' rows as they are; the extracts are evidence, not results."""
+    """The results' rows as they are, but for the evidence."""
     return {
         name: sorted((tuple(row.values()) for row in read(folder, name).to_pylist()), key=repr)
         for name in ("events", "unsettled", "duplicates", "hours", "gaps")
@@ -158,8 +158,9 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(extract, "read_dead_letters", raising(Killed))
         run(place.job("first"), spark)
-    assert (place.folder / "first" / "a" / "extract-events").exists()
     assert manifest(place.folder / "first") is None
+    (place.folder / "first" / ".work" / "events").mkdir(parents=True)
+    (place.folder / "first" / ".work" / "events" / "part-0.parquet").write_text("of a run that was killed")
     found, _ = run(place.job("first"), spark)
 
     assert found.counts == {
@@ -170,6 +171,18 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     }
     assert (found.events_total, found.unsettled_total, found.duplicates_total, found.missing) == (40, 2, 1, 0)
     assert found.closed
+    assert not (place.folder / "first" / ".work").exists()
+    letters = read(place.folder / "first", "dead-letters").to_pylist()
+    assert {(row["partition"], row["sequence_number"], row["reason"]) for row in letters} == {
+        ("0", 5, "json"),
+        ("1", 2, "json"),
+    }
+    documents = read(place.folder / "first", "documents").to_pylist()
+    assert {(row["id"], row["partition"], row["sequence_number"]) for row in documents} == {
+        (f"f{partition}-{n}", partition, n)
+        for partition, n in every
+        if n < 15 and (partition, n) not in {("0", 7), ("1", 3)}
+    }
     written = tables(place.folder / "first")
     assert [row[:2] for row in written["unsettled"]] == [("0", 7), ("1", 3)]
     assert [(row[0], row[1], row[3]) for row in written["duplicates"]] == [
@@ -284,7 +297,7 @@ def kill_at_work(command, output, place):
         )
     try:
         deadline = time.monotonic() + 200
-        while not (output / "a" / "extract-events" / "_SUCCESS").exists():
+        while not (output / ".work" / "events" / "_SUCCESS").exists():
             assert job.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
