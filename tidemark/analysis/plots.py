@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import matplotlib.dates
@@ -68,6 +69,40 @@ def time_axis(axes: Axes) -> None:
     locator = dates.AutoDateLocator(tz="UTC")
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
+
+
+class Line(NamedTuple):
+    """One policy over time."""
+
+    label: str
+    colour: str
+    times: Sequence[Any]
+    backlog: Sequence[float]
+    instances: Sequence[float]
+
+
+def over_time(
+    times: Sequence[Any], arrivals: Sequence[float], service_rate: float, lines: Iterable[Line]
+) -> tuple[Figure, list[Axes]]:
+    """Arrivals per second, waiting messages and instances, one below the other."""
+    figure, panels = new_figure(3, height=1.9, sharex=True)
+    load, backlog, instances = panels
+    load.fill_between(times, arrivals, color=BLUE, alpha=0.5, linewidth=0)
+    load.set_title("Arrivals per second")
+    for line in lines:
+        backlog.plot(line.times, line.backlog, color=line.colour, label=line.label, linewidth=1.1)
+        instances.step(line.times, line.instances, where="post", color=line.colour, linewidth=1.1)
+    needed = [rate / service_rate for rate in arrivals]
+    instances.plot(times, needed, color=INK, linewidth=0.9, linestyle=":", label="needed by the arrivals")
+    backlog.set_title("Waiting messages, at most")
+    backlog.set_yscale("symlog", linthresh=100)
+    instances.set_title("Instances, at most")
+    for axes in panels:
+        axes.set_ylim(bottom=0)
+    for axes in (backlog, instances):
+        axes.legend(loc="upper left", fontsize="small")
+    time_axis(instances)
+    return figure, panels
 
 
 def mark(axes: Axes, at: Any, text: str, *, color: str, linewidth: float, fontsize: Any) -> None:

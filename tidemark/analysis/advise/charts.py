@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tidemark.analysis import plots
 from tidemark.analysis.advise.answered import Answer
-from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure, time_axis
+from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, new_figure
 from tidemark.analysis.simulation.answer import Row, frontier
 from tidemark.analysis.simulation.field import TODAY, wait_text
 from tidemark.analysis.simulation.waits import Series
@@ -81,34 +82,16 @@ def _axes(axes: Axes, found: Answer) -> None:
 
 def over_time(found: Answer) -> Figure:
     """Load, waiting messages and instances of today's policy and of the one to take; of the knee where they are the same."""
-    figure, (load, waiting, instances) = new_figure(3, height=1.9, sharex=True)
     taken = found.row(found.choice.taken if found.choice.taken != TODAY else found.choice.knee)
-    shown = [(taken, GREEN)]
-    if found.today is not None:
-        shown.insert(0, (found.today, ORANGE))
-    begin, rate = found.question.recorded.begin, found.question.target.service_rate
-    times, (arrivals,) = _drawn(begin, taken.series, taken.series.arrivals)
-    load.fill_between(times, arrivals, color=BLUE, alpha=0.5, linewidth=0)
-    load.set_title("Arrivals per second")
+    shown = [(taken, GREEN)] if found.today is None else [(found.today, ORANGE), (taken, GREEN)]
+    begin = found.question.recorded.begin
+    lines = []
     for row, colour in shown:
-        times, (there, count) = _drawn(begin, row.series, row.series.waiting, row.series.instances)
-        waiting.plot(times, there, color=colour, label=row.policy, linewidth=1.1)
-        instances.step(times, count, where="post", color=colour, linewidth=1.1)
-    times, (needed,) = _drawn(begin, taken.series, [each / rate for each in taken.series.arrivals])
-    instances.plot(times, needed, color=INK, linewidth=0.9, linestyle=":", label="needed by the arrivals")
-    waiting.set_title("Waiting messages, at most")
-    waiting.set_yscale("symlog", linthresh=100)
-    instances.set_title("Instances, at most")
-    for axes in (load, waiting, instances):
-        axes.set_ylim(bottom=0)
-    _legends(waiting, instances)
-    time_axis(instances)
+        times, (waiting, count) = _drawn(begin, row.series, row.series.waiting, row.series.instances)
+        lines.append(plots.Line(row.policy, colour, times, waiting, count))
+    times, (arrivals,) = _drawn(begin, taken.series, taken.series.arrivals)
+    figure, _ = plots.over_time(times, arrivals, found.question.target.service_rate, lines)
     return figure
-
-
-def _legends(*all_axes: Axes) -> None:
-    for axes in all_axes:
-        axes.legend(loc="upper left", fontsize="small")
 
 
 def _drawn(begin: float, series: Series, *values: Any) -> tuple[Any, list[list[float]]]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tidemark.analysis.backtest.candidates.variation import as_toml
+from tidemark.analysis.backtest.candidates.variation import as_toml, bare_key
 from tidemark.analysis.simulation.field import Target, rule_options
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 DELAYS = ("behavior", "out", "in", "plateau")
 """Keys of a target that hold changes back: `service_level` has its own hold time."""
@@ -43,7 +39,7 @@ def recommended(
 
 def as_text(target: str, table: Mapping[str, Any]) -> str:
     """The table as TOML."""
-    return "\n".join(_lines(f"targets.{_key(target)}", table)) + "\n"
+    return "\n".join(_lines(f"targets.{bare_key(target)}", table)) + "\n"
 
 
 def _lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> Iterator[str]:
@@ -51,9 +47,9 @@ def _lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> Iterat
     plain = {key: value for key, value in table.items() if not _tables(value)}
     if plain or not table:
         yield opening.format(path)
-        yield from (f"{_key(key)} = {as_toml(value)}" for key, value in plain.items())
+        yield from (f"{bare_key(key)} = {as_toml(value)}" for key, value in plain.items())
     for key, value in table.items():
-        below = f"{path}.{_key(key)}"
+        below = f"{path}.{bare_key(key)}"
         if isinstance(value, Mapping):
             yield from (
                 ("", *_lines(below, value))
@@ -62,14 +58,10 @@ def _lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> Iterat
             )
         elif _tables(value):
             for each in value:
-                yield from ("", f"[[{below}]]", *(f"{_key(k)} = {as_toml(v)}" for k, v in each.items()))
+                yield from ("", f"[[{below}]]", *(f"{bare_key(k)} = {as_toml(v)}" for k, v in each.items()))
 
 
 def _tables(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
     return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)

@@ -9,11 +9,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tidemark.analysis import plots
 from tidemark.analysis.backtest.candidates.grid import BASELINE
 from tidemark.analysis.backtest.candidates.recommend import Choice
 from tidemark.analysis.backtest.replay.score import Score
 from tidemark.analysis.backtest.work import Comparison, Series
-from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, RED, mark, new_figure, time_axis
+from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, RED, new_figure
 
 SMALLEST, LARGEST = 14.0, 180.0
 """Areas of dots, in points squared: of the fewest and of the most actions."""
@@ -64,29 +65,17 @@ def _dots(axes: Axes, choice: Choice, scores: Mapping[str, Score]) -> None:
 def over_time(comparison: Comparison, *, service_rate: float) -> Figure:
     """Load, backlog and instances of the running and of the recommended policy."""
     assert comparison.series is not None  # the caller asked for the series
-    figure, (load, backlog, instances) = new_figure(3, 1, height=1.9, sharex=True)
     theirs, ours = comparison.series
-    times = _times(theirs)
-    load.fill_between(times, theirs.arrivals, color=BLUE, alpha=0.5, linewidth=0)
-    load.set_title("Arrivals per second")
-    for series, colour, text in ((theirs, ORANGE, "running policy"), (ours, GREEN, "recommended")):
-        backlog.plot(_times(series), series.backlog, color=colour, label=text)
-        instances.step(_times(series), series.instances, where="post", color=colour)
-    needed = [rate / service_rate for rate in theirs.arrivals]
-    instances.plot(times, needed, color=INK, linewidth=1.0, linestyle=":", label="needed by the arrivals")
-    backlog.set_title("Waiting messages")
-    backlog.set_yscale("symlog", linthresh=100)
-    instances.set_title("Instances")
+    lines = [
+        plots.Line(label, colour, _times(series), series.backlog, series.instances)
+        for series, colour, label in ((theirs, ORANGE, "running policy"), (ours, GREEN, "recommended"))
+    ]
+    figure, panels = plots.over_time(_times(theirs), theirs.arrivals, service_rate, lines)
     split: Any = datetime.fromtimestamp(comparison.split, UTC)
-    for axes, text in ((load, " held out from here"), (backlog, ""), (instances, "")):
-        mark(axes, split, text, color=RED, linewidth=0.9, fontsize="small")
-        axes.set_ylim(bottom=0)
-    backlog.legend(loc="upper left", fontsize="small")
-    instances.legend(loc="upper left", fontsize="small")
-    time_axis(instances)
+    for axes, text in zip(panels, (" held out from here", "", ""), strict=True):
+        plots.mark(axes, split, text, color=RED, linewidth=0.9, fontsize="small")
     return figure
 
 
-def _times(series: Series) -> Any:
-    """Matplotlib takes dates, but its types do not say so."""
+def _times(series: Series) -> list[datetime]:
     return [datetime.fromtimestamp(at, UTC) for at in series.times]

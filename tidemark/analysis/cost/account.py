@@ -152,15 +152,19 @@ def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], las
     """`charges` are those of the billed resource; `last_day` is the newest of the whole export, which may be incomplete."""
     spans = spans_of(seen, billed.hold)
     hours = hours_of(spans, seen, billed.used)
+    metered = billed.unit == REQUEST_UNITS
     own = sorted(  # in an order of its own: sums have the same digits, whoever read the files
-        (each for each in charges if each.usage and _is_of(billed, each)),
+        (
+            each
+            for each in charges
+            if each.usage and each.resource == billed.resource and (each.request_units or not metered)
+        ),
         key=lambda each: (each.day, each.amount, each.quantity or 0.0),
     )
-    units_of = _hourly if billed.unit == REQUEST_UNITS else _running
+    units_of = _hourly if metered else _running
     whole = (max(each.at for each in seen) - min(each.at for each in seen)) / HOUR if seen else 0.0
     peak = max((hour.highest for hour in hours), default=0)
-    used = [_autoscale(hour, peak) for hour in hours] if billed.unit == REQUEST_UNITS else None
-    costs = [_hour(hour, units_of, None if used is None else used[place]) for place, hour in enumerate(hours)]
+    costs = [_hour_cost(hour, units_of, peak if metered else None) for hour in hours]
     days = _days(costs, own)
     price, notes = _price(billed, days, own, last_day)
     return Account(
@@ -176,8 +180,8 @@ def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], las
         shadow_hours=sum(hour.shadow_known for hour in hours) / HOUR,
         shadow=sum(units_of(h.shadow_known, h.shadow_integral, h.shadow_highest) for h in hours),
         beside=sum(units_of(h.shadow_known, h.beside_integral, h.beside_highest) for h in hours),
-        autoscale=None if used is None else sum(used),
-        assumed=0 if used is None else sum(hour.used is None for hour in hours),
+        autoscale=sum(each.autoscale or 0.0 for each in costs) if metered else None,
+        assumed=sum(hour.used is None for hour in hours) if metered else 0,
         days=days,
         hours=costs,
         changes=_changes(billed, spans, seen),
@@ -185,15 +189,10 @@ def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], las
     )
 
 
-def _hour(hour: Hour, units_of: Callable[[float, float, int], float], autoscale: float | None) -> HourCost:
+def _hour_cost(hour: Hour, units_of: Callable[[float, float, int], float], maximum: int | None) -> HourCost:
     units = units_of(hour.known, hour.integral, hour.highest)
+    autoscale = None if maximum is None else _autoscale(hour, maximum)
     return HourCost(hour.start, hour.known, hour.highest, hour.used, units, autoscale)
-
-
-def _is_of(billed: Billed, charge: Charge) -> bool:
-    return charge.resource == billed.resource and (
-        charge.request_units if billed.unit == REQUEST_UNITS else True
-    )
 
 
 def _running(_known: float, integral: float, _highest: int) -> float:

@@ -162,11 +162,6 @@ def _quantile(weeks: np.ndarray, share: float) -> np.ndarray:
     return np.asarray(below + (above - below) * (place - low))
 
 
-def _whole(need: np.ndarray, bounds: tuple[int, int]) -> np.ndarray:
-    """Instances for a need; the fewest where it is not known."""
-    return np.clip(np.ceil(np.where(np.isnan(need), 0.0, need) - 1e-9), *bounds)
-
-
 def _of_days(
     weeks: np.ndarray, groups: Iterable[Sequence[int]], share: float, bounds: tuple[int, int]
 ) -> np.ndarray:
@@ -175,7 +170,7 @@ def _of_days(
     floors = np.zeros((7, 24))
     for group in groups:
         alike = days[:, list(group), :].reshape(-1, 24)
-        floors[list(group)] = _whole(_quantile(alike, share), bounds)
+        floors[list(group)] = _needed(np.nan_to_num(_quantile(alike, share)), bounds)
     return floors.reshape(HOURS)
 
 

@@ -18,6 +18,8 @@ from scaling.model import (
     MetricFailure,
     MetricSample,
     MetricsReport,
+    Recommendation,
+    ScaleAction,
     TargetState,
 )
 from scaling.window import Window
@@ -60,16 +62,30 @@ class Shipped:
         ready: int | None,
     ) -> int:
         """Decides on a report and carries the decision out at once; returns the capacity to have."""
-        policy, target, now = self.policy, self.policy.target, self.begin + seen.t
-        report = MetricsReport(
-            target, now, tuple(samples), tuple(failures), Capacity(seen.total, now, ready=ready)
-        )
-        self.windows, state = absorb(policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS)
-        self.made = decide(policy, self.windows, state, now=now, decision_id=decision_id(target, now))
-        level = plateau_level(policy, self.windows, now=now)
-        self.state, action = advance(policy, state, self.made, report_at=now, level=level)
+        now = self.begin + seen.t
+        capacity = Capacity(seen.total, now, ready=ready)
+        report = MetricsReport(self.policy.target, now, tuple(samples), tuple(failures), capacity)
+        self.windows, self.state, self.made, action = evaluate(self.policy, self.windows, self.state, report)
         if action is not None:
-            before, after = action.from_capacity, action.to_capacity
-            effect = Effect(action.action_id, target, EffectOutcome.APPLIED, before, after, after, now)
-            self.state = record_effect(self.state, effect)
+            self.state = record_effect(self.state, applied(action, now))
         return self.state.expected or 0
+
+
+def evaluate(
+    policy: Policy, windows: Mapping[str, Window], state: TargetState, report: MetricsReport
+) -> tuple[dict[str, Window], TargetState, Recommendation, ScaleAction | None]:
+    """Windows and state after a report, the decision on it, and the action to carry out, as the autoscaler does it."""
+    now = report.at
+    windows, state = absorb(policy, windows, state, report, now=now, controls=NO_CONTROLS)
+    made = decide(policy, windows, state, now=now, decision_id=decision_id(policy.target, now))
+    level = plateau_level(policy, windows, now=now)
+    state, action = advance(policy, state, made, report_at=now, level=level)
+    return windows, state, made, action
+
+
+def applied(action: ScaleAction, at: float) -> Effect:
+    """The effect of an action that is carried out in full."""
+    before, after = action.from_capacity, action.to_capacity
+    return Effect(
+        action.action_id, action.target, EffectOutcome.APPLIED, before, after, after, at, "as simulated"
+    )

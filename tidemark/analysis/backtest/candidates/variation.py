@@ -134,18 +134,18 @@ def as_toml(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {as_toml(v)}" for k, v in value.items()) + " }"
+        return "{ " + ", ".join(f"{bare_key(k)} = {as_toml(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(as_toml, value)) + "]"
     return str(value)
 
 
-def _key(key: str) -> str:
+def bare_key(key: str) -> str:
     return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def changes_text(target: str, changes: Mapping[str, Any]) -> str:
     """The changes of a candidate below a comment that names the target's table; one line per key."""
-    lines = [f"# in [targets.{_key(target)}]"]
+    lines = [f"# in [targets.{bare_key(target)}]"]
     lines += [f"{key} = {as_toml(value)}" for key, value in changes.items()]
     return "\n".join(lines)

@@ -102,8 +102,8 @@ class Fleet:
                 append(waiting)
             done = whole
 
-    def stand_still(self) -> None:
-        """A step in a gap: the backlog stays, changes of the fleet go on."""
+    def skip_gap(self) -> None:
+        """One step: the backlog stays, changes of the fleet go on."""
         self._blended(len(self.backlog) - 1)
         self.backlog.append(self.backlog[-1])
 

@@ -1,13 +1,13 @@
-"""What was asked of a target: arrivals by bins of time, recovered from backlogs where only these were recorded. Pure."""
+"""The load of a target: arrivals by bins of time, recovered from backlogs where only these were recorded. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import isfinite, nan
 from statistics import median, quantiles
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 SATURATED_BINS = 20
 """Bins with all instances busy that an estimate of the service rate needs: below, its quartiles say nothing."""
@@ -102,39 +102,60 @@ def from_backlog(
     service_rate: float,
     idle_utilization: float | None = None,
 ) -> History:
-    """Arrivals from backlogs: what came is what the backlog grew by, plus what the instances served meanwhile.
+    """Arrivals from backlogs: what the backlog grew by, plus what the instances served meanwhile.
 
     While messages wait at both ends of a bin all instances are busy, and serve `service_rate` messages per second
     each. When none waited at one of the ends, they had less to do, and a backlog does not tell how much less:
     `idle_utilization` (0 to 1) is the share of their capacity assumed, and None is refused where it is needed.
     A bin with an end or a capacity not recorded is unknown. Raises HistoryError.
     """
-    slots = _slots(target, readings, step)
-    if len(slots) < 2:
-        raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
-    bins, idle = _arrivals(slots, step, service_rate, idle_utilization or 0.0)
+    idle = 0
+
+    def served(old: float, new: float, instances: int) -> float:
+        nonlocal idle
+        capacity = instances * service_rate * step
+        if old and new:
+            return capacity
+        idle += 1
+        return min(capacity, max(old - new, capacity * (idle_utilization or 0.0)))
+
+    history = _recovered(target, readings, step, served)
+    bins = len(history.arrivals)
     if idle and idle_utilization is None:
         raise HistoryError(
-            f"{target}: nothing waited in {idle} of {len(bins)} bins, and how busy the instances were then is not in a "
+            f"{target}: nothing waited in {idle} of {bins} bins, and how busy the instances were then is not in a "
             "backlog. Give idle_utilization (0 to 1, of their capacity), or a history with arrivals"
         )
-    first = next(slot for slot in slots if slot is not None)
-    names = sorted({name for slot in slots if slot is not None for name in slot.metrics})
-    others = {
-        name: [nan if slot is None else slot.metrics.get(name, nan) for slot in slots[1:]] for name in names
-    }
-    notes = _notes(len(bins), idle, service_rate, idle_utilization)
-    return History(target, first.at, step, bins, first.backlog or 0.0, first.instances, others, notes)
+    notes = [f"arrivals are recovered from backlogs, at {service_rate:g} messages per second and instance"]
+    if idle:
+        notes.append(
+            f"in {idle} of {bins} bins nothing waited; there {idle_utilization:.0%} of the capacity is assumed as load"
+        )
+    return structs.replace(history, notes=tuple(notes))
 
 
 def from_active(
     target: str, readings: Sequence[Reading], *, step: float, service_rate: float, concurrency: float
 ) -> History:
-    """Arrivals from backlogs that count messages waiting and being processed, as Service Bus' active count does: what came
-    is what the backlog grew by, plus what was served meanwhile. An instance that processes `concurrency` messages at once
-    serves `service_rate` of them per second; with fewer there, as many fewer are served (Little's law). A bin with an end or a
-    capacity not recorded is unknown. Raises HistoryError.
+    """As `from_backlog`, from backlogs that count messages waiting and being processed, as Service Bus' active count does. An
+    instance that processes `concurrency` messages at once serves `service_rate` of them per second; with fewer there, it
+    serves as many fewer (Little's law). Raises HistoryError.
     """
+
+    def served(old: float, new: float, instances: int) -> float:
+        return service_rate * min((old + new) / 2.0 / concurrency, instances) * step
+
+    note = (
+        f"arrivals are recovered from backlogs: what these grew by, and what {concurrency:g} messages at once and "
+        "instance serve"
+    )
+    return structs.replace(_recovered(target, readings, step, served), notes=(note,))
+
+
+def _recovered(
+    target: str, readings: Sequence[Reading], step: float, served: Callable[[float, float, int], float]
+) -> History:
+    """`served` gives the messages served in a bin, from the backlogs at its ends and the instances there were."""
     slots = _slots(target, readings, step)
     if len(slots) < 2:
         raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
@@ -144,38 +165,13 @@ def from_active(
             bins.append(nan)
             continue
         old, new = before.backlog or 0.0, after.backlog or 0.0
-        served = service_rate * min((old + new) / 2.0 / concurrency, before.instances) * step
-        bins.append(max(new - old + served, 0.0))
+        bins.append(max(new - old + served(old, new, before.instances), 0.0))
     first = next(slot for slot in slots if slot is not None)
-    note = f"arrivals are recovered from backlogs: what these grew by, and what {concurrency:g} messages at once and instance serve"
-    return History(target, first.at, step, bins, first.backlog or 0.0, first.instances, {}, (note,))
-
-
-def _arrivals(
-    slots: Sequence[Reading | None], step: float, service_rate: float, idle_utilization: float
-) -> tuple[list[float], int]:
-    """Arrivals between neighbouring readings; and in how many of these bins nothing waited at one of the ends."""
-    bins: list[float] = []
-    idle = 0
-    for before, after in pairwise(slots):
-        if before is None or after is None or before.instances is None:
-            bins.append(nan)
-            continue
-        served = before.instances * service_rate * step
-        old, new = before.backlog or 0.0, after.backlog or 0.0
-        if not (old and new):
-            idle += 1
-            served = min(served, max(old - new, served * idle_utilization))
-        bins.append(max(new - old + served, 0.0))
-    return bins, idle
-
-
-def _notes(bins: int, idle: int, service_rate: float, idle_utilization: float | None) -> tuple[str, ...]:
-    found = f"arrivals are recovered from backlogs, at {service_rate:g} messages per second and instance"
-    if not idle:
-        return (found,)
-    share = f"in {idle} of {bins} bins nothing waited; there {idle_utilization:.0%} of the capacity is assumed as load"
-    return found, share
+    names = sorted({name for slot in slots if slot is not None for name in slot.metrics})
+    others = {
+        name: [nan if slot is None else slot.metrics.get(name, nan) for slot in slots[1:]] for name in names
+    }
+    return History(target, first.at, step, bins, first.backlog or 0.0, first.instances, others)
 
 
 def _slots(target: str, readings: Sequence[Reading], step: float) -> list[Reading | None]:

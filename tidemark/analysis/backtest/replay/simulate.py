@@ -12,16 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Policy
-from scaling.decision.decide import decide
 from scaling.decision.pending_action import being_carried_out, record_effect
-from scaling.decision.seen import plateau_level
-from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
-from scaling.log_entry import decision_id
+from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.model import (
-    NO_CONTROLS,
     Capacity,
-    Effect,
-    EffectOutcome,
     MetricFailure,
     MetricSample,
     MetricsReport,
@@ -34,6 +28,7 @@ from tidemark.analysis.backtest.replay.fleet import Fleet, Model
 from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.backtest.replay.load import Load
 from tidemark.analysis.backtest.replay.quiet import Quiet, quiet
+from tidemark.analysis.simulation.driving import applied, evaluate
 
 FIRST_CHUNK, LONGEST_CHUNK = 16, 512
 """Ticks looked ahead while no rule asks for a change: few after an action, more the longer it is quiet."""
@@ -231,7 +226,7 @@ class _Run:
             if load.known[step]:
                 fleet.serve(load.arrivals[step : step + 1])
             else:
-                fleet.stand_still()
+                fleet.skip_gap()
 
     def _samples(self, first: int, last: int) -> list[float]:
         """What the collector reads at ticks `first` to `last`."""
@@ -268,11 +263,8 @@ class _Run:
         """The effect of an action is there, and recorded."""
         self._catch_up()  # what was skipped was proposed at the capacity of before
         before, after = action.from_capacity, action.to_capacity
-        effect = Effect(
-            action.action_id, action.target, EffectOutcome.APPLIED, before, after, after, at, "as simulated"
-        )
         self.fleet.arrive(after)
-        self.state = record_effect(self.state, effect)
+        self.state = record_effect(self.state, applied(action, at))
         self.changes.append(Change(action.decided_at, at, before, after, action.reason))
         self.moving = None
 
@@ -287,10 +279,7 @@ class _Run:
                 known.append(MetricSample(name, now, values[self.tick]))
         capacity = Capacity(self.fleet.current, now)
         report = MetricsReport(policy.target, now, tuple(known), tuple(failed), capacity)
-        self.windows, state = absorb(policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS)
-        made = decide(policy, self.windows, state, now=now, decision_id=decision_id(policy.target, now))
-        level = plateau_level(policy, self.windows, now=now)
-        self.state, action = advance(policy, state, made, report_at=now, level=level)
+        self.windows, self.state, made, action = evaluate(policy, self.windows, self.state, report)
         if self.keep:
             self.decisions.append(made)
         if action is not None:
