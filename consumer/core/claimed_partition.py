@@ -19,7 +19,7 @@ class ClaimedPartition:
     def __init__(self, claim: Claim, *, transactional: bool) -> None:
         self.claim = claim
         self.work_list = WorkList(claim.partition, claim.checkpoint)
-        self.last_enqueued: int | None = None
+        self.last_enqueued: int | None = None  # as the hub reported it
         self.draining = False
         self.started = 0  # events attempted and not settled
         self.settled_unsaved = 0
@@ -29,11 +29,6 @@ class ClaimedPartition:
         self._saving = False
         self._refused = False  # the last save failed: the next one is not made early
         self._save_at = -math.inf  # from when on an early save is allowed
-
-    def note_last_enqueued(self, last: int | None) -> None:
-        """Takes in the sequence number of the partition's newest event, as the hub reported it; None: it did not."""
-        if last is not None:
-            self.last_enqueued = max(last, self.last_enqueued or 0)
 
     def settle(self, sequence_number: int) -> None:
         self.work_list.settle(sequence_number)

@@ -50,9 +50,12 @@ class Work(Struct, eq=False, gc=False):
 
     def __post_init__(self) -> None:
         record = self.record
-        payload = len(record.payload)
-        self.size = payload + len(record.partition_key) + OPERATION_OVERHEAD
+        self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
         self.held = record.size
+
+    def is_dropped(self, work_list: WorkList) -> bool:
+        """Whether it goes when the claim of `work_list` drains (if it was never attempted) or is closed."""
+        return self.work_list is work_list and (work_list.closed or not self.attempts)
 
     def __repr__(self) -> str:
         event = self.record.event
@@ -69,9 +72,8 @@ class Lane:
     def __init__(self, limits: BatchLimits, now: float, *, ordered: bool) -> None:
         self._limits = limits
         self._ordered = ordered
-        self._queue: deque[tuple[float, Work]] = (
-            deque()
-        )  # (since, work): first attempts, and in an ordered lane retries
+        # (since, work): first attempts, and in an ordered lane retries
+        self._queue: deque[tuple[float, Work]] = deque()
         self._bytes = 0  # of the queue
         self._retries: list[tuple[float, int, Work]] = []  # heap by due time
         self._served = False  # whether anything was served in this second
@@ -166,7 +168,8 @@ class Lane:
         retries = sum(1 for _ in tried)  # the rate counted them at their first attempt
         granted = retries + take(fitting - retries) if fitting > retries else retries
         for _ in range(granted):
-            work = self._pop()
+            work = self._queue.popleft()[1]
+            self._bytes -= work.size
             if not work.attempts:
                 work.started_at = now
             works.append(work)
@@ -183,11 +186,6 @@ class Lane:
                 break
             fitting += 1
         return fitting
-
-    def _pop(self) -> Work:
-        work = self._queue.popleft()[1]
-        self._bytes -= work.size
-        return work
 
     def note_results(self, works: Sequence[Work], results: Sequence[WriteResult], now: float) -> None:
         """Adapts concurrency and batch size to the results of a batch."""
@@ -216,13 +214,13 @@ class Lane:
 
     # -- changes
 
-    def remove(self, is_dropped: Callable[[Work], bool]) -> list[Work]:
-        """Removes and returns the works for which `is_dropped` is true."""
-        dropped = [work for work in self.works() if is_dropped(work)]
-        self._replace_queue(item for item in self._queue if not is_dropped(item[1]))
-        self._retries = [item for item in self._retries if not is_dropped(item[2])]
+    def remove(self, work_list: WorkList) -> list[Work]:
+        """Removes and returns the works that are dropped with this list; see Work.is_dropped."""
+        works = [work for _, work in self._queue] + [work for _, _, work in self._retries]
+        self._replace_queue(item for item in self._queue if not item[1].is_dropped(work_list))
+        self._retries = [item for item in self._retries if not item[2].is_dropped(work_list)]
         heapify(self._retries)
-        return dropped
+        return [work for work in works if work.is_dropped(work_list)]
 
     def take_all(self) -> tuple[list[tuple[float, Work]], list[tuple[float, int, Work]]]:
         """Removes and returns everything: the queue as (since, work), the retries as (due, number, work)."""
@@ -249,10 +247,6 @@ class Lane:
             start = -math.inf if self._queue[0][1].attempts else next_start
             earliest = min(earliest, max(due, start, self.paused_until))
         return earliest
-
-    def works(self) -> list[Work]:
-        """All works of the lane: the queue, then the retries."""
-        return [work for _, work in self._queue] + [work for _, _, work in self._retries]
 
 
 def _number(item: tuple[float, Work]) -> int:

@@ -81,9 +81,7 @@ class Lanes:
         """The batches to be written now. Another lane is first each time, so that they share a scarce rate evenly."""
         batches: list[Batch] = []
         names = list(self._lanes)
-        if not names:
-            return batches
-        start = self._turn % len(names)
+        start = self._turn % max(1, len(names))
         for name in names[start:] + names[:start]:
             lane = self._lanes[name]
             while lane.may_send(now, flush=flush):
@@ -91,14 +89,11 @@ class Lanes:
                 if not works:
                     break
                 self._turn += 1
-                batches.append(self._batch(name, lane, works))
+                batch = Batch(next(self._numbers), name, tuple(work.record for work in works))
+                self._batches[batch.batch_id] = (name, works)
+                lane.in_flight += 1
+                batches.append(batch)
         return batches
-
-    def _batch(self, name: str, lane: Lane, works: list[Work]) -> Batch:
-        batch = Batch(next(self._numbers), name, tuple(work.record for work in works))
-        self._batches[batch.batch_id] = (name, works)
-        lane.in_flight += 1
-        return batch
 
     # -- results
 
@@ -201,13 +196,10 @@ class Lanes:
                         kept.append(remaining)
                 self._keys[key] = kept or None
 
-        def is_dropped(work: Work) -> bool:
-            return work.work_list is work_list and (work_list.closed or not work.attempts)
-
-        removed = [work for work in self._stranded if is_dropped(work)]
-        self._stranded = [work for work in self._stranded if not is_dropped(work)]
+        removed = [work for work in self._stranded if work.is_dropped(work_list)]
+        self._stranded = [work for work in self._stranded if not work.is_dropped(work_list)]
         for lane in self._lanes.values():
-            removed += lane.remove(is_dropped)
+            removed += lane.remove(work_list)
         for work in removed:
             dropped += self._abandon(work, work_list, now)
         return dropped

@@ -86,10 +86,8 @@ class Pipeline:
                 self._saved(item, now)
             case effects.PartitionClaimed():
                 self._claimed(item, now)
-            case effects.PartitionDraining():
-                self._draining(item, now)
-            case effects.PartitionLost():
-                self._lost(item, now)
+            case effects.PartitionDraining() | effects.PartitionLost():
+                self._ending(item, now)
             case effects.RateChanged():
                 self._limiter.set_rate(item.rate, now)
             case effects.RoutesRead():
@@ -112,7 +110,8 @@ class Pipeline:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
-        partition.note_last_enqueued(item.last_enqueued)
+        if item.last_enqueued is not None:
+            partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
         for record in item.records:
             event = record.event
             self.totals.received += 1
@@ -157,25 +156,23 @@ class Pipeline:
             totals.throttled += result.throttled
             self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
         elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
-            self._count_dead_letter(poison=True)  # the sink stored the dead letter itself
+            totals.dead_letters += 1  # the sink stored the dead letter itself
+            self._poison += 1
         elif result.outcome is Outcome.WRITTEN:
             totals.written += 1
             totals.written_units += result.request_units
             self._poison = 0
 
-    def _count_dead_letter(self, *, poison: bool) -> None:
-        self.totals.dead_letters += 1
-        self._poison += poison
-
     def _stored(self, item: effects.DeadLettersStored, now: float) -> None:
         lot = self._rejected.take_stored(item.lot_id)
         if item.stored:
             self._dead_letters_backoff.worked()
+            self.totals.dead_letters += len(lot)
             others = self._backlog.count - len(lot) - len(self._rejected)
             for work, _ in lot:
                 # A record rejected before any attempt proves no poison while others still wait for the sink: they may be
                 # written in between.
-                self._count_dead_letter(poison=bool(work.attempts) or not others)
+                self._poison += bool(work.attempts) or not others
                 self._backlog.settle(work)
         elif lot:
             for work, _ in lot:
@@ -199,18 +196,16 @@ class Pipeline:
             if partition.draining:  # the deadline is near, so the next save does not wait for its turn
                 self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
 
-    def _draining(self, item: effects.PartitionDraining, now: float) -> None:
+    def _ending(self, item: effects.PartitionDraining | effects.PartitionLost, now: float) -> None:
         partition = self._backlog.find_claimed(item.partition, item.epoch)
-        if partition is None or partition.draining:
+        if partition is None:
             return
-        partition.drain()
-        self._drop(partition, now)
-
-    def _lost(self, item: effects.PartitionLost, now: float) -> None:
-        partition = self._backlog.find_claimed(item.partition, item.epoch)
-        if partition is not None:
+        if isinstance(item, effects.PartitionLost):
             self._forget(partition, now)
             del self._backlog.partitions[item.partition]
+        elif not partition.draining:
+            partition.drain()
+            self._drop(partition, now)
 
     def _routes_read(self, item: effects.RoutesRead, now: float) -> None:
         self._reading_routes = False
@@ -235,11 +230,7 @@ class Pipeline:
         that are not in flight.
         """
         work_list = partition.work_list
-
-        def is_dropped(work: Work) -> bool:
-            return work.work_list is work_list and (work_list.closed or not work.attempts)
-
-        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(is_dropped)):
+        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(work_list)):
             self._backlog.release(work)
 
     # -- effects
@@ -252,9 +243,9 @@ class Pipeline:
             self._reading_routes = True
             yield effects.ReadRoutes()
         yield from self._save(now)
-        yield from filter(
-            None, [partition.report_drained() for partition in self._backlog.partitions.values()]
-        )
+        for partition in self._backlog.partitions.values():
+            if (drained := partition.report_drained()) is not None:
+                yield drained
         yield from self._regulate()
         error = None if self._failed else self._check_limits(now)
         if error is not None:
@@ -275,10 +266,9 @@ class Pipeline:
         due = now >= self._checkpoint_at
         if due:
             self._checkpoint_at = now + every
-        partitions = self._backlog.partitions.values()
-        yield from filter(
-            None, [partition.start_save(now, every, after, due=due) for partition in partitions]
-        )
+        for partition in self._backlog.partitions.values():
+            if (order := partition.start_save(now, every, after, due=due)) is not None:
+                yield order
 
     def _regulate(self) -> Iterator[effects.Effect]:
         held = self._backlog.measure(self._limiter.rate)
@@ -300,15 +290,11 @@ class Pipeline:
                 " reasons. When their cause is repaired, start again, and write them with `tidemark dead-letters replay`"
             )
         if backlog.count > limits.backlog_of:
-            what, setting = (
-                f"{backlog.count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}",
-                "ALLOW_BACKLOG_OF",
-            )
+            setting = "ALLOW_BACKLOG_OF"
+            what = f"{backlog.count} events wait, {setting} is {limits.backlog_of}"
         elif backlog.oldest_age(now) > limits.backlog_to:
-            what, setting = (
-                f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s",
-                "ALLOW_BACKLOG_TO",
-            )
+            setting = "ALLOW_BACKLOG_TO"
+            what = f"an event waits longer than {setting}, {limits.backlog_to:g} s"
         else:
             return None
         way_on = f"start again when the cause is gone, and all of them are received again; or raise {setting}, and they wait longer"

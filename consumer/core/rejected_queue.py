@@ -5,11 +5,12 @@ Times are seconds of a monotonic clock.
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 from consumer.core.effects import RejectedRecord, StoreDeadLetters
 from consumer.core.lane import Work
+from consumer.core.settled.low_water import WorkList
 from consumer.model import Rejection
 
 DEAD_LETTERS_AT_ONCE = 100
@@ -56,10 +57,10 @@ class RejectedQueue:
         self._waiting.extendleft(reversed(lot))
         self._not_before = not_before
 
-    def remove(self, is_dropped: Callable[[Work], bool]) -> list[Work]:
-        """Removes and returns the waiting works for which `is_dropped` is true."""
-        dropped = [work for work, _ in self._waiting if is_dropped(work)]
-        self._waiting = deque(rejected for rejected in self._waiting if not is_dropped(rejected[0]))
+    def remove(self, work_list: WorkList) -> list[Work]:
+        """Removes and returns the waiting works that are dropped with this list; see Work.is_dropped."""
+        dropped = [work for work, _ in self._waiting if work.is_dropped(work_list)]
+        self._waiting = deque(rejected for rejected in self._waiting if not rejected[0].is_dropped(work_list))
         return dropped
 
     def next_at(self) -> float:

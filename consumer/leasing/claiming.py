@@ -68,10 +68,10 @@ async def ask_hub(hub: Partitions, partition: str) -> HubState:
 
     Raises PositionError when the hub was created anew since the first call, SettingsError, UnavailableError.
     """
-    state = await _hub(hub.state(partition))
+    state = await answered("the hub", _deadline(), hub.state(partition))
     # After the state: so a hub that was created anew in between is noticed, and the state is not mistaken for that of
     # the hub before.
-    names = await _hub(hub.partitions())
+    names = await answered("the hub", _deadline(), hub.partitions())
     return HubState(state, hub.created_at, len(names))
 
 
@@ -183,10 +183,6 @@ async def incarnation_of(
 
 async def _store(call: Awaitable[_T]) -> _T:
     return await answered("the checkpoint store", _deadline() + PATIENCE, call)
-
-
-async def _hub(call: Awaitable[_T]) -> _T:
-    return await answered("the hub", _deadline(), call)
 
 
 def _deadline() -> float:

@@ -88,7 +88,7 @@ class Ownership:
     def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._known: Sequence[str] = ()
-        self._unknown: frozenset[str] = frozenset()  # leased by somebody, but not in `_known`
+        self._unknown: set[str] = set()  # leased by somebody, but not in `_known`
         self._unknown_found = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
         # Otherwise a round and a release could each overwrite a lease that the other has just read.
@@ -150,7 +150,10 @@ class Ownership:
                 "leases: %s not released in time; they expire", ", ".join(self._held) or "the presence"
             )
         finally:
-            await _cancel_all([renewing, *(held.losing for held in self._held.values() if held.losing)])
+            tasks = [renewing, *(held.losing for held in self._held.values() if held.losing)]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._held.clear()
             if self._failure.done():
                 self._failure.exception()  # logged already; this marks it as retrieved
@@ -161,25 +164,21 @@ class Ownership:
         """Lists, renews, claims and releases once. True if the next round should come soon."""
         async with self._writing:
             # Concurrently, like the calls after it, so that one slow call does not delay a renewal.
-            before = {partition: held.lease for partition, held in self._held.items()}
+            own = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
-                self._list(self._deadline()), self._write(list(before.values())), return_exceptions=True
+                self._list(self._deadline()), self._write(list(own.values())), return_exceptions=True
             )
             if isinstance(listing, BaseException):
                 raise listing
             leases, store_now = listing
-            renewed = {name for name, held in self._held.items() if held.lease is not before[name]}
-            leases = [self._newer(lease) if lease.partition in renewed else lease for lease in leases]
+            # As they were renewed during the listing. If the list has another owner, that one took the lease later.
+            renewed = {name: held.lease for name, held in self._held.items() if held.lease is not own[name]}
+            leases = [renewed.get(old.partition, old) if old.owner == self.owner else old for old in leases]
             of_partitions, presences = split(leases)
             self._compare(of_partitions)
             self._note_unknown(of_partitions)
             steps = plan(
-                of_partitions,
-                presences,
-                self._known,
-                self.owner,
-                store_now,
-                self.expiry,
+                *(of_partitions, presences, self._known, self.owner, store_now, self.expiry),
                 draining=[partition for partition, held in self._held.items() if held.losing],
                 excess_since=self._excess_since,
             )
@@ -202,8 +201,7 @@ class Ownership:
 
     def _note_unknown(self, leases: Iterable[Lease]) -> None:
         """A lease of an unknown partition shows that the hub has new ones: asks the hub at once, others may wait for us."""
-        before = self._unknown
-        self._unknown = frozenset(lease.partition for lease in leases).difference(self._known)
+        before, self._unknown = self._unknown, {each.partition for each in leases}.difference(self._known)
         if self._unknown - before:
             self._unknown_found.set()
 
@@ -235,10 +233,6 @@ class Ownership:
             return False
         self._known = partitions
         return True
-
-    def _newer(self, lease: Lease) -> Lease:
-        """The lease as this instance renewed it during the listing. If the list has another owner, that one took it later."""
-        return self._held[lease.partition].lease if lease.owner == self.owner else lease
 
     def _compare(self, leases: Iterable[Lease]) -> None:
         """Compares listed leases with the own ones: finds leases that others took, and writes that succeeded unanswered."""
@@ -360,9 +354,3 @@ def _raise_first(answers: Iterable[object]) -> None:
     errors = [answer for answer in answers if isinstance(answer, BaseException)]
     for error in sorted(errors, key=lambda error: isinstance(error, UnavailableError)):
         raise error
-
-
-async def _cancel_all(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -73,9 +73,8 @@ class Driver:
     def __post_init__(self) -> None:
         self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None
-        self._incarnations: dict[
-            tuple[str, int], str
-        ] = {}  # by partition and epoch, of claims whose hub was created anew
+        # By partition and epoch, of claims whose hub was created anew.
+        self._incarnations: dict[tuple[str, int], str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -147,9 +146,7 @@ class Driver:
             events = [structs.replace(event, incarnation=incarnation) for event in events]
         start = 0
         while start < len(events):
-            while (
-                not self.receiving.is_set()
-            ):  # several wait here: the first to resume may have filled it again
+            while not self.receiving.is_set():  # several wait: the first to resume may have filled it again
                 await self.receiving.wait()
             end = self._end_of_turn(events, start)
             records = [prepared(self.sink.prepare, event) for event in events[start:end]]
@@ -285,16 +282,12 @@ class Driver:
             self._fail(TidemarkError(f"internal error: {error!r}"))
 
     def _wake_at(self, at: float) -> None:
+        loop = asyncio.get_running_loop()
         if self._timer is not None:
-            if not self._timer.cancelled() and self._timer.when() == at:
+            if loop.time() < self._timer.when() == at:
                 return
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(max(at, loop.time()), self._wake, context=self.context)
-
-    def _wake(self) -> None:
-        self._timer = None
-        self._feed(effects.Tick())
+        self._timer = loop.call_at(max(at, loop.time()), self._feed, effects.Tick(), context=self.context)
 
     async def _write(self, batch: Batch, epoch: int | None) -> None:
         """`epoch` is that of the claim with a transactional sink, whose lanes are partitions."""

@@ -252,9 +252,8 @@ class _Batches:
     def __init__(self, owner: str) -> None:
         self.store = MemoryCheckpointStore()
         self._owner = owner
-        self._batches: dict[
-            str, tuple[object, float]
-        ] = {}  # by partition: the batch, and when it was last worked on
+        # By partition: the batch, and when it was last worked on.
+        self._batches: dict[str, tuple[object, float]] = {}
 
     async def claim(self, partition: str, events: Sequence[Event], origin: Origin) -> Claim:
         now = asyncio.get_running_loop().time()

@@ -65,7 +65,7 @@ class ConsumerProcess:
             self.driver,
             self.driver.checkpoints,
             MemoryLeaseStore() if config.dry_run else parts.leases(),
-            on_stopping=self._stopping,
+            on_stopping=lambda: setattr(self._reporter, "stopping", True),
         )
         self._reporter = reporter(
             parts,
@@ -103,9 +103,6 @@ class ConsumerProcess:
         for stored in (await self._stored.load_all(deadline=deadline)).values():
             if isinstance(stored, Checkpoint):
                 await self.driver.checkpoints.put(stored, deadline=deadline)
-
-    def _stopping(self) -> None:
-        self._reporter.stopping = True
 
     async def _aclose(self) -> None:
         driver = self.driver

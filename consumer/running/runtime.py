@@ -233,15 +233,15 @@ class Consumer:
         receiving = self._receiving.get(partition)
         if receiving is not None and receiving.claim is not None and receiving.claim.epoch == epoch:
             receiving.claim = None
-            receiving.task.cancel()
-            receiving.task = asyncio.create_task(
-                self._receive_again(partition, receiving.task), name=f"partition {partition}"
-            )
+            before = receiving.task
+            before.cancel()
 
-    async def _receive_again(self, partition: str, before: asyncio.Task[None]) -> None:
-        await asyncio.gather(before, return_exceptions=True)
-        await asyncio.sleep(_RECLAIM_AFTER * self.settings.lease_interval)
-        await self._receive(partition)
+            async def receive_again() -> None:
+                await asyncio.gather(before, return_exceptions=True)
+                await asyncio.sleep(_RECLAIM_AFTER * self.settings.lease_interval)
+                await self._receive(partition)
+
+            receiving.task = asyncio.create_task(receive_again(), name=f"partition {partition}")
 
     async def _watch_positions(self) -> None:
         """Looks for positions that an operator set. An idle partition saves nothing, so no refused save reveals them."""

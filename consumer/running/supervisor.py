@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 
 from consumer.running.worker import Worker
 
@@ -37,9 +36,6 @@ class _Fleet:
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * processes
         self.status: int | None = None
         self.stopping = False
-
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self.stop(signal.Signals(number).name)
 
     def stop(self, why: str) -> None:
         if not self.stopping:
@@ -126,7 +122,8 @@ def supervise(processes: int, *, seconds: float | None, grace: float, root: Path
     Workers may take `grace` seconds to stop; then they are killed.
     """
     fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root)], processes)
-    before = {number: signal.signal(number, fleet.on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = {s: signal.signal(s, lambda number, _: fleet.stop(signal.Signals(number).name)) for s in signals}
     began = time.monotonic()
     stopping_since: float | None = None
     try:

@@ -88,13 +88,9 @@ async def ended(tasks: Collection[asyncio.Future[_T]], patience: float) -> bool:
     """Cancels tasks and waits `patience` seconds for their end. True if all have ended; the others are abandoned."""
     for task in tasks:
         task.cancel()
-        task.add_done_callback(_mark_retrieved)
+        # Otherwise asyncio logs its exception as never retrieved.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if not tasks:
         return True
     _, late = await asyncio.wait(tasks, timeout=max(0.0, patience))
     return not late
-
-
-def _mark_retrieved(task: asyncio.Future[_T]) -> None:
-    if not task.cancelled():
-        task.exception()  # otherwise asyncio logs it as never retrieved

@@ -94,16 +94,12 @@ class Landing:
         loop = asyncio.get_running_loop()
         ended = self._ended = loop.create_future()
 
-        def note_end() -> None:
-            if not ended.done():
-                ended.set_result(None)
-
         def run() -> None:
             try:
                 self._run()
             finally:
                 try:
-                    loop.call_soon_threadsafe(note_end)
+                    loop.call_soon_threadsafe(ended.cancel)  # which `aclose` waits for
                 except RuntimeError:  # the loop was closed, so no task waits
                     log.debug("telemetry landed after the end")
 

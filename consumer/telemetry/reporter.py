@@ -15,7 +15,6 @@ from typing import Any
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.model import Checkpoint
 from consumer.telemetry import interval as intervals
-from consumer.telemetry.interval import Interval
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics
 from consumer.telemetry.rate_orders import RateFollower, RateOrderError
@@ -160,9 +159,12 @@ class Reporter:
         statistics = self.statistics()
         if statistics is None:
             return None
-        interval = self._interval(statistics)
+        at = asyncio.get_running_loop().time()
+        interval = intervals.between(self._before, statistics.totals, at - self._before_at)
+        self._before, self._before_at = statistics.totals, at
         now = self.clock()
-        line = Line(intervals.line(interval, statistics), "consumer", self._fields(interval, statistics, now))
+        fields = line_fields(self.identity, interval, statistics, at=now, stopping=self.stopping)
+        line = Line(intervals.line(interval, statistics), "consumer", fields)
         log.info("%s", log_line(line))
         if self.metrics is not None:
             self.metrics.record(interval, statistics)
@@ -175,15 +177,6 @@ class Reporter:
         )
         self._charge = row.last_ru_per_record
         return row
-
-    def _fields(self, interval: Interval, statistics: PipelineStatistics, at: float) -> dict[str, Any]:
-        return line_fields(self.identity, interval, statistics, at=at, stopping=self.stopping)
-
-    def _interval(self, statistics: PipelineStatistics) -> Interval:
-        at = asyncio.get_running_loop().time()
-        interval = intervals.between(self._before, statistics.totals, at - self._before_at)
-        self._before, self._before_at = statistics.totals, at
-        return interval
 
     async def _remote(self, row: ConsumerStats) -> None:
         calls = []

@@ -108,7 +108,10 @@ async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: C
         fields = json_fields(body)
         by, given_by = named(caller, fields.get("by"))
         order = rate_order(fields, by=by, at=tables.clock())
-        _check_name(consumer)
+        if not consumer.strip() or len(consumer) > MAX_NAME:
+            raise RateRequestError(
+                f"consumer: found {consumer!r}; a name of 1 to {MAX_NAME} characters is accepted"
+            )
         await order_rate(tables, consumer, order, given_by)
     except UnknownConsumerError as error:
         return error_response(404, str(error))
@@ -142,10 +145,3 @@ def _amount(fields: Mapping[str, Any], name: str) -> float | None:
             " (as configured)"
         )
     return float(value)
-
-
-def _check_name(consumer: str) -> None:
-    if not consumer.strip() or len(consumer) > MAX_NAME:
-        raise RateRequestError(
-            f"consumer: found {consumer!r}; a name of 1 to {MAX_NAME} characters is accepted"
-        )

@@ -9,13 +9,14 @@ import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 
 from consumer.doctor import checks, trials
-from consumer.stores.sql.tables import ddl
+from consumer.stores.sql.tables import EVENTS, TABLES
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, CONSUMER_GROUP, EVENT_HUB, EVENT_HUB_PARTITIONS, Stack
 from scaling.doctor.running import run
 from tests.support.servers.postgres import running_server
 from tests.support.servers.threaded import running_in_thread
 from tidemark.foundation.checkup import Verdict
+from tidemark.foundation.sql.database import ddl
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -206,7 +207,7 @@ def test_a_database_that_may_be_read_and_not_written(stack):
         missing = sql(stack, url)
         allowed = sql(stack, url, CONSUMER_SQL_CREATE_TABLES="true")
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(ddl("postgresql"))
+            connection.execute(ddl([*TABLES, EVENTS], "postgresql"))
             connection.execute(
                 "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
             )

@@ -30,9 +30,8 @@ class WorkList:
         self._origin = checkpoint.origin if checkpoint else Origin()
         self.received = self.mark[0]
         """The highest sequence number received or settled before this claim."""
-        self._ahead = deque(
-            checkpoint.beyond if checkpoint else ()
-        )  # runs settled under an earlier claim and not received again yet
+        # Runs that were settled under an earlier claim and are not received again yet.
+        self._ahead = deque(checkpoint.beyond if checkpoint else ())
         self._queue = deque[
             _Entry
         ]()  # all events received beyond the mark, ascending; the first is unsettled
@@ -62,7 +61,9 @@ class WorkList:
         if sequence_number > self.received:
             self.received = sequence_number
             self._queue.append(entry)
-            if self._ahead and self._settled_before(sequence_number):
+            while self._ahead and self._ahead[0][1] < sequence_number:
+                self._ahead.popleft()
+            if self._ahead and self._ahead[0][0] <= sequence_number:  # settled under an earlier claim
                 self._settled.add(sequence_number)
                 self._advance()
                 return False
@@ -98,11 +99,6 @@ class WorkList:
         offered, changes = self._offered
         if checkpoint == offered:
             self._saved = changes
-
-    def _settled_before(self, sequence_number: int) -> bool:
-        while self._ahead and self._ahead[0][1] < sequence_number:
-            self._ahead.popleft()
-        return bool(self._ahead) and self._ahead[0][0] <= sequence_number
 
     def _advance(self) -> None:
         while self._queue and self._queue[0][0] in self._settled:

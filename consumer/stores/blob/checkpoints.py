@@ -124,7 +124,9 @@ class BlobCheckpointStore(BlobStore):
                     f"partition {partition} was claimed by '{seen.stored.fence.owner}' (epoch "
                     f"{seen.stored.fence.epoch}) since '{claim.owner}' claimed it (epoch {claim.epoch})"
                 )
-            if seen and _is_ahead(seen.stored.position, written):
+            position = seen.stored.position if seen else None
+            # An unreadable position is overwritten: the owner of the claim knows the position.
+            if isinstance(position, Checkpoint) and position.sequence_number > written.sequence_number:
                 return
             if await self._write(partition, seen, ours, written, with_content=seen is None):
                 return
@@ -209,8 +211,3 @@ class BlobCheckpointStore(BlobStore):
 def _is_still(listed: Checkpoint | str | None, stored: Checkpoint | str | None) -> bool:
     """Whether `listed` is still stored. Two unreadable ones count as equal, because the list adds the blob's name to the text."""
     return listed == stored or (isinstance(listed, str) and isinstance(stored, str))
-
-
-def _is_ahead(stored: Checkpoint | str | None, checkpoint: Checkpoint) -> bool:
-    """Whether the stored position is higher. An unreadable one never is: the owner of the claim knows the position."""
-    return isinstance(stored, Checkpoint) and stored.sequence_number > checkpoint.sequence_number

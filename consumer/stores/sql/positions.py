@@ -65,7 +65,7 @@ def hub_with_plain_keys(connection: Connection, scope: Stream, hub: int) -> int:
 def save(connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint) -> None:
     """Raises FencedError."""
     if not _move(connection, scope, claim, checkpoint, _row.SequenceNumber <= checkpoint.sequence_number):
-        check_epoch(_read(connection, scope, claim.partition), claim)
+        stored_position(connection, scope, claim)
 
 
 def advance(
@@ -101,14 +101,8 @@ def put(connection: Connection, scope: Stream, checkpoint: Checkpoint) -> None:
 
 
 def stored_position(connection: Connection, scope: Stream, claim: Claim) -> int:
-    """The sequence number as stored now. Raises FencedError."""
+    """The sequence number as stored now. Raises FencedError unless the row still belongs to the claim."""
     row = _read(connection, scope, claim.partition)
-    check_epoch(row, claim)
-    return int(row.SequenceNumber) if row is not None else NOTHING_SETTLED
-
-
-def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
-    """Raises FencedError unless the row still belongs to the claim."""
     if row is None:
         raise FencedError(
             f"partition {claim.partition} has no row in {CHECKPOINTS.name}: it was claimed in another store, or the "
@@ -119,6 +113,7 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
             f"partition {claim.partition} was claimed by '{row.Owner}' (epoch {row.OwnerEpoch}) after "
             f"'{claim.owner}' (epoch {claim.epoch})"
         )
+    return int(row.SequenceNumber)
 
 
 def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:

@@ -20,7 +20,6 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from consumer.model import Stream
 from tidemark.foundation.sql.database import SqlDatabase
-from tidemark.foundation.sql.database import ddl as statements
 
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 
@@ -134,14 +133,6 @@ EVENTS = sa.Table(
     sa.Column("EnqueuedAt", UtcSeconds, nullable=False),
     sa.Column("Body", sa.JSON, nullable=False),
 )
-
-
-def ddl(dialect: str = "postgresql", *, events: bool = True) -> str:
-    """The statements that create the tables, for a database where the consumer may not create them.
-
-    `dialect` is `sqlite`, `postgresql` or `mssql`. `events` adds the default target.
-    """
-    return statements([*TABLES, *([EVENTS] if events else [])], dialect)
 
 
 class SqlStore:

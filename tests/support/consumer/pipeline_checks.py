@@ -39,7 +39,7 @@ def check_work_list(work_list):
 
 def works_of(lanes):
     """Every work inside, and those it stands for, in no order."""
-    works = [work for lane in lanes._lanes.values() for work in lane.works()]
+    works = [item[-1] for lane in lanes._lanes.values() for item in (*lane._queue, *lane._retries)]
     works += [work for _, batch in lanes._batches.values() for work in batch]
     works += [work for waiting in lanes._keys.values() for work in waiting or ()]
     return [each for work in (*works, *lanes._stranded) for each in (work, *work.superseded)]

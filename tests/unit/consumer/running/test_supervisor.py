@@ -99,7 +99,7 @@ def test_an_order_to_stop_that_comes_while_a_worker_is_started_reaches_it(starte
     fleet = _Fleet(["consume"], 1)
 
     def interrupted(*arguments, **options):
-        fleet.on_signal(signal.SIGTERM, None)
+        fleet.stop("SIGTERM")
         return FakeProcess(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)

@@ -18,12 +18,12 @@ from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Reject
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
 from consumer.stores.sql import dead_letters, positions
-from consumer.stores.sql.tables import EVENTS, LEASES, ddl
+from consumer.stores.sql.tables import EVENTS, LEASES, TABLES
 from tests.support.consumer.sql import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon
 from tests.support.failures import exceptions
 from tests.support.servers.postgres import new_database
 from tidemark.foundation.errors import SettingsError
-from tidemark.foundation.sql.database import SqlDatabase
+from tidemark.foundation.sql.database import SqlDatabase, ddl
 
 COLUMNS = {
     "id": "$.id",
@@ -274,7 +274,7 @@ def test_a_missing_driver_is_named_with_what_to_install():
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mssql"])
 def test_the_ddl_is_printed_for_every_database(dialect):
-    text = ddl(dialect)
+    text = ddl([*TABLES, EVENTS], dialect)
 
     assert [line.split()[2].strip('"[]') for line in text.splitlines() if line.startswith("CREATE")] == [
         "EventHubCheckpoint",
