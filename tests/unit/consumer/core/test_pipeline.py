@@ -135,12 +135,6 @@ def test_a_batch_leaves_when_its_first_record_waited_for_the_flush_timer():
     assert numbers(only(world.tick(1.0), WriteBatch)) == [0, 1]
 
 
-def test_a_full_batch_leaves_at_once():
-    world = World(batches=BatchLimits(operations=3))
-
-    assert numbers(only(world.receive(0, 1, 2, 3), WriteBatch)) == [0, 1, 2]
-
-
 def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
     world = World(batches=BatchLimits(bytes=1_000))
     small, large = b"x" * 400, b"x" * 5_000
@@ -182,15 +176,6 @@ def test_many_settled_events_are_saved_before_their_time_but_not_in_haste():
     world.tell(CheckpointSaved("0", 1, refused.checkpoint, saved=False))
     assert [settle(4, 1.5), settle(5, 2.5)] == [[], []]  # the store does not answer: no haste
     assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 5
-
-
-def test_nothing_new_means_no_checkpoint():
-    world = World(batches=BatchLimits(operations=1))
-    world.answer(only(world.receive(0), WriteBatch), WRITTEN)
-    saved = only(world.tick(5.0), SaveCheckpoint)
-    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
-
-    assert world.tick(10.0) == []
 
 
 def test_a_checkpoint_of_unknown_outcome_is_saved_again():
@@ -294,14 +279,6 @@ def test_a_rejected_record_settles_only_when_its_dead_letter_is_stored():
     assert world.pipeline.totals.dead_letters == 1
 
 
-def test_an_unreadable_record_goes_to_the_dead_letters_without_being_written():
-    world = World()
-
-    effects = world.receive(record(0, rejection=Rejection("not_json", "no")))
-
-    assert only(effects, StoreDeadLetters).rejected[0].attempts == 0
-
-
 def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time():
     world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=2))
     effects = world.receive(0, record(1, rejection=Rejection("not_json", "no")), 2, 3)
@@ -393,12 +370,6 @@ def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
 
     assert only(effects, PauseReceiving).reason == "10 events wait, the high mark is 10"
     assert only(world.answer(only(effects, WriteBatch), WRITTEN), ResumeReceiving)
-
-
-def test_receiving_pauses_at_the_bytes():
-    world = World(limits=BacklogLimits(high_bytes=100), batches=BatchLimits(flush_after=100.0))
-
-    assert only(world.receive(record(0, body=b"x" * 60)), PauseReceiving)
 
 
 def test_receiving_pauses_when_no_checkpoint_can_be_saved():

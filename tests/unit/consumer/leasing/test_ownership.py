@@ -116,15 +116,6 @@ async def owners(store):
     return {lease.partition: lease.owner for lease in leases}
 
 
-async def test_the_first_instance_has_everything_at_once():
-    one = Instance(Store(), "a")
-    await asyncio.sleep(0.1)
-
-    assert shares(one) == [8]
-    assert sorted(one.ownership.owned) == PARTITIONS
-    await one.leave()
-
-
 async def test_partitions_move_only_after_they_were_finished():
     store = Store()
     one = Instance(store, "a", drains_for=3.0)
@@ -178,16 +169,6 @@ async def test_leaving_finishes_everything_and_leaves_no_trace():
     assert await owners(store) == dict.fromkeys(PARTITIONS, "")
 
 
-async def test_leaving_keeps_its_deadline_whatever_the_listener_does():
-    one = Instance(Store(), "a", drains_for=1000.0)
-    await asyncio.sleep(1)
-    before = loop_time()
-    await one.leave(within=25.0)
-
-    assert loop_time() - before <= 27.0
-    assert one.ownership.owned == []
-
-
 async def test_leaving_cuts_short_what_was_being_finished_already():
     one = Instance(Store(), "a", drains_for=1000.0)
     one.ownership.drain = 500.0
@@ -214,36 +195,6 @@ async def test_leases_are_renewed_while_a_long_leave_goes_on():
     await asyncio.sleep(11)
     assert shares(one, two) == [0, 8]
     await two.leave()
-
-
-async def test_a_store_that_is_away_for_less_than_an_expiry_costs_nothing():
-    store = Store()
-    one = Instance(store, "a")
-    await asyncio.sleep(5)
-    store.away = True
-    await asyncio.sleep(12)
-    store.away = False
-    await asyncio.sleep(30)
-
-    assert [word for word, _, _ in one.story] == ["claimed"] * 8
-    await one.leave()
-
-
-async def test_before_leases_expire_unrenewed_everything_is_given_up_and_claimed_again_later():
-    store = Store()
-    one = Instance(store, "a", drains_for=5.0)
-    await asyncio.sleep(5)
-    store.away = True
-    await asyncio.sleep(40)
-
-    given_up = [at for word, _, at in one.story if word == "finished"]
-    assert len(given_up) == 8
-    assert max(given_up) < 30.0, "the leases were last renewed at 0"
-    assert one.deadline - one.began < 30.0
-    store.away = False
-    await asyncio.sleep(3)
-    assert shares(one) == [8]
-    await one.leave()
 
 
 async def test_a_process_that_stood_still_for_longer_than_an_expiry_gives_up_first_and_begins_anew():
@@ -308,20 +259,6 @@ async def test_new_partitions_are_picked_up_and_vanished_ones_finished():
     await asyncio.sleep(71)
 
     assert one.mine == set(one.partitions)
-    await one.leave()
-
-
-async def test_partitions_that_cannot_be_asked_for_are_those_known_before():
-    one = Instance(Store(), "a")
-    one.trouble = UnavailableError("the hub is away")
-    await asyncio.sleep(5)
-    assert shares(one) == [0]
-
-    one.trouble = None
-    await asyncio.sleep(5)
-    one.trouble = UnavailableError("the hub is away")
-    await asyncio.sleep(60)
-    assert shares(one) == [8]
     await one.leave()
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.model import Claim, Event, Outcome, Record, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.stores.memory import MemoryCheckpointStore
@@ -348,41 +348,6 @@ async def test_a_dry_run_settles_everything_and_touches_nothing():
     assert checkpoints.calls == 0
     assert [dead_letter async for dead_letter in driver.dead_letters.list()] == []
     assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
-    await driver.aclose()
-
-
-async def test_a_failed_driver_tells_everyone_who_waits():
-    sink = Sink()
-    sink.error = ValueError("never")
-    driver = await opened(sink, limits=BacklogLimits(backlog_to=10.0))
-    for partition in "01":
-        driver.claimed(Claim(partition, "me", 1))
-        await driver.receive(partition, 1, events(0, partition=partition))
-
-    told = await asyncio.gather(*(driver.settled(p, 1) for p in "01"), return_exceptions=True)
-    assert [type(each).__name__ for each in told] == ["BacklogError", "BacklogError"]
-    await driver.aclose()
-
-
-async def test_letters_are_stored_again_until_their_store_takes_them():
-    driver = await opened()
-    dead_letters, calls = driver.dead_letters, []
-    put = dead_letters.put
-
-    async def sometimes(kept, *, deadline):
-        calls.append(now())
-        if len(calls) < 3:
-            raise UnavailableError("away")
-        await put(kept, deadline=deadline)
-
-    dead_letters.put = sometimes
-    driver.claimed(Claim("0", "me", 1))
-    await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
-    await driver.settled("0", 1)
-
-    assert [at - calls[0] for at in calls] == [0.0, 2.0, 6.0]
-    kept = [dead_letter async for dead_letter in dead_letters.list()]
-    assert isinstance(kept[0].rejection, Rejection)
     await driver.aclose()
 
 

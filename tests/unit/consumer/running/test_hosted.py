@@ -172,15 +172,6 @@ async def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_secon
     await world.close()
 
 
-async def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter():
-    world = World()
-    poison = Event("0", 3, "3", 0.0, b"poison")
-    await world.invoke([*batch(3), poison])
-    assert world.memory.attempts == names(0, 1, 2)
-    assert [each.event async for each in world.stored_letters.list()] == [poison]
-    await world.close()
-
-
 async def test_a_batch_that_cannot_be_written_raises_in_time_and_goes_on_where_it_stopped():
     world = World()
     world.memory.refused = {"d1"}
@@ -225,13 +216,6 @@ async def test_a_batch_that_comes_again_after_it_was_settled_is_written_again():
 
     await world.invoke(batch(2))
     assert world.memory.attempts == names(0, 1)
-    await world.close()
-
-
-async def test_a_batch_above_the_high_mark_is_taken_in_bit_by_bit():
-    world = World(limits=BacklogLimits(high_count=100))
-    await world.invoke(batch(2_000))
-    assert world.memory.attempts == names(*range(2_000))
     await world.close()
 
 

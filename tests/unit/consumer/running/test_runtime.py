@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, ShutdownError
+from consumer.errors import FencedError, PoisonError, PositionError, ShutdownError
 from consumer.leasing.start_position import Expired
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
@@ -130,34 +130,6 @@ def bodies(count, first=0):
     return [msgspec.json.encode({"id": f"d{n}"}) for n in range(first, first + count)]
 
 
-async def test_everything_is_written_and_a_restart_goes_on_where_it_stopped():
-    world = World(bodies(30), bodies(20, 30))
-    _, task, stop = world.start()
-    await world.until(lambda: len(world.sink.documents) == 50)
-    await ended((task, stop))
-    world.hub.logs["0"] += bodies(5, 50)
-
-    _, task, stop = world.start("b")
-    await world.until(lambda: len(world.sink.documents) == 55)
-    await ended((task, stop))
-
-    assert world.sink.attempts == 55
-    assert {start[:2] for start in world.hub.starts[2:]} == {("0", 29), ("1", 19)}
-    assert world.hub.closed
-
-
-async def test_stopping_finishes_what_was_begun_saves_it_and_frees_the_leases():
-    world = World(bodies(500))
-    _, task, stop = world.start()
-    await world.until(lambda: len(world.sink.documents) > 100)
-    await ended((task, stop))
-
-    stored = (await world.checkpoints.load_all(deadline=0))["0"]
-    leases, _ = await world.leases.list(deadline=0)
-    assert stored.sequence_number == len(world.sink.documents) - 1
-    assert not any(lease.owner for lease in leases)
-
-
 async def test_a_stop_that_cannot_finish_in_time_says_so_and_saves_only_what_is_settled():
     world = World(bodies(10))
     _, task, stop = world.start(shutdown=5.0)
@@ -170,22 +142,6 @@ async def test_a_stop_that_cannot_finish_in_time_says_so_and_saves_only_what_is_
     with pytest.raises(ShutdownError, match="partitions 0"):
         await task
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
-
-
-async def test_two_instances_share_the_partitions_and_one_takes_over_for_the_other():
-    world = World(*[bodies(10, n * 10) for n in range(4)])
-    first, task, stop = world.start("a")
-    await world.until(lambda: len(first.ownership.owned) == 4)
-    second, other, stop_other = world.start("b")
-    await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
-    await ended((task, stop))
-    await world.until(lambda: len(second.ownership.owned) == 4)
-    world.hub.logs["0"] += bodies(5, 100)
-    await world.until(lambda: len(world.sink.documents) == 45)
-    stop_other.set()
-    await other
-
-    assert world.sink.attempts == 45
 
 
 async def test_a_fleet_rate_is_shared_by_the_partitions_owned():
@@ -339,32 +295,6 @@ async def test_a_checkpoint_that_somebody_else_took_over_is_claimed_again_while_
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 39
 
 
-async def test_a_checkpoint_of_another_hub_ends_the_consumer_before_it_receives():
-    world = World(bodies(3))
-    await world.checkpoints.put(Checkpoint("0", 50_010, "x"), deadline=0)
-    _, task, _ = world.start()
-
-    with pytest.raises(PositionError, match="50010"):
-        await task
-    assert world.hub.starts == []
-
-
-async def test_a_store_that_is_away_at_the_start_is_waited_for():
-    world = World(bodies(3))
-    load_all = world.checkpoints.load_all
-
-    async def away(*, deadline):
-        raise UnavailableError("away")
-
-    world.checkpoints.load_all = away
-    _, task, stop = world.start()
-    await asyncio.sleep(30.0)
-    assert world.hub.starts == []
-    world.checkpoints.load_all = load_all
-    await world.until(lambda: len(world.sink.documents) == 3)
-    await ended((task, stop))
-
-
 async def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times_a_second():
     world = World(bodies(3))
     asked = []
@@ -441,15 +371,6 @@ def test_a_storm_of_429_at_the_start_is_told_every_ten_seconds_and_not_answered_
     assert "tries so far" in told[-1]
 
 
-async def test_a_backlog_that_does_not_move_ends_the_consumer():
-    world = World(bodies(3), limits=BacklogLimits(backlog_to=60.0))
-    world.sink.answer = WriteResult(Outcome.RETRY, 503, "down")
-    _, task, _ = world.start(shutdown=5.0)
-
-    with pytest.raises(BacklogError, match="sequence number 0 of partition 0"):
-        await task
-
-
 async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consumer():
     world = World([b"poison", *bodies(3)], limits=BacklogLimits(poison=5))
     _, task, _ = world.start()
@@ -479,59 +400,6 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
     )
     assert {result.outcome for result in results} == {Outcome.WRITTEN}
     assert len(world.sink.documents) == 14
-
-
-def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
-    async def main():
-        world = World(bodies(3))
-        write = world.sink.write
-
-        async def broken(batch, *, deadline):
-            world.sink.write = write
-            raise ValueError("a bug")
-
-        world.sink.write = broken
-        _, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 3)
-        await ended((task, stop))
-
-    with caplog.at_level(logging.WARNING):
-        run(main())
-    assert "ValueError('a bug')" in caplog.text
-
-
-async def test_several_partitions_can_be_waited_for_at_once():
-    world = World(bodies(3), bodies(3, 3))
-    world.sink.answer = WriteResult(Outcome.RETRY, 429)
-    consumer, task, stop = world.start()
-    await world.until(lambda: world.sink.attempts >= 6)
-    waiting = asyncio.gather(*(consumer.driver.settled(partition, 1) for partition in ("0", "1")))
-    await asyncio.sleep(0)
-    world.sink.answer = None
-
-    done, _ = await asyncio.wait((waiting,), timeout=200)
-    await ended((task, stop))
-    waiting.cancel()
-
-    assert done
-    assert len(world.sink.documents) == 6
-
-
-async def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error():
-    world = World(bodies(3))
-    world.sink.answer = WriteResult(Outcome.RETRY, 429)
-    consumer, task, stop = world.start()
-    await world.until(lambda: world.sink.attempts >= 3)
-    waiting = asyncio.create_task(consumer.driver.settled("0", 1))
-    await asyncio.sleep(0)
-
-    consumer.driver.claimed(await world.checkpoints.claim("0", "b", deadline=0))
-
-    with pytest.raises(FencedError, match="partition 0 was claimed anew"):
-        await waiting
-    stop.set()
-    with pytest.raises(ShutdownError):  # the consumer does not know of the other claim
-        await task
 
 
 def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unseen(run, caplog):
@@ -597,15 +465,6 @@ async def test_a_consumer_whose_sink_does_not_open_closes_its_receiver():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_stop_before_the_first_round_ends_at_once():
-    world = World(bodies(3))
-    _, task, stop = world.start()
-    await ended((task, stop))
-
-    assert world.hub.starts == []
-    assert world.hub.closed
-
-
 async def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no_other_hub():
     world = World(bodies(10))
     before = await world.checkpoints.claim("0", "before", deadline=0)
@@ -644,22 +503,6 @@ async def test_a_partition_whose_receiver_does_not_end_in_time_is_forgotten_all_
     with pytest.raises(ShutdownError, match="partitions 0"):
         await task
     assert consumer.driver.statistics().partitions == ()
-
-
-async def test_a_sink_that_never_answers_is_left_behind_at_the_deadline():
-    world = World(bodies(3))
-
-    async def hangs(batch, *, deadline):
-        await asyncio.Event().wait()
-
-    world.sink.write = hangs
-    consumer, task, stop = world.start(shutdown=5.0)
-    await world.until(lambda: consumer.driver.is_open and consumer.driver.statistics().in_flight_batches)
-    stop.set()
-
-    with pytest.raises(ShutdownError, match="partitions 0"):
-        await task
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_stop_while_a_partition_waits_to_be_claimed_again_ends_in_order():

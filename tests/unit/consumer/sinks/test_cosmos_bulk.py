@@ -1,6 +1,7 @@
 """The Cosmos sink's decisions: when it writes in bulk, and what a conflict is; its container is a fake."""
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -87,8 +88,12 @@ def sink_of(container, **options):
     return sink
 
 
+def event(number, id_):
+    return Event("0", number, str(number), 0.0, msgspec.json.encode({"id": id_}))
+
+
 async def write(sink, routes, *ids):
-    events = [Event("0", n, str(n), 0.0, msgspec.json.encode({"id": id_})) for n, id_ in enumerate(ids)]
+    events = [event(n, id_) for n, id_ in enumerate(ids)]
     lanes, results = {}, {}
     for record in map(sink.prepare, events):
         lanes.setdefault(routes.lane_of(record), []).append(record)
@@ -101,20 +106,19 @@ async def write(sink, routes, *ids):
     return [results[number] for number in range(len(ids))]
 
 
-async def asked(proxy):
-    container = CosmosContainer({}, "CosmosConnection", "db", "c")
-    container._proxy = proxy
-    return await container.send_bulk("rid", "0", b"[]")
+async def asked(failure, *, bulk=True):
+    """What a container answers whose SDK raises this, or answers with nothing."""
 
-
-class Proxy:
-    def __init__(self, failure=None):
-        self.failure = failure
-
-    async def execute_item_batch(self, *_args, **_options):
-        if self.failure is not None:
-            raise self.failure
+    async def execute_item_batch(*_args, **_options):
+        if failure is not None:
+            raise failure
         return []
+
+    container = CosmosContainer({}, "CosmosConnection", "db", "c")
+    container._proxy = SimpleNamespace(execute_item_batch=execute_item_batch)
+    if bulk:
+        return await container.send_bulk("rid", "0", b"[]")
+    return await container.send_batch("rid", ["k"], [("upsert", ({"id": "k"},))])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ class Proxy:
     [ClientAuthenticationError("no token"), ServiceRequestError("no network"), ConnectionResetError("reset")],
 )
 def test_without_a_network_or_a_token_nobody_said_that_bulk_does_not_work(run, failure):
-    answer = run(asked(Proxy(failure)))
+    answer = run(asked(failure))
 
     assert (answer.operations, answer.status) == (None, 0)
 
@@ -134,7 +138,7 @@ def test_a_request_is_held_for_what_the_database_asks_and_not_for_what_a_gateway
     failure = CosmosHttpResponseError(status_code=503, message="busy")
     failure.headers = headers
 
-    answer = run(asked(Proxy(failure)))
+    answer = run(asked(failure))
 
     assert (answer.status, answer.retry_after) == (503, wait)
 
@@ -142,18 +146,13 @@ def test_a_request_is_held_for_what_the_database_asks_and_not_for_what_a_gateway
 @pytest.mark.parametrize("failure", [None, TypeError("unexpected keyword 'raw_request_hook'")])
 def test_an_sdk_that_knows_no_hook_does_no_bulk(run, failure):
     with pytest.raises(BulkUnavailableError, match="through its hook"):
-        run(asked(Proxy(failure)))
+        run(asked(failure))
 
 
 @given(exceptions())
 def test_whatever_the_sdk_raises_is_no_answer(failure):
-    async def main():
-        container = CosmosContainer({}, "CosmosConnection", "db", "c")
-        container._proxy = Proxy(failure)
-        return await container.send_batch("rid", ["k"], [("upsert", ({"id": "k"},))])
-
     with virtual_time() as run:
-        answer = run(main())
+        answer = run(asked(failure, bulk=False))
 
     assert (answer.operations, answer.status) == (None, 0)
 
@@ -279,7 +278,7 @@ async def test_of_bad_requests_one_by_one_the_first_alone_is_believed_until_anot
     routes = await sink.open()
 
     async def one(number, id_):
-        record = sink.prepare(Event("0", number, str(number), 0.0, msgspec.json.encode({"id": id_})))
+        record = sink.prepare(event(number, id_))
         [result] = await sink.write(
             Batch(0, routes.lane_of(record), (record,)), deadline=asyncio.get_running_loop().time() + 60.0
         )
