@@ -13,8 +13,8 @@ from typer import Option
 
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs import cli
+from spark_jobs.backfill.report import Backfilled, report_of
 from spark_jobs.backfill.run import BackfillSettings, backfill, settled_rows
-from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
@@ -93,9 +93,9 @@ def command(
 
 
 def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
-    """Backfills, and reports; returns what to tell. Raises JobError; GateClosedError as `save`."""
+    """Backfills, and reports; returns the lines to print. Raises JobError; GateClosedError as `save`."""
     selection, environment = settings.selection, settings.environment
-    # What is wrong with the folder is told before anything is written.
+    # A folder at fault is refused before anything is written.
     Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     hub = read_target(environment).hub
     wanted = Wanted(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)

@@ -24,9 +24,9 @@ from consumer.running.waiting import when_available
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
 from spark_jobs.backfill.budget import coordinator
-from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.pace import Pace
-from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_sink
+from spark_jobs.backfill.budget.progress import NUMBERS, Counts
+from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, open_checkpoints, open_sink
 from tidemark.foundation.errors import TidemarkError
 
 FIRST_ANSWER_WITHIN = 30.0
@@ -40,12 +40,12 @@ Unit = Literal["records", "request_units"]
 
 
 class Replaying(Struct, frozen=True):
-    """What every task of a job knows. `ledgers` names the ledger of each partition."""
+    """What every task of a job knows. `checkpoint_groups` has the name of each partition's checkpoints."""
 
     settings: Mapping[str, str]
     mode: WriteMode
     unit: Unit
-    ledgers: Mapping[str, str]
+    checkpoint_groups: Mapping[str, str]
     address: coordinator.Address
 
 
@@ -63,14 +63,14 @@ async def replay(
         aclosing(coordinator.CoordinatorClient(replaying.address)) as client,
         aclosing(_Writing(config, replaying, partition)) as writing,
     ):
-        asking = _Asking(client, partition, attempt, writing)
+        asking = _ShareRequests(client, partition, attempt, writing)
         try:
             await _all_or_first_error(
-                writing.write_all(attempt, chunks, asking.granted), asking.keep_on(), writing.guard()
+                writing.write_all(attempt, chunks, asking.granted), asking.keep_asking(), writing.guard()
             )
         finally:
             await writing.stop()
-            await asking.say_over()
+            await asking.report_end()
         return writing.counts()
 
 
@@ -93,15 +93,19 @@ class _Writing:
         self._partition = partition
         self._unit = replaying.unit
         self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
-        self._letters = CountedLetters(Parts(config, replaying.settings).dead_letters())
-        self._ledger: CheckpointStore = open_ledger(config, replaying.settings, replaying.ledgers[partition])
-        self._driver = Driver(shared(DriverSettings, config), self._sink, self._ledger, self._letters)
+        self._dead_letters = CountedDeadLetters(Parts(config, replaying.settings).dead_letters())
+        self._checkpoints: CheckpointStore = open_checkpoints(
+            config, replaying.settings, replaying.checkpoint_groups[partition]
+        )
+        self._driver = Driver(
+            shared(DriverSettings, config), self._sink, self._checkpoints, self._dead_letters
+        )
         self._pace: Pace | None = None
         self._rate = 1.0
         self._seen = Counts()
 
     async def aclose(self) -> None:
-        for part in (self._sink, self._letters, self._ledger):
+        for part in (self._sink, self._dead_letters, self._checkpoints):
             await part.aclose()
 
     async def write_all(
@@ -115,7 +119,7 @@ class _Writing:
         driver.set_rate(self._rate)
         claim = await when_available(
             "the claim",
-            lambda: self._ledger.claim(partition, owner, deadline=now() + CLAIM_WITHIN),
+            lambda: self._checkpoints.claim(partition, owner, deadline=now() + CLAIM_WITHIN),
             retry=AGAIN_AFTER,
         )
         driver.claimed(claim)
@@ -133,10 +137,10 @@ class _Writing:
         await asyncio.shield(self._driver.failed)
 
     async def stop(self) -> None:
-        """Nothing is begun any more, what is on its way is given up."""
+        """Begins nothing more, and gives up what is on its way."""
         await self._driver.aclose()
 
-    def take(self, answer: coordinator.Answer) -> None:
+    def use_share(self, answer: coordinator.Answer) -> None:
         """The share from now on."""
         if self._unit == "records":
             self._rate = answer.amount
@@ -147,8 +151,8 @@ class _Writing:
         if self._driver.is_open:
             self._driver.set_rate(self._rate)
 
-    def look(self) -> Counts:
-        """The counts; what was charged since the last look tells the charge per record."""
+    def count_charges(self) -> Counts:
+        """The counts; what was charged since the last call gives the charge per record."""
         counts, seen = self.counts(), self._seen
         self._seen = counts
         if self._pace is not None:
@@ -160,12 +164,12 @@ class _Writing:
         if not self._driver.is_open:
             return Counts()
         totals = self._driver.statistics().totals
-        told = {name: getattr(totals, name) for name in NUMBERS if name != "existed"}
-        return Counts(existed=self._sink.existed, reasons=dict(self._letters.reasons), **told)
+        totals_by_name = {name: getattr(totals, name) for name in NUMBERS if name != "existed"}
+        return Counts(existed=self._sink.existed, reasons=dict(self._dead_letters.reasons), **totals_by_name)
 
 
 @dataclass
-class _Asking:
+class _ShareRequests:
     """Asks the coordinator for shares, and ends the work when there is none any more. `holds` is the share in use."""
 
     client: coordinator.CoordinatorClient
@@ -175,7 +179,7 @@ class _Asking:
     holds: int = 0
     granted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def keep_on(self) -> None:
+    async def keep_asking(self) -> None:
         """Never returns. Raises SupersededError; UnreachableError as soon as the share in use has ended."""
         loop = asyncio.get_running_loop()
         until = loop.time() + FIRST_ANSWER_WITHIN
@@ -193,7 +197,7 @@ class _Asking:
                             raise TimeoutError
                         if answer.amount:
                             self.holds = answer.number
-                            self.writing.take(answer)
+                            self.writing.use_share(answer)
                             self.granted.set()
                             limit.reschedule(sent + answer.seconds)
                         elif not self.holds:
@@ -206,11 +210,11 @@ class _Asking:
             ) from None
 
     def _ask(self, *, over: bool = False) -> coordinator.Ask:
-        return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.look(), over)
+        return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.count_charges(), over)
 
-    async def say_over(self) -> None:
-        """The last counts; the share is free at once rather than when its lease ends."""
+    async def report_end(self) -> None:
+        """Reports the last counts; the share is free at once rather than when its lease ends."""
         try:
             await self.client.ask(self._ask(over=True))
-        except Exception:  # the driver is gone, or knows of a later attempt: nothing to say
+        except Exception:  # the driver is gone, or knows of a later attempt
             return

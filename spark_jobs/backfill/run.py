@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from consumer.sinks.cosmos.bulk import WriteMode
-from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.coordinator import Coordinator
+from spark_jobs.backfill.budget.progress import NUMBERS, Counts
 from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.replay import Replaying, Unit
-from spark_jobs.backfill.story import Backfilled, PartitionPlan
-from spark_jobs.backfill.target import container_id, open_ledger, read_target
+from spark_jobs.backfill.report import Backfilled, PartitionPlan
+from spark_jobs.backfill.target import container_id, open_checkpoints, read_target
 from spark_jobs.backfill.task import RESULT, replay_partition
 from spark_jobs.backfill.transforms import (
     POSITION,
@@ -45,7 +45,7 @@ from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.gates import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
 
-LEDGER_WITHIN = 30.0
+CHECKPOINT_WITHIN = 30.0
 WRITTEN = "what was written stays, and is skipped by the next run"
 
 
@@ -101,23 +101,27 @@ def backfill(
     newer = newer_hubs(load_checkpoints(config, environment))
     places = captured if positions is None else positions
     planned, absent = _plan(places, selection, config.hub, missing, newer)
-    ledgers = {
-        row["partition"]: _ledger(container, config, settings, f"{row['events']}/{row['digest']}")
+    checkpoint_groups = {
+        row["partition"]: _checkpoint_group(container, config, settings, f"{row['events']}/{row['digest']}")
         for row in planned
     }
     if settings.again:
-        asyncio.run(_forget(config, environment, ledgers))
+        asyncio.run(_forget(config, environment, checkpoint_groups))
     plans = [
         PartitionPlan(**{name: row[name] for name in PartitionPlan.__struct_fields__}) for row in planned
     ]
     host, bind = _addresses(spark)
     with Coordinator(shares, host=host, bind=bind, port=settings.coordinator_port) as coordinator:
         replaying = Replaying(
-            for_executors(environment, config), settings.mode, settings.unit, ledgers, coordinator.address
+            for_executors(environment, config),
+            settings.mode,
+            settings.unit,
+            checkpoint_groups,
+            coordinator.address,
         )
         chosen = _choose(captured, selection, config.hub, missing, newer)
         counts = _replay(chosen, plans, replaying, coordinator)
-        history = tuple(coordinator.board.history)
+        history = tuple(coordinator.progress.history)
     target = f"{config.cosmos_database}/{config.cosmos_container}"
     return Backfilled(
         config.hub, target, settings.mode, settings.unit, shares.budget, plans, counts, history, absent
@@ -184,7 +188,7 @@ def _replay(
         with showing(coordinator, total):
             rows = collected(tasks.mapInArrow(partial(replay_partition, replaying=replaying), RESULT))
     except SPARK_ERRORS as error:
-        settled = coordinator.board.history[-1].total.settled
+        settled = coordinator.progress.history[-1].total.settled
         raise JobError(
             f"a task failed: {reason_of(error)}. {settled:,} of {total:,} events are settled; the same command goes on"
             " from there"
@@ -232,9 +236,9 @@ def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
     folder = folder or ("/" if path.startswith("/") else ".")
     manifest = manifest_of(spark, folder)
     if manifest is not None:
-        told = manifest.about.get("hub", hub)
-        if told.lower() != hub.lower():
-            raise InputError(f"{path} is of the hub '{told}', EVENTHUB_NAME is '{hub}'")
+        of_hub_named = manifest.about.get("hub", hub)
+        if of_hub_named.lower() != hub.lower():
+            raise InputError(f"{path} is of the hub '{of_hub_named}', EVENTHUB_NAME is '{hub}'")
         return result_table(spark, folder, name)
     above, _, place = folder.rpartition("/")
     if place in PLACES and manifest_of(spark, above or ".") is not None:
@@ -259,19 +263,21 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
     )
 
 
-def _ledger(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
-    """The name of a partition's ledger: another one for other events, another container, or other documents."""
+def _checkpoint_group(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
+    """The name of a partition's checkpoints: another one for other events, another container, or other documents."""
     work = (container, settings.mode, config.id_from, config.transform, config.meta, events)
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 
 
-async def _forget(config: ConsumerConfig, environment: Mapping[str, str], ledgers: Mapping[str, str]) -> None:
-    deadline = asyncio.get_running_loop().time() + LEDGER_WITHIN
-    for partition, name in ledgers.items():
-        ledger = open_ledger(config, environment, name)
+async def _forget(
+    config: ConsumerConfig, environment: Mapping[str, str], checkpoint_groups: Mapping[str, str]
+) -> None:
+    deadline = asyncio.get_running_loop().time() + CHECKPOINT_WITHIN
+    for partition, name in checkpoint_groups.items():
+        checkpoints = open_checkpoints(config, environment, name)
         try:
-            await ledger.put(Checkpoint(partition, -1, ""), deadline=deadline)
+            await checkpoints.put(Checkpoint(partition, -1, ""), deadline=deadline)
         except TidemarkError as error:
             raise JobError(f"--again: {error}") from error
         finally:
-            await ledger.aclose()
+            await checkpoints.aclose()

@@ -57,23 +57,23 @@ class BackfillSink(CosmosBulkSink):
         return results
 
 
-class CountedLetters(DeadLetterBox):
-    """The consumer's own dead letters, so that an event rejected by both is one; counts those stored by reason."""
+class CountedDeadLetters(DeadLetterBox):
+    """The consumer's own dead letters, so that an event that both reject is one dead letter; counts those stored, by reason."""
 
-    def __init__(self, letters: DeadLetterBox) -> None:
+    def __init__(self, dead_letters: DeadLetterBox) -> None:
         """Takes it over and closes it."""
-        self._letters = letters
+        self._dead_letters = dead_letters
         self.reasons: Counter[str] = Counter()
 
     async def open(self) -> None:
-        await self._letters.open()
+        await self._dead_letters.open()
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        await self._letters.put(letters, deadline=deadline)
-        self.reasons.update(letter.rejection.reason for letter in letters)
+        await self._dead_letters.put(letters, deadline=deadline)
+        self.reasons.update(dead_letter.rejection.reason for dead_letter in letters)
 
     async def aclose(self) -> None:
-        await self._letters.aclose()
+        await self._dead_letters.aclose()
 
 
 def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMode) -> BackfillSink:
@@ -89,7 +89,7 @@ def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMo
     )
 
 
-def open_ledger(config: ConsumerConfig, settings: Mapping[str, str], ledger: str) -> CheckpointStore:
-    """Positions of a backfill, kept like the consumer's checkpoints, beside them and apart from them."""
-    group = f"{config.consumer_group}~backfill~{ledger}"
+def open_checkpoints(config: ConsumerConfig, settings: Mapping[str, str], name: str) -> CheckpointStore:
+    """The checkpoints of a backfill, kept where the consumer keeps its own, under another consumer group."""
+    group = f"{config.consumer_group}~backfill~{name}"
     return Parts(structs.replace(config, consumer_group=group), settings).checkpoints()

@@ -11,7 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
 
 from consumer.model import Event, split_place
-from spark_jobs.backfill.budget.board import NUMBERS
+from spark_jobs.backfill.budget.progress import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.schemas import row_schema
 from spark_jobs.task_errors import fails_without_secrets

@@ -8,8 +8,8 @@ from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from spark_jobs.backfill.budget.board import Told
 from spark_jobs.backfill.budget.coordinator import Coordinator
+from spark_jobs.backfill.budget.progress import Snapshot
 from spark_jobs.platform.progress import REFRESH, beside, console
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal
@@ -37,13 +37,13 @@ def _lines(coordinator: Coordinator, total: int, stop: threading.Event) -> None:
         )
 
 
-def _latest(coordinator: Coordinator) -> tuple[Told, Told]:
+def _latest(coordinator: Coordinator) -> tuple[Snapshot, Snapshot]:
     with coordinator.lock:
-        history = coordinator.board.history
+        history = coordinator.progress.history
         return history[max(0, len(history) - 4)], history[-1]
 
 
-def rates(before: Told, now: Told) -> str:
+def rates(before: Snapshot, now: Snapshot) -> str:
     """What happened per second from one picture to the other."""
     seconds = now.at - before.at
     if seconds <= 0:

@@ -14,7 +14,7 @@ from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
-from spark_jobs.backfill.target import BackfillSink, CountedLetters, container_id
+from spark_jobs.backfill.target import BackfillSink, CountedDeadLetters, container_id
 from tests.support.consumer.backfill import Log, dead_letters, documents, server, settings
 from tests.support.waiting import until
 from tidemark.analysis.errors import InputError
@@ -28,8 +28,8 @@ class Replays:
 
     async def run(self, streams, coordinator, *, mode="upsert", unit="records", attempt="1"):
         """Replays of the partitions (name -> events) at the same time; their counts by partition."""
-        ledgers = dict.fromkeys(streams, "ledger")
-        replaying = Replaying(self.environment, mode, unit, ledgers, coordinator.address)
+        checkpoint_groups = dict.fromkeys(streams, "ledger")
+        replaying = Replaying(self.environment, mode, unit, checkpoint_groups, coordinator.address)
         async with asyncio.TaskGroup() as group:
             tasks = {
                 partition: group.create_task(replay(replaying, partition, attempt, chunks(events)))
@@ -210,7 +210,7 @@ async def test_a_container_created_anew_is_another_one_and_a_missing_one_is_told
 
 
 @pytest.mark.parametrize(
-    ("part", "call"), [(BackfillSink, "open"), (CountedLetters, "open"), (BlobCheckpointStore, "claim")]
+    ("part", "call"), [(BackfillSink, "open"), (CountedDeadLetters, "open"), (BlobCheckpointStore, "claim")]
 )
 async def test_what_is_away_at_the_opening_is_waited_for(replays, monkeypatch, part, call):
     """A short outage must not cost the whole start of a job."""

@@ -1,6 +1,6 @@
 """The driver's side and the executors' side of sharing one budget: a small HTTP server, and its client.
 
-Each attempt at a partition asks twice a second for its share, and tells its counts with that. Who asks must know the
+Each attempt at a partition asks for its share twice a second, and reports its counts with that. Who asks must know the
 job's random token; bodies are JSON. The server runs on the driver, at the address that Spark gives its executors.
 """
 
@@ -20,11 +20,11 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from spark_jobs.backfill.budget.board import Board, Counts
+from spark_jobs.backfill.budget.progress import Counts, Progress
 from spark_jobs.backfill.budget.shares import LEASE, Shares, SupersededError
 
 ASK_EVERY = 0.5
-"""Seconds between two words of an attempt."""
+"""Seconds between two requests of an attempt."""
 ANSWER_WITHIN = 3.0
 """Seconds: four answers in a row may be lost before a lease ends."""
 _LARGEST = 1 << 20  # bytes of a request
@@ -64,14 +64,14 @@ class UnreachableError(Exception):
 
 
 class Coordinator:
-    """Answers asks on a thread of its own from `with` to its end. `board` is read under `lock`."""
+    """Answers asks on a thread of its own from `with` to its end. `progress` is read under `lock`."""
 
     def __init__(
         self, shares: Shares, *, host: str = "127.0.0.1", bind: str = "127.0.0.1", port: int = 0
     ) -> None:
         """`host` is the name executors reach this machine by. Raises OSError if the port is taken."""
         self.lock = threading.Lock()
-        self.board = Board()
+        self.progress = Progress()
         self._shares = shares
         self._token = secrets.token_urlsafe(32)
         self._began = time.monotonic()
@@ -91,20 +91,20 @@ class Coordinator:
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
-        self._server.hang_up()
+        self._server.close_connections()
         self._server.server_close()
         self._thread.join()
 
     def handle(self, ask: Ask) -> Answer:
         """Raises SupersededError."""
         with self.lock:
-            self.board.tell(ask.partition, ask.attempt, ask.counts, self.elapsed)
+            self.progress.record(ask.partition, ask.attempt, ask.counts, self.elapsed)
             now = time.monotonic()
             if ask.over:
                 self._shares.release(ask.partition, ask.attempt, now=now)
                 return Answer(0.0, 0, 0.0)
             share = self._shares.renew(ask.partition, ask.attempt, holds=ask.holds, now=now)
-            per_record = self.board.history[-1].total.per_record
+            per_record = self.progress.history[-1].total.per_record
             return Answer(share.amount, share.number, self._shares.lease, per_record)
 
     def knows(self, authorization: str) -> bool:
@@ -127,7 +127,7 @@ class _Server(ThreadingHTTPServer):
         self._connections.discard(request)
         super().shutdown_request(request)
 
-    def hang_up(self) -> None:
+    def close_connections(self) -> None:
         for connection in tuple(self._connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name for it
-        """Says nothing: two lines per second and task are of no use to anybody."""
+        """Logs nothing: two lines per second and task are of no use to anybody."""
 
 
 class CoordinatorClient:

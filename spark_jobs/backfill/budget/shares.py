@@ -15,8 +15,9 @@ import math
 from msgspec import Struct
 
 LEASE = 15.0
-"""Seconds a share may be used without a further word: what a lost executor takes along, and how long a replay may be
-without the driver, which on a busy machine does not come to answer for some seconds."""
+"""Seconds that a share may be used without another answer. A lost executor keeps its share for so long, and a replay may be without the
+driver for so long: on a busy machine it does not answer for some seconds.
+"""
 WINDOW = 1.0
 """Seconds over which a rate is kept."""
 

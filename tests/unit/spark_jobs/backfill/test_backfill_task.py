@@ -9,8 +9,8 @@ import pytest
 from consumer.model import Event
 from spark_jobs.backfill import replay as replay_module
 from spark_jobs.backfill import task as module
-from spark_jobs.backfill.budget.board import Counts
 from spark_jobs.backfill.budget.coordinator import Answer, UnreachableError
+from spark_jobs.backfill.budget.progress import Counts
 from spark_jobs.backfill.budget.shares import LEASE, SupersededError
 from spark_jobs.backfill.task import events_of, replay_partition
 from tests.support.virtual_time import in_virtual_time
@@ -76,12 +76,12 @@ class SlowClient:
 
 @in_virtual_time
 async def test_a_share_that_comes_after_the_tasks_patience_ended_is_told_as_such():
-    asking = replay_module._Asking(
-        SlowClient(), "3", "1.1", SimpleNamespace(look=Counts, take=lambda _answer: None)
+    asking = replay_module._ShareRequests(
+        SlowClient(), "3", "1.1", SimpleNamespace(count_charges=Counts, use_share=lambda _answer: None)
     )
 
     with pytest.raises(UnreachableError, match="gave no share of the budget in time"):
-        await asking.keep_on()
+        await asking.keep_asking()
 
 
 class StarvedClient:
@@ -103,12 +103,12 @@ class StarvedClient:
 @in_virtual_time
 async def test_a_driver_that_is_silent_for_some_seconds_ends_no_task():
     client = StarvedClient()
-    asking = replay_module._Asking(
-        client, "3", "1.1", SimpleNamespace(look=Counts, take=lambda _answer: None)
+    asking = replay_module._ShareRequests(
+        client, "3", "1.1", SimpleNamespace(count_charges=Counts, use_share=lambda _answer: None)
     )
 
     with pytest.raises(SupersededError):
-        await asking.keep_on()
+        await asking.keep_asking()
 
     assert client.asked == 5
 

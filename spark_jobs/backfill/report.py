@@ -9,7 +9,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from consumer.sinks.cosmos.bulk import WriteMode
-from spark_jobs.backfill.budget.board import Counts, Told
+from spark_jobs.backfill.budget.progress import Counts, Snapshot
 from spark_jobs.backfill.replay import Unit
 from tidemark.analysis import plots
 from tidemark.analysis.report import Report
@@ -37,7 +37,7 @@ class Backfilled(Struct, frozen=True):
     plan: Sequence[PartitionPlan]
     partitions: dict[str, Counts]
     """Of the attempt that finished each."""
-    history: Sequence[Told]
+    history: Sequence[Snapshot]
     not_captured: int = 0
     """Positions asked for by --only-missing that no capture file holds."""
 
@@ -53,10 +53,10 @@ class Backfilled(Struct, frozen=True):
         existed = f" ({total.existed:,} existed and stay as they were)" if total.existed else ""
         settled = f"{total.dead_letters:,} dead letters, {total.skipped:,} settled before"
         spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {total.throttled_share:.1%} throttled"
-        told = [f"{total.written:,} written{existed}, {settled}; {spent}"]
+        lines = [f"{total.written:,} written{existed}, {settled}; {spent}"]
         if self.not_captured:
-            told.append(f"{self.not_captured:,} of the missing events are in no capture file")
-        return told
+            lines.append(f"{self.not_captured:,} of the missing events are in no capture file")
+        return lines
 
 
 def report_of(done: Backfilled) -> Report:
@@ -81,7 +81,9 @@ def report_of(done: Backfilled) -> Report:
 
 def _rate(report: Report, done: Backfilled) -> None:
     report.heading("Rate against the budget")
-    steps = [(before, now) for before, now in pairwise(_pictures(done.history)) if now.at > before.at]
+    steps = [
+        (before, now) for before, now in pairwise(_without_short_step(done.history)) if now.at > before.at
+    ]
     if not steps:
         report.text("Nothing was written.")
         return
@@ -101,14 +103,14 @@ def _rate(report: Report, done: Backfilled) -> None:
     report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
 
 
-def _pictures(history: Sequence[Told]) -> Sequence[Told]:
+def _without_short_step(history: Sequence[Snapshot]) -> Sequence[Snapshot]:
     """Without the one before the last where these two are close: what a moment brought is no rate."""
     if len(history) > 2 and 2 * (history[-1].at - history[-2].at) < history[-2].at - history[-3].at:
         return [*history[:-2], history[-1]]
     return history
 
 
-def _spent(unit: Unit, before: Told, now: Told) -> float:
+def _spent(unit: Unit, before: Snapshot, now: Snapshot) -> float:
     spent = now.total - before.total
     return (spent.request_units if unit == "request_units" else spent.attempts) / (now.at - before.at)
 
@@ -133,7 +135,7 @@ def _partitions(report: Report, done: Backfilled) -> None:
     )
     figure, (axes,) = plots.new_figure(1)
     for each in done.plan:
-        points = [(told.at, told.partitions.get(each.partition, 0) / each.events) for told in done.history]
+        points = [(step.at, step.partitions.get(each.partition, 0) / each.events) for step in done.history]
         axes.plot([at for at, _ in points], [100 * share for _, share in points], linewidth=1.2)
     axes.set(title="Settled, by partition", xlabel="seconds", ylabel="%", ylim=(0, 102))
     report.figure(figure, caption="How far each partition had come", name="backfill-partitions")

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from spark_jobs.backfill.budget.board import Counts, Told
+from spark_jobs.backfill.budget.progress import Counts, Snapshot
+from spark_jobs.backfill.report import Backfilled, PartitionPlan, _without_short_step, report_of
 from spark_jobs.backfill.run import settled_rows
-from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
 from tidemark.analysis.errors import JobError
 from tidemark.analysis.gates import check_sum
 
@@ -35,9 +35,9 @@ def test_the_report_tells_what_was_written_what_existed_and_why_events_became_de
     )
     second = Counts(received=30, skipped=30)
     history = [
-        Told(0.0, Counts(), {}),
-        Told(1.5, first, {"0": 120}),
-        Told(2.0, first + second, {"0": 120, "1": 30}),
+        Snapshot(0.0, Counts(), {}),
+        Snapshot(1.5, first, {"0": 120}),
+        Snapshot(2.0, first + second, {"0": 120, "1": 30}),
     ]
 
     done = backfilled(history, {"0": first, "1": second}, not_captured=4)
@@ -56,7 +56,7 @@ def test_the_report_tells_what_was_written_what_existed_and_why_events_became_de
 
 
 def test_what_existed_is_told_only_where_nothing_is_replaced():
-    done = backfilled([Told(0.0, Counts(), {})], {})
+    done = backfilled([Snapshot(0.0, Counts(), {})], {})
 
     assert ">Existed<" in report_of(done).html()
     assert ">Existed<" not in report_of(replace(done, mode="upsert")).html()
@@ -64,14 +64,14 @@ def test_what_existed_is_told_only_where_nothing_is_replaced():
 
 def test_a_moment_at_the_end_is_no_rate_of_its_own():
     counts = [Counts(written=n, attempts=n, request_units=float(n)) for n in (0, 400, 800, 850)]
-    history = [Told(at, each, {}) for at, each in zip((0.0, 1.0, 2.0, 2.1), counts, strict=True)]
+    history = [Snapshot(at, each, {}) for at, each in zip((0.0, 1.0, 2.0, 2.1), counts, strict=True)]
 
-    assert [each.at for each in _pictures(history)] == [0.0, 1.0, 2.1]
-    assert _pictures(history[:3]) == history[:3]
+    assert [each.at for each in _without_short_step(history)] == [0.0, 1.0, 2.1]
+    assert _without_short_step(history[:3]) == history[:3]
 
 
 def test_of_a_backfill_that_wrote_nothing_the_report_says_so():
-    history = [Told(0.0, Counts(), {})]
+    history = [Snapshot(0.0, Counts(), {})]
 
     page = report_of(backfilled(history, {"0": Counts(), "1": Counts()})).html()
 

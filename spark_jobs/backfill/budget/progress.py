@@ -1,7 +1,7 @@
-"""What the tasks tell of themselves, added up: for the progress bars and the report. Pure.
+"""Adds up what the tasks report, for the progress bar and the page. Pure.
 
-A task tells its counts since its attempt began, each time anew; so a lost or repeated word changes nothing. Counts of
-an attempt that failed stay counted: its writes were made and charged.
+A task reports its counts since its attempt began, all of them each time; so a report that is lost or repeated changes nothing. Counts
+of an attempt that failed stay counted: its writes were made and charged.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Counts(Struct, frozen=True):
         return self.skipped + self.written + self.dead_letters
 
     @property
-    def told(self) -> int:
-        """Grows with everything that happens: of two words of an attempt, the later has more."""
+    def steps(self) -> int:
+        """Grows with everything that happens: of two reports of an attempt, the later has more."""
         return self.received + self.attempts + self.settled
 
     @property
@@ -61,8 +61,8 @@ class Counts(Struct, frozen=True):
 NUMBERS = tuple(name for name in Counts.__struct_fields__ if name != "reasons")
 
 
-class Told(Struct, frozen=True):
-    """A picture of the whole job. `at` is seconds since it began."""
+class Snapshot(Struct, frozen=True):
+    """The state of the whole job. `at` is seconds since it began."""
 
     at: float
     total: Counts
@@ -70,39 +70,39 @@ class Told(Struct, frozen=True):
     """Settled events of each partition, by its latest attempt."""
 
 
-MOST_PICTURES = 2_000
+MOST_SNAPSHOTS = 2_000
 """Twice what a plot can show; of more, every second one is dropped, and they come half as often from then on."""
 
 
-class Board:
-    """All that was told, and its history: one picture per `every` seconds at first."""
+class Progress:
+    """All reports, and their history: one snapshot per `every` seconds at first."""
 
     def __init__(self, every: float = 1.0) -> None:
         self._every = every
         self._attempts: dict[tuple[str, str], Counts] = {}
         self._latest: dict[str, str] = {}
-        self.history: list[Told] = [Told(0.0, Counts(), {})]
+        self.history: list[Snapshot] = [Snapshot(0.0, Counts(), {})]
 
-    def tell(self, partition: str, attempt: str, counts: Counts, at: float) -> None:
-        """Takes the counts of an attempt. What comes out of order is older, and not taken."""
+    def record(self, partition: str, attempt: str, counts: Counts, at: float) -> None:
+        """Records the counts of an attempt. A report that comes out of order is older, and is dropped."""
         known = self._attempts.get((partition, attempt))
-        if known is not None and known.told > counts.told:
+        if known is not None and known.steps > counts.steps:
             return
         self._attempts[partition, attempt] = counts
         self._latest[partition] = attempt
-        picture = self.picture(at)
+        snapshot = self.snapshot(at)
         if len(self.history) > 1 and self.history[-1].at < self.history[-2].at + self._every:
-            self.history[-1] = structs.replace(picture, at=max(at, self.history[-1].at))
+            self.history[-1] = structs.replace(snapshot, at=max(at, self.history[-1].at))
         else:
-            self.history.append(picture)
-        if len(self.history) > MOST_PICTURES:
+            self.history.append(snapshot)
+        if len(self.history) > MOST_SNAPSHOTS:
             self.history = self.history[::2]
             self._every *= 2
 
-    def picture(self, at: float) -> Told:
+    def snapshot(self, at: float) -> Snapshot:
         total = sum(self._attempts.values(), Counts())
         settled = {
             partition: self._attempts[partition, attempt].settled
             for partition, attempt in self._latest.items()
         }
-        return Told(at, total, settled)
+        return Snapshot(at, total, settled)
