@@ -28,7 +28,7 @@ NAME = "advise"
 
 ADVICE = row_schema("""
     target text, policy text, instance_hours double, late double, longest double, slow double,
-    actions_per_hour double, flaps_per_hour double, score double, money double, knee flag, recommended flag
+    actions_per_hour double, flaps_per_hour double, score double, money double, best_trade_off flag, recommended flag
 """)
 """One row per target and policy. `late` is a share, `longest` and `slow` (99 %) are seconds, null where not served."""
 

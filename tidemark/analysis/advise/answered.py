@@ -133,14 +133,14 @@ FLAT = ("policy", "instance_hours", "late", "longest", "slow", "actions_per_hour
 
 
 def flat(found: Answer) -> list[dict[str, Any]]:
-    """Rows of a table: one per policy; `recommended` and `knee` mark theirs. Waits in seconds, null where not served."""
+    """Rows of a table: one per policy; `recommended` and `best_trade_off` mark theirs. Waits in seconds, null where not served."""
     price = found.options.price
     return [
         {
             "target": found.question.target.name,
             **{name: getattr(row, name) for name in FLAT},
             "money": None if price is None else row.instance_hours * price,
-            "knee": row.policy == found.choice.knee,
+            "best_trade_off": row.policy == found.choice.best_trade_off,
             "recommended": row.policy == found.choice.taken,
         }
         for row in found.rows

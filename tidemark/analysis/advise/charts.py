@@ -42,7 +42,11 @@ def curve(found: Answer) -> Figure:
             *place(row), s=36, color=GREEN, zorder=3, label="service_level" if row is points[0] else ""
         )
     named: list[Row] = []
-    for row in (found.row(found.choice.knee), best[-1], best[0]):  # one name only where they lie together
+    for row in (
+        found.row(found.choice.best_trade_off),
+        best[-1],
+        best[0],
+    ):  # one name only where they lie together
         if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
             named.append(row)
             wait, late = row.objective or (0.0, 0.0)
@@ -57,8 +61,16 @@ def curve(found: Answer) -> Figure:
             axes.scatter(*place(row), s=46, color=GREEN, marker="P", zorder=3, label=row.policy)
     if (today := found.today) is not None:
         axes.scatter(*place(today), s=80, color=ORANGE, zorder=4, label=TODAY)
-    knee = place(found.row(found.choice.knee))
-    axes.scatter(*knee, s=190, facecolors="none", edgecolors=INK, linewidths=1.3, zorder=5, label="the knee")
+    best_trade_off = place(found.row(found.choice.best_trade_off))
+    axes.scatter(
+        *best_trade_off,
+        s=190,
+        facecolors="none",
+        edgecolors=INK,
+        linewidths=1.3,
+        zorder=5,
+        label="best trade-off",
+    )
     axes.axhline(
         100 * found.question.target.late, color=INK, linewidth=0.8, linestyle=":", label="the objective"
     )
@@ -81,8 +93,8 @@ def _axes(axes: Axes, found: Answer) -> None:
 
 
 def over_time(found: Answer) -> Figure:
-    """Load, waiting messages and instances of today's policy and of the one to take; of the knee where they are the same."""
-    taken = found.row(found.choice.taken if found.choice.taken != TODAY else found.choice.knee)
+    """Load, waiting messages and instances of today's policy and of the one to take; of the best trade-off where they are the same."""
+    taken = found.row(found.choice.taken if found.choice.taken != TODAY else found.choice.best_trade_off)
     shown = [(taken, GREEN)] if found.today is None else [(found.today, ORANGE), (taken, GREEN)]
     begin = found.question.recorded.begin
     lines = []

@@ -99,14 +99,14 @@ def _sentence(text: str) -> str:
 
 
 MODEL = (
-    "A queue, first in, first out, second by second. A busy instance serves so many messages a second and holds so many at "
-    "once; one that is asked for is billed at once and serves after the start-up time; fewer take effect at once. "
-    "Tidemark's policies are decided by the code that ships. Azure Monitor autoscale and KEDA with the HPA are "
-    "transcribed from their documentation and source; every policy sees the true counts of the moment, which in life are "
-    "a little older.\n\n"
-    "The knee is the objective with the lowest score, in which a whole budget of late messages weighs as much as a twelfth "
-    "of the bill, and what is beyond three quarters of it twice that. It is looked for among objectives that ask for no "
-    "less than the target's own; of several within two per cent of the lowest, it is the one nearest to that.\n\n"
-    "Not in it: messages of different sizes, poison messages, a database that slows down under more instances, limits and "
-    "failures of the platform."
+    "A queue is replayed first in, first out, second by second. A busy instance serves so many messages a second and processes "
+    "so many at once. A new instance is billed when it is asked for, and serves after the start-up time; a scale-in takes effect "
+    "at once. Tidemark's policies are decided by the code that ships. Azure Monitor autoscale and KEDA with the HPA are "
+    "transcribed from their documentation and source. Every policy sees the true counts of the moment; real ones are a little "
+    "older.\n\n"
+    "The best trade-off is the objective with the lowest score, in which a whole budget of late messages weighs as much as a "
+    "fourteenth of the bill, and what is beyond three quarters of it twice that. Only objectives that ask for no less than the "
+    "target's own compete; of several within two per cent of the lowest, it is the one nearest to that.\n\n"
+    "The model knows no messages of different sizes, no poison messages, no database that slows down under more instances, and "
+    "no limits or failures of the platform."
 )

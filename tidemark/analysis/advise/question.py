@@ -30,7 +30,7 @@ from tidemark.foundation.wording import count_text, duration_text, number_text, 
 HOUR, DAY = 3600.0, 86_400.0
 
 MINUTE = 60.0
-"""Seconds between two looks where nothing is configured: the default of COLLECT_SCHEDULE."""
+"""Seconds between two evaluations where nothing is configured: the default of COLLECT_SCHEDULE."""
 
 MOST = 100
 """Most instances where nothing is configured."""
@@ -69,10 +69,10 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     """Raises HistoryError, naming the option that would help."""
     queue = queue_of(spec, options)
     reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
-    looks = _looks(name, spec, queue)
+    interval = _interval(name, spec, queue)
     known = _Known(options, None if spec is None else objective_of(spec))
     concurrency = known.value("concurrency", FIRST_CONCURRENCY)
-    history, rate, how = _load(name, readings, options, spec, reads, looks, concurrency)
+    history, rate, how = _load(name, readings, options, spec, reads, interval, concurrency)
     if history.step < 1 or history.step != int(history.step):
         raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")
     low, high = _bounds(name, options, spec)
@@ -86,10 +86,10 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         late=known.value("late", 0.01),
         minimum=low,
         maximum=high,
-        interval=looks,
+        interval=interval,
         reads=reads,
         policy=policy,
-        told=known.given,
+        given=known.given,
     )
     first, bins = _first(history, rate, low, high), history.arrivals
     notes = (
@@ -107,14 +107,14 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     return Question(target, Recorded(history.start, int(history.step), bins, first), hours, whole, notes)
 
 
-def _looks(name: str, spec: PolicySpec | None, queue: str) -> float:
-    """Seconds between two looks at the queue."""
-    looks = MINUTE if spec is None else spec.metrics[queue].window.interval
-    if looks < 1 or looks != int(looks):
+def _interval(name: str, spec: PolicySpec | None, queue: str) -> float:
+    """Seconds between two evaluations of the target."""
+    interval = MINUTE if spec is None else spec.metrics[queue].window.interval
+    if interval < 1 or interval != int(interval):
         raise HistoryError(
-            f"{name}: looked at every {looks:g} s; a replay goes by whole seconds: see COLLECT_SCHEDULE"
+            f"{name}: evaluated every {interval:g} s; a replay goes by whole seconds: see COLLECT_SCHEDULE"
         )
-    return looks
+    return interval
 
 
 def _bounds(name: str, options: Options, spec: PolicySpec | None) -> tuple[int, int]:
@@ -165,13 +165,13 @@ def _load(
     options: Options,
     spec: PolicySpec | None,
     reads: Mapping[str, str],
-    looks: float,
+    interval: float,
     concurrency: float,
 ) -> tuple[History, float, str]:
     """The history, messages per second of an instance, and how that is known."""
     metrics = {kind: metric for metric, kind in reads.items()}
     seen = [reading for reading in readings if reading.backlog is not None]
-    step = _step(seen, looks)
+    step = _step(seen, interval)
     counts = _counts(readings, metrics, step)
     given, how = options.service_rate, "given"
     if given is None and spec is not None and spec.shadow is not None and spec.shadow.queue is not None:
@@ -210,7 +210,7 @@ def _why(seen: Sequence[Reading], error: HistoryError) -> str:
 
 
 def _counts(
-    readings: Sequence[Reading], metrics: Mapping[str, str], looks: float
+    readings: Sequence[Reading], metrics: Mapping[str, str], interval: float
 ) -> list[tuple[float, float]]:
     """Arrivals by bins: as recorded, or from metrics of the scaling log that count them."""
     counts = [(reading.at, reading.arrivals) for reading in readings if reading.arrivals is not None]
@@ -218,28 +218,28 @@ def _counts(
         return counts
     came, done = metrics.get(INCOMING), metrics.get(OUTGOING)
     if came is not None:
-        return _bins([(r.at, r.metrics[came]) for r in readings if came in r.metrics], looks)
+        return _bins([(r.at, r.metrics[came]) for r in readings if came in r.metrics], interval)
     if done is None:
         return []
     known = sorted((r for r in readings if r.backlog is not None and done in r.metrics), key=lambda r: r.at)
     grown = (
         (later.at, max(later.metrics[done] + (later.backlog or 0.0) - (earlier.backlog or 0.0), 0.0))
         for earlier, later in pairwise(known)
-        if later.at - earlier.at < 1.5 * looks
+        if later.at - earlier.at < 1.5 * interval
     )
-    return _bins(list(grown), looks)
+    return _bins(list(grown), interval)
 
 
-def _bins(counted: Sequence[tuple[float, float]], looks: float) -> list[tuple[float, float]]:
-    """What was counted by a look, in the bin that ends with it: looks are a little off their time."""
+def _bins(counted: Sequence[tuple[float, float]], interval: float) -> list[tuple[float, float]]:
+    """What a sample counted is in the bin that ends with it. Samples are a little off their time."""
     first = min((at for at, _ in counted), default=0.0)
-    return [(first + (round((at - first) / looks) - 1) * looks, value) for at, value in counted]
+    return [(first + (round((at - first) / interval) - 1) * interval, value) for at, value in counted]
 
 
-def _step(seen: Sequence[Reading], looks: float) -> float:
+def _step(seen: Sequence[Reading], interval: float) -> float:
     """Seconds between two readings, where there are any."""
     apart = [later.at - earlier.at for earlier, later in pairwise(sorted(seen, key=lambda r: r.at))]
-    return max(float(round(median(apart))), 1.0) if apart else looks
+    return max(float(round(median(apart))), 1.0) if apart else interval
 
 
 def _first(history: History, rate: float, low: int, high: int) -> int:

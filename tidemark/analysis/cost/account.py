@@ -339,7 +339,7 @@ def totals(accounts: Iterable[Account]) -> dict[str, float]:
     }
 
 
-def told_price(found: Account) -> str:
+def price_text(found: Account) -> str:
     """In words, for the terminal and the page."""
     if found.price is None:
         return "not known"

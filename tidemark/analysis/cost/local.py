@@ -18,7 +18,7 @@ from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.arrow_columns import arrow_columns
 from tidemark.analysis.backtest.reading import read_entries
 from tidemark.analysis.cost import tables
-from tidemark.analysis.cost.account import Account, Billed, account, told_price, totals
+from tidemark.analysis.cost.account import Account, Billed, account, price_text, totals
 from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.files import read_exports, seen_of
 from tidemark.analysis.cost.spans import Seen
@@ -139,7 +139,7 @@ def show(accounts: list[Account]) -> None:
         )
     console.print(table)
     for each in accounts:
-        for told in (f"price {told_price(each)}", each.advice, *each.notes):
+        for told in (f"price {price_text(each)}", each.advice, *each.notes):
             if told:
                 console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
 

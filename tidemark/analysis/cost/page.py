@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tidemark.analysis.cost.account import REQUEST_UNITS, Account, ChangeCost, told_price
+from tidemark.analysis.cost.account import REQUEST_UNITS, Account, ChangeCost, price_text
 from tidemark.analysis.cost.spans import HOUR
 from tidemark.analysis.cost.tables import LINE, amount, hour_of_day, line
 from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, drawn_value, new_figure, time_axis
@@ -88,7 +88,7 @@ def _show(report: Report, found: Account, number: int) -> None:
         if unknown > 0.02
         else "."
     )
-    report.text(f"{told} Price: {told_price(found)}.")
+    report.text(f"{told} Price: {price_text(found)}.")
     for note in found.notes:
         report.text(f"{note[0].upper()}{note[1:]}.")
     report.figure(

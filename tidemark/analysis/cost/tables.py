@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tidemark.analysis.cost.account import Account, told_price
+from tidemark.analysis.cost.account import Account, price_text
 from tidemark.analysis.cost.spans import HOUR
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,7 +124,7 @@ LINE: dict[str, Callable[[Account], object]] = {
     "static peak": lambda found: amount(found, found.static),
     "shadow": lambda found: amount(found, found.shadow) if found.simulated else None,
     "beside it": lambda found: amount(found, found.beside) if found.simulated else None,
-    "price": told_price,
+    "price": price_text,
     "notes": lambda found: "; ".join(each for each in (found.advice, *found.notes) if each),
 }
 """The table of targets for people."""

@@ -30,7 +30,7 @@ from tidemark.analysis.options import (
 from tidemark.analysis.results import finish
 from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.periods import schedule
-from tidemark.analysis.seasons.profile import Profile, profile, told
+from tidemark.analysis.seasons.profile import Profile, error_text, profile
 from tidemark.analysis.seasons.tables import GATES, totals
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
@@ -104,7 +104,7 @@ def command(
 
 def show(found: Profile) -> None:
     """The schedule and its error on the terminal."""
-    console.print(f"{escape(found.target)}: {told(found)}", soft_wrap=True)
+    console.print(f"{escape(found.target)}: {error_text(found)}", soft_wrap=True)
     if not found.worth:
         console.print(f"[bold]{escape(one_line(tables.NOT_WORTH))}[/]", soft_wrap=True)
         return

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from tidemark.analysis.plots import BLUE, GREEN, INK, new_figure
 from tidemark.analysis.report import Report
-from tidemark.analysis.seasons.profile import HOURS, Profile, told
+from tidemark.analysis.seasons.profile import HOURS, Profile, error_text
 from tidemark.analysis.seasons.tables import NOT_WORTH, text_of
 from tidemark.foundation.wording import duration_text
 
@@ -65,7 +65,7 @@ def _line(found: Profile) -> tuple[object, ...]:
 
 def _show(report: Report, found: Profile, number: int) -> None:
     report.heading(found.target)
-    report.text(f"{told(found).capitalize()}.")
+    report.text(f"{error_text(found).capitalize()}.")
     report.figure(
         _week(found),
         caption=f"The week, Monday first, by the clock of {found.zone}: floors, the usual need, and the held-out weeks.",

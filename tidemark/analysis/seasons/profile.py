@@ -260,7 +260,7 @@ def error_of(floors: np.ndarray, flat: float, weeks: np.ndarray, bounds: tuple[i
     )
 
 
-def told(found: Profile) -> str:
+def error_text(found: Profile) -> str:
     """The error in words."""
     error = found.error
     weeks = len(found.held_out)

@@ -1,13 +1,13 @@
-"""What a replay of each policy says, which of them to take, and where more instances stop to help. Pure.
+"""What a replay of each policy costs and how late it is, which policy to take, and the best trade-off. Pure.
 
-One number orders policies that cost and are late: the score by which `service_level` chooses its own carefulness,
+One number orders policies that cost and are late: the score by which `service_level` chooses its own safety factor,
 
     log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
 
 So a whole budget of late messages weighs as much as a fourteenth of the bill, and what is beyond three quarters of it
-twice that. The knee of the curve is the objective with the lowest score: to the left of it money is saved by lateness that
-weighs more, to the right of it instances hardly save any late message. It is looked for among objectives that ask for no
-less than the target's own; of several whose scores are within two per cent of the lowest it is the one nearest to that.
+twice that. The best trade-off is the objective with the lowest score: cheaper objectives save money by lateness that weighs
+more, dearer ones hardly save any late message. Only objectives that ask for no less than the target's own compete; of
+several whose scores are within two per cent of the lowest, it is the one nearest to the target's own.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
 
 
 class Choice(Struct, frozen=True):
-    """What to take. `knee` is of the curve; `taken` is that, or today's policy where it is as good. `why` in a sentence."""
+    """What to take: `taken` is the best trade-off, or today's policy where that is as good. `why` in a sentence."""
 
-    knee: str
+    best_trade_off: str
     taken: str
     why: str
 
@@ -96,38 +96,38 @@ def choose(target: Target, rows: Sequence[Row]) -> Choice:
     curve = [row for row in rows if row.objective is not None]
     asked = [row for row in curve if (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)]
     lowest = min(row.score for row in asked)
-    knee = min((row for row in asked if row.score <= lowest + WORTH), key=lambda row: _far(row, target))
+    best = min((row for row in asked if row.score <= lowest + WORTH), key=lambda row: _distance(row, target))
     today = next((row for row in rows if row.policy == TODAY), None)
-    if today is not None and today.score <= knee.score + WORTH:
-        better = "as good as" if today.score >= knee.score - WORTH else "better than"
-        why = f"{TODAY} is {better} {knee.policy} on this load: stay with it"
-        return Choice(knee.policy, TODAY, why + _hint(rows, today))
-    why = f"the knee of the curve is {knee.policy}"
+    if today is not None and today.score <= best.score + WORTH:
+        better = "as good as" if today.score >= best.score - WORTH else "better than"
+        why = f"{TODAY} is {better} {best.policy} on this load: stay with it"
+        return Choice(best.policy, TODAY, why + _hint(rows, today))
+    why = f"the best trade-off is {best.policy}"
     if today is not None:
-        why += f", better than {TODAY}: {_less(knee, today)}"
-    if knee.late > target.late:
+        why += f", better than {TODAY}: {_difference(best, today)}"
+    if best.late > target.late:
         why += (
-            f". It is late with {100 * knee.late:.2g} % of {100 * target.late:.3g} % allowed: "
+            f". It is late with {100 * best.late:.2g} % of {100 * target.late:.3g} % allowed: "
             "bursts within the start-up time are met by a minimum or a schedule only, a load beyond the maximum by a higher one"
         )
-    return Choice(knee.policy, knee.policy, why + _hint(rows, knee))
+    return Choice(best.policy, best.policy, why + _hint(rows, best))
 
 
 def _hint(rows: Sequence[Row], taken: Row) -> str:
-    """That looking more often would be better than what is taken; nothing where it would not."""
+    """That more frequent evaluation would be better than what is taken; empty where it would not."""
     oftener = next((row for row in rows if row.policy == OFTENER), None)
     if oftener is None or oftener.score >= taken.score - WORTH:
         return ""
-    return f". {oftener.policy} (the setting COLLECT_SCHEDULE) would be better still: {_less(oftener, taken)}"
+    return f". {oftener.policy} (the setting COLLECT_SCHEDULE) would be better still: {_difference(oftener, taken)}"
 
 
-def _far(row: Row, target: Target) -> tuple[float, float]:
+def _distance(row: Row, target: Target) -> tuple[float, float]:
     """How far a point's objective is from the one that is asked for; of two that are as far, the cheaper one."""
     wait, late = row.objective or (target.wait, target.late)
     return round(abs(log(wait / target.wait)) + abs(log(late / target.late)), 6), row.instance_hours
 
 
-def _less(row: Row, today: Row) -> str:
+def _difference(row: Row, today: Row) -> str:
     saved = 100.0 * (1.0 - row.instance_hours / today.instance_hours)
     cost = f"{abs(saved):.3g} % {'fewer' if saved >= 0 else 'more'} instance-hours"
     return f"{cost}, {100 * row.late:.2f} % late instead of {100 * today.late:.2f} %"

@@ -21,7 +21,7 @@ WAITS = (0.25, 0.5)
 
 MOST_LATE = 0.5
 OFTEN = 15.0
-"""Seconds between two looks that are tried, too, where the target is looked at less often."""
+"""Seconds between two evaluations that are tried, too, where the target is evaluated less often."""
 
 OFTENER = f"service_level, every {OFTEN:g} s"
 
@@ -30,9 +30,9 @@ class Target(Struct, frozen=True, kw_only=True):
     """What is known of a target, or assumed of it.
 
     `service_rate` messages per second of a busy instance, `concurrency` messages it processes at once, `start_up` seconds
-    from asked-for to serving; `wait` and `late` are the objective. `interval` seconds between two looks. `reads` says which of
+    from asked-for to serving; `wait` and `late` are the objective. `interval` seconds between two evaluations. `reads` says which of
     the policy's metrics is what (`driving`). `policy` is None where nothing is configured, or where it reads what no
-    history tells. `told` are options of `service_level` that are given and not to be learned.
+    history tells. `given` are options of `service_level` that it need not learn.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Target(Struct, frozen=True, kw_only=True):
     interval: float
     reads: dict[str, str]
     policy: PolicySpec | None = None
-    told: dict[str, float | str] = {}
+    given: dict[str, float | str] = {}
 
     @property
     def model(self) -> world.Model:
@@ -131,11 +131,13 @@ def service_level(target: Target, wait: float, late: float, interval: float) -> 
     )
 
 
-def _metric(interval: float, policy: PolicySpec | None, looks: float) -> MetricSpec:
-    """Looked at every `interval`; the window is the policy's, as many looks long, or of five."""
-    spans = [] if policy is None else [metric.window.span / looks for metric in policy.metrics.values()]
-    looks_kept = max(spans, default=5.0)
-    window = WindowSpec(span=looks_kept * interval, interval=interval)
+def _metric(interval: float, policy: PolicySpec | None, todays_interval: float) -> MetricSpec:
+    """The window has as many samples as the policy's, or five."""
+    spans = (
+        [] if policy is None else [metric.window.span / todays_interval for metric in policy.metrics.values()]
+    )
+    samples = max(spans, default=5.0)
+    window = WindowSpec(span=samples * interval, interval=interval)
     return MetricSpec(collector="simulated", options={}, count="active", window=window)
 
 
@@ -143,7 +145,7 @@ def rule_options(target: Target, wait: float, late: float) -> dict[str, object]:
     """The rule's options, as tidemark.toml has them."""
     kinds = {BACKLOG: "backlog", INCOMING: "incoming", OUTGOING: "outgoing"}
     metrics = {kinds[kind]: name for name, kind in target.reads.items()}
-    return {**metrics, "wait": f"{wait:g}s", "late": float(f"{late:.6g}"), **target.told}
+    return {**metrics, "wait": f"{wait:g}s", "late": float(f"{late:.6g}"), **target.given}
 
 
 def reads_of(spec: PolicySpec, queue: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ def target(**changes):
 def test_the_recommended_table_loads_in_place_of_the_one_there_is():
     config = f'{CONFIG}\n[targets.plan.out]\ncooldown = "5m"\n\n[targets.plan.plateau]\nmetric = "backlog"\n'
     table = Targets(config, name="tidemark.toml", settings={}, plug_ins=registry).table("plan")
-    text = as_text("plan", recommended(target(told={"start_up": "45s"}), (30.0, 0.003), table))
+    text = as_text("plan", recommended(target(given={"start_up": "45s"}), (30.0, 0.003), table))
     spec = loaded(f"version = 1\n\n{text}")
 
     (rule,) = spec.rules

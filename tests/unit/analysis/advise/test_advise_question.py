@@ -78,12 +78,12 @@ def test_options_win_over_the_policy_and_what_is_assumed_is_told():
     bare = prepare("plan", minutes([60.0] * 30), RATE, spec())
 
     assert (found.wait, found.late, found.concurrency, found.start_up) == (45.0, 0.02, 4.0, 120.0)
-    assert found.told == {"concurrency": 4.0, "start_up": "120s"}
+    assert found.given == {"concurrency": 4.0, "start_up": "120s"}
     assert found.reads == {"backlog": "backlog", "came": "incoming"}
     assert (found.minimum, found.maximum) == (2, 12)
     assert (bare.target.wait, bare.target.concurrency, bare.target.start_up) == (60.0, 16.0, 90.0)
     assert len(told(bare, "assumed")) == 4
-    assert bare.target.told == {}  # what is assumed is left to be learned
+    assert bare.target.given == {}  # what is assumed is left to be learned
 
 
 def test_gaps_stay_gaps_and_are_told():

@@ -88,7 +88,7 @@ class Looks:
         return seen.total
 
 
-def test_in_a_gap_nobody_looks_nothing_is_billed_and_the_queue_stays():
+def test_in_a_gap_nothing_is_evaluated_or_billed_and_the_queue_stays():
     policy = Looks()
     run = Run(np.full(240, 20.0), policy, Model(), 1, ((0, 0), (120, 7200))).replay()
 
@@ -113,20 +113,20 @@ def row(policy, hours, late, objective=None):
     return Row(policy, hours, late, 10.0, 5.0, 1.0, 0.0, score, objective, Series([], [], [], []))
 
 
-def test_the_knee_is_where_more_instances_stop_to_help():
+def test_the_best_trade_off_is_where_more_instances_stop_to_help():
     rows = [
         row("lax", 100.0, 0.05, (60.0, 0.1)),
         row("asked", 110.0, 0.009, (60.0, 0.01)),
         row("strict", 150.0, 0.004, (60.0, 0.001)),
     ]
 
-    assert choose(target(), rows).knee == "asked"
+    assert choose(target(), rows).best_trade_off == "asked"
 
 
 def test_nothing_laxer_than_what_is_asked_for_is_taken():
     rows = [row("lax", 50.0, 0.0, (60.0, 0.1)), row("asked", 110.0, 0.009, (60.0, 0.01))]
 
-    assert choose(target(), rows).knee == "asked"
+    assert choose(target(), rows).best_trade_off == "asked"
 
 
 def test_of_objectives_that_are_as_good_the_one_that_is_asked_for_is_taken():
