@@ -109,7 +109,7 @@ def _taken(element: ET.Element) -> Taken:
     )
 
 
-class _QueueKey(Signer):
+class _QueueKey:
     """Signs by the account's key, anew for each try."""
 
     def __init__(self, credential: AzureNamedKeyCredential) -> None:

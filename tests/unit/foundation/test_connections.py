@@ -10,6 +10,7 @@ from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
 from azure.identity import aio
 
+from tidemark.foundation.azure import connections
 from tidemark.foundation.azure.connections import (
     ConnectionSettingsError,
     IdentityCredential,
@@ -274,6 +275,21 @@ def test_threads_that_open_credentials_at_once_all_find_what_is_lent(monkeypatch
     assert seen == [lent["IDENTITY_ENDPOINT"]] * 2
     assert not both.n_waiting
     assert both.broken
+
+
+async def test_a_token_is_kept_until_shortly_before_it_expires_and_not_after_a_service_refused_it(
+    recorded, monkeypatch
+):
+    identity = credential({}, "P")
+    for _ in range(2):
+        token = await identity.get_token("a")
+    assert len(recorded) == 1
+    await identity.get_token("a", claims="of the refusal")
+    assert len(recorded) == 2
+    monkeypatch.setattr(connections.time, "time", lambda: token.expires_on - 200.0)
+    await identity.get_token("a")
+
+    assert len(recorded) == 3
 
 
 async def test_concurrent_token_requests_do_not_share_a_credential(recorded):

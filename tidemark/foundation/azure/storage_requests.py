@@ -1,7 +1,7 @@
-"""Requests of storage services, made here and sent by aiohttp: signed, repeated where that is safe, errors in azure-core's words.
+"""Sends requests to storage services through aiohttp: signs them, repeats them where that is safe, and raises azure-core's errors.
 
-A thousand targets make three thousand of them a minute, and azure-core alone, without any SDK, takes as much CPU for one as
-aiohttp does for sending it (`benchmarks.function_path`). What is rare stays the SDKs'.
+A thousand targets make three thousand requests a minute, and azure-core alone, without any SDK, takes as much CPU for one as
+aiohttp for sending it (`benchmarks.function_path`). Rare requests use the SDKs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.request import getproxies
 
-from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.exceptions import (
     AzureError,
     HttpResponseError,
@@ -43,24 +42,23 @@ if TYPE_CHECKING:
 SCOPE = "https://storage.azure.com/.default"
 
 REPEATED = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which a request is made again."""
+"""Statuses after which a request is repeated."""
 
 REPEATED_ADDITIONS = frozenset({429, 500, 503, 504})
-"""Those after which what adds something is, too. It may be there already then: a row says so, and messages may come twice."""
+"""Statuses after which a request that adds something is repeated, too. It may have been added: then a row conflicts, and a message is doubled."""
 
 MAX_WAIT = 60.0
 FIRST_WAIT = 0.5
-RENEWED_BEFORE = 300.0
-"""Seconds before its end at which a token is replaced, as the SDKs do it."""
+"""Seconds: the longest wait that a service may ask for, and the first one of ours, which doubles. Chosen."""
 
 HEADERS = {"x-ms-version": "2019-02-02", "User-Agent": f"tidemark/{VERSION}"}
-"""What every request has. The version is one that all of Azure's clouds and Azurite know."""
+"""Headers of every request. All clouds of Azure and Azurite support this version."""
 
 _ERRORS = {404: ResourceNotFoundError, 409: ResourceExistsError}
 
 
 class Reply(Struct, frozen=True):
-    """An answer of any status, named as azure-core names its own: errors carry it. `headers` are looked up in any case."""
+    """An answer of any status, with the names of azure-core, whose errors contain it. `headers` need case-insensitive lookup."""
 
     status_code: int
     headers: Mapping[str, str] = {}
@@ -72,19 +70,19 @@ class Reply(Struct, frozen=True):
 
 
 class Wire(Protocol):
-    """Sends one request, once."""
+    """Sends requests, each once."""
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        """Raises ServiceRequestError where nothing was sent, ServiceResponseError where that is not known."""
+        """Raises ServiceRequestError if nothing was sent, and ServiceResponseError if that is unknown."""
 
     async def sleep(self, seconds: float) -> None:
-        """Waits before the next try."""
+        """Wait before the next attempt."""
 
     async def aclose(self) -> None: ...
 
 
 class StorageWire:
-    """The wire, over one session that is opened by its first request."""
+    """A Wire over one session, which its first request opens."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises ConnectionSettingsError."""
@@ -98,7 +96,7 @@ class StorageWire:
 
         session = self._session or await self._opened()
         try:
-            # The address is encoded already, as it is signed.
+            # The address is encoded already, because its encoded form is signed.
             async with session.request(
                 method, URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
             ) as answer:
@@ -123,34 +121,30 @@ class StorageWire:
         trusted: Any = True
         if transport_options(self._settings):
             trusted = await asyncio.to_thread(tls_context, self._settings)
-        if self._session is None:  # not opened by another while this one read the authorities
+        if self._session is None:  # another task may have opened it meanwhile
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=trusted),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT
                 ),
-                trust_env=bool(getproxies()),  # looked for at every request then
+                trust_env=bool(getproxies()),  # with it, aiohttp looks for a proxy at every request
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type"),
             )
         return self._session
 
 
-class Signer:
-    """Nobody's: what opens the service is in the address."""
+class Signer(Protocol):
+    """Authorises requests."""
 
-    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:  # for those that do
-        """Puts what opens the service into `headers`, or into the address, which is returned."""
-        return url
-
-    def refused(self) -> None:
-        """The service did not accept it."""
+    async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
+        """Add the credential to `headers`, or to the address, which is returned."""
 
 
 class StorageRequests:
-    """Requests of one service of an account. They raise AzureError: HttpResponseError with the service's code as `error_code`.
+    """Sends requests to one service of an account. Raises AzureErrors: HttpResponseError has the service's code as `error_code`.
 
-    What fails is tried again, `retries` times; what adds something only where nothing was sent, or the service said no.
+    A failed request is repeated up to `retries` times; one that adds something only if nothing was sent, or the service refused.
     """
 
     def __init__(self, wire: Wire, signer: Signer, retries: int) -> None:
@@ -161,7 +155,7 @@ class StorageRequests:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Reply:
-        """The answer, if the service did what was asked: a redirect comes from somebody else, and nothing is written."""
+        """The answer of a request that succeeded. A redirect is an error: it comes from another server, and nothing was written."""
         left = self._retries
         while True:
             made = {**HEADERS, **headers}
@@ -178,8 +172,6 @@ class StorageRequests:
             else:
                 again = REPEATED_ADDITIONS if method == "POST" else REPEATED
                 if not left or reply.status_code not in again:
-                    if reply.status_code == 401:
-                        self._signer.refused()
                     return _checked(reply)
                 asked = retry_after(reply.headers)
                 wait = wait if asked is None else min(max(asked, 0.0), MAX_WAIT)
@@ -198,7 +190,7 @@ def _checked(reply: Reply) -> Reply:
 
 
 def code_in(reply: Reply) -> str:
-    """The service's word for an error: from JSON, from XML where its front answers, else from a header."""
+    """The service's code for an error: from JSON, from XML where a front end answers, else from a header."""
     try:
         return str(json.loads(reply.content)["odata.error"]["code"])
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -208,8 +200,8 @@ def code_in(reply: Reply) -> str:
 
 
 def signer_of(credential: Any, by_key: Callable[[AzureNamedKeyCredential], Signer]) -> Signer:
-    """For a credential of an SDK's client: an account's key, which each service signs by in its own way, a shared access
-    signature, or an identity.
+    """The signer for the credential of an SDK's client: an account key, by which each service signs differently (`by_key`), a
+    shared access signature, or an identity.
     """
     if isinstance(credential, AzureNamedKeyCredential):
         return by_key(credential)
@@ -224,14 +216,14 @@ def path_of(address: str) -> str:
 
 
 def authorization(credential: AzureNamedKeyCredential, text: str) -> str:
-    """The header of a request signed by the account's key (Shared Key Lite)."""
+    """The Authorization header of a request that is signed with the account key (Shared Key Lite)."""
     name, key = credential.named_key
     digest = hmac.digest(base64.b64decode(key), text.encode(), hashlib.sha256)
     return f"SharedKeyLite {name}:{base64.b64encode(digest).decode()}"
 
 
-class SharedAccess(Signer):
-    """A shared access signature: a query that is signed itself."""
+class SharedAccess:
+    """Adds a shared access signature to the query."""
 
     def __init__(self, signature: str) -> None:
         self._query = signature.lstrip("?")
@@ -240,27 +232,17 @@ class SharedAccess(Signer):
         return f"{url}{'&' if '?' in url else '?'}{self._query}"
 
 
-class Bearer(Signer):
-    """Tokens of an identity, each kept until shortly before its end."""
+class Bearer:
+    """Adds the token of an identity, which `credential` keeps until shortly before it expires."""
 
     def __init__(self, credential: Any) -> None:
         self._credential = credential
-        self._token: AccessToken | None = None
-        self._lock = asyncio.Lock()
+        self._lock = asyncio.Lock()  # the first requests, which come at once, need one token
 
     async def sign(self, method: str, url: str, headers: dict[str, str]) -> str:
         if not url.startswith("https:"):
             raise AzureError("a token is sent over TLS only")
-        if not self._is_fresh():
-            async with self._lock:
-                if not self._is_fresh():
-                    self._token = await self._credential.get_token(SCOPE)
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token.token}"
+        async with self._lock:
+            token = await self._credential.get_token(SCOPE)
+        headers["Authorization"] = f"Bearer {token.token}"
         return url
-
-    def refused(self) -> None:
-        self._token = None
-
-    def _is_fresh(self) -> bool:
-        return self._token is not None and self._token.expires_on - time.time() > RENEWED_BEFORE

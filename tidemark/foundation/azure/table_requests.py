@@ -22,7 +22,6 @@ from azure.data.tables import EntityProperty
 
 from tidemark.foundation.azure.storage_requests import (
     Reply,
-    Signer,
     StorageRequests,
     Wire,
     authorization,
@@ -114,7 +113,7 @@ class TableRequests:
         return await self._requests.send(method, f"{self._table}{path}{query and '?'}{query}", headers, body)
 
 
-class _TableKey(Signer):
+class _TableKey:
     """Signs by the account's key, anew for each try."""
 
     def __init__(self, credential: AzureNamedKeyCredential) -> None:
