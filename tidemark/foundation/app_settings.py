@@ -1,13 +1,13 @@
-"""App settings as the commands see them: the environment, then `.env`, then local.settings.json.
+"""Reads app settings for commands: from the environment, then `.env`, then local.settings.json.
 
-local.settings.json is committed and describes the local stack; what is real, secrets first of all, is in the environment
-or in `.env`, which git ignores. So no file stands in for a part of something real:
+local.settings.json is committed and describes the local stack. Real values, above all secrets, are in the environment or in
+`.env`, which git ignores. So the file never completes real settings:
 
-* a connection that is named further up, in whatever way (`Name`, `Name__accountName`), takes nothing from below;
-* when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read;
-* nor when the command line names a subscription, or a resource of one, and those in the file are of others.
+* a connection that has a setting in an earlier source, in any form (`Name`, `Name__accountName`), gets nothing from a later one;
+* if an earlier source names a storage account that is no emulator, the command is about a deployed app, and the file is not read;
+* nor if the command line names a subscription, or a resource of one, and the file names other subscriptions.
 
-What is named on the command line stands above them all, in the same way.
+Values of the command line come before all sources, by the same rules.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/de
 def load_settings(
     root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None, about: str = ""
 ) -> dict[str, str]:
-    """The settings for the app in `root`, with the storage account that the command line names, if it does. `about` is the
-    resource id, or the beginning of one, that it names.
+    """The settings for the app in `root`. `account` is the storage account of the command line, `about` its resource id or the
+    beginning of one.
 
-    A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
-    Raises SettingsError when a file cannot be read, or for an `account` that is none.
+    A path in a file is relative to that file, and a path in the environment to the current folder. Raises SettingsError for a
+    file that cannot be read, and for an invalid `account`.
     """
     settings = _settings_of(root, environment, account, about)
     hide_settings(settings)
@@ -72,7 +72,7 @@ def subscriptions_of(texts: Iterable[str]) -> set[str]:
 
 
 def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Those of the environment and of `.env`: nothing that is committed. Raises SettingsError."""
+    """The settings of the environment and of `.env`, none of which are committed. Raises SettingsError."""
     environment = os.environ if environment is None else environment
     settings = _over(_placed(dot_env(root / ".env"), root), environment)
     hide_settings(settings)
@@ -80,19 +80,19 @@ def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> di
 
 
 def _over(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
-    """All of `above`, and of `below` what is of no connection that is named there."""
+    """`above`, and those values of `below` whose connection has no setting in `above`."""
     families = {_family(name) for name, value in above.items() if value.strip()}
     return {**{name: value for name, value in below.items() if _family(name) not in families}, **above}
 
 
 def _placed(values: dict[str, str], root: Path) -> dict[str, str]:
-    """`values` with the paths among them found from `root`."""
+    """`values` with their paths made relative to `root`."""
     paths = {name: str(root / values[name].strip()) for name in PATHS if values.get(name, "").strip()}
     return {**values, **paths}
 
 
 def local_settings(path: Path) -> dict[str, str]:
-    """The values of a local.settings.json; nothing where there is none. Raises SettingsError when it cannot be read."""
+    """The values of a local.settings.json; none if the file is missing. Raises SettingsError if it cannot be read."""
     if not path.exists():
         return {}
     try:
@@ -103,7 +103,7 @@ def local_settings(path: Path) -> dict[str, str]:
 
 
 def dot_env(path: Path) -> dict[str, str]:
-    """NAME=value lines; comments and quotes as usual. Raises SettingsError when the file cannot be read."""
+    """The values of NAME=value lines, without comments and quotes. Raises SettingsError if the file cannot be read."""
     if not path.exists():
         return {}
     try:
@@ -115,12 +115,12 @@ def dot_env(path: Path) -> dict[str, str]:
 
 
 def _family(name: str) -> str:
-    """`AzureWebJobsStorage` of AzureWebJobsStorage__accountName; the platform also writes `:`, and ignores case."""
+    """The connection of a setting: that of AzureWebJobsStorage__accountName is `azurewebjobsstorage`. The platform also accepts `:`."""
     return name.replace(":", "__").partition("__")[0].casefold()
 
 
 def _is_deployed(named: Mapping[str, str]) -> bool:
-    """Whether a storage account is named that is none of the local stack's."""
+    """Whether the settings name a storage account that is no emulator."""
     storage = [
         value.strip().casefold() for name, value in named.items() if _family(name) == STORAGE.casefold()
     ]
@@ -128,27 +128,27 @@ def _is_deployed(named: Mapping[str, str]) -> bool:
 
 
 STORAGE = "AzureWebJobsStorage"
-"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
+"""Prefix of the settings of the host's storage account, which has the queues, the state and the log."""
 
 
 def app_folder() -> Path:
-    """The folder of the app that runs here: where this package lies beside host.json, as in Azure; else as `command_folder`."""
+    """The folder of the app that runs here: the one with this package and host.json, as in Azure, or else `command_folder`."""
     beside = Path(__file__).resolve().parents[2]
     return beside if (beside / "host.json").is_file() else command_folder()
 
 
 def command_folder() -> Path:
-    """The folder that a command is about: the nearest one, from the current folder upwards, that has a tidemark.toml, or else a
-    host.json or local.settings.json; the current one where none has. Looked through are the folders up to the root of the
-    repository, or without one up to the home folder, or else the current one alone; never one of another owner or on another
-    file system, such as /tmp: who can put a file there must not decide what is scaled, and which code is loaded as a rule.
-    Nor the clone that the command itself lies in, for that has other people's settings.
+    """The folder of a command: the nearest one, from the current folder upwards, with a tidemark.toml, or else with a host.json or
+    local.settings.json, or else the current folder.
+
+    The search ends at the root of the repository, or without one at the home folder; elsewhere only the current folder counts.
+    Folders of another owner or on another file system, such as /tmp, are not searched: a person who can put a file there must
+    not decide what is scaled, and which code is loaded as a rule. Nor is the clone of the command itself, which has other
+    people's settings.
     """
     try:
         here = Path.cwd()
-    except (
-        FileNotFoundError
-    ):  # it was deleted: nothing is found there, which is said of the file that is looked for
+    except FileNotFoundError:  # it was deleted; the error names the file that is looked for
         return Path()
     folders = _folders_of(here)
     for names in (("tidemark.toml",), ("host.json", "local.settings.json")):
@@ -159,18 +159,18 @@ def command_folder() -> Path:
 
 
 def _folders_of(here: Path) -> list[Path]:
-    """The folders whose settings may be those of who works in `here`, the nearest first."""
+    """The folders that may have the settings of the user of `here`, the nearest first."""
 
     def whose(folder: Path) -> tuple[int, int] | None:
         try:
             found = folder.stat()
-        except OSError:  # above a folder that may not be looked into
+        except OSError:  # its parent folder is not readable
             return None
         return found.st_uid, found.st_dev
 
     try:
         home = Path.home().resolve()
-    except RuntimeError:  # nobody knows one of this user
+    except RuntimeError:  # this user has none
         home = here
     mine = whose(here)
     ours = [here, *takewhile(lambda folder: whose(folder) == mine, here.parents)]
@@ -179,6 +179,6 @@ def _folders_of(here: Path) -> list[Path]:
 
 
 ROOT = app_folder()
-"""Of the functions; commands take COMMAND_ROOT."""
+"""The root folder for the functions; commands use COMMAND_ROOT."""
 
 COMMAND_ROOT = command_folder()

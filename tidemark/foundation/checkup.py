@@ -1,7 +1,8 @@
-"""What the doctor tries, what a check says, and what all of them say together. Pure."""
+"""The checks of the doctor, their findings, and the summary of all findings. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum, StrEnum, auto
 from typing import Any
@@ -14,21 +15,18 @@ from tidemark.foundation.wording import count_text
 
 class Verdict(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # it works, and will not for long, or not as somebody expects
+    WARNING = "warning"  # it works now, but not for long or not as expected
     FAILED = "failed"
     UNKNOWN = "unknown"  # no answer: nothing may be concluded
 
     @property
     def is_bad(self) -> bool:
-        """Whether a deployment is not to be trusted with it."""
+        """Whether the deployment cannot be relied on."""
         return self in {Verdict.FAILED, Verdict.UNKNOWN}
 
 
 class Finding(Struct, frozen=True):
-    """What one check found about `subject`; `remedy` says what to do about whatever is not OK.
-
-    Raises ValueError for a finding without a remedy that needs one: a person reads it who did not write this.
-    """
+    """The result of one check of `subject`. `remedy` says what to do unless the verdict is OK; without it, ValueError is raised."""
 
     check: str
     subject: str
@@ -42,13 +40,13 @@ class Finding(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """One line, without secrets: texts of services and of the user's own code are in it."""
+        """The finding as one line without secrets, because it contains texts of services and of the user's own code."""
         done = f" -> {self.remedy}" if self.remedy else ""
         return sanitize_line(f"{self.check} {self.subject}: {self.found}{done}")
 
 
 class Checkup(Struct, frozen=True):
-    """All findings, in the order of the checks. `left` are calls that went on when nobody waited for them any more."""
+    """All findings, in the order of the checks. `left` is how many calls were abandoned and still run."""
 
     findings: tuple[Finding, ...]
     left: int = 0
@@ -60,11 +58,12 @@ class Checkup(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """`9 checks: 7 ok, 1 warning, 1 failed`."""
-        told = [f"{count} {verdict}" for verdict in Verdict if (count := self._count(verdict))]
-        return f"{count_text(len(self.findings), 'check')}: {', '.join(told)}"
+        counts = Counter(finding.verdict for finding in self.findings)
+        by_verdict = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        return f"{count_text(len(self.findings), 'check')}: {by_verdict}"
 
     def document(self) -> dict[str, object]:
-        """As JSON has it, worst first."""
+        """The findings for JSON, worst first."""
         return {
             "healthy": self.is_healthy,
             "summary": self.summary,
@@ -79,9 +78,6 @@ class Checkup(Struct, frozen=True):
                 for finding in worst_first(self.findings)
             ],
         }
-
-    def _count(self, verdict: Verdict) -> int:
-        return sum(finding.verdict is verdict for finding in self.findings)
 
 
 def ok(check: str, subject: str, found: str) -> Finding:
@@ -101,40 +97,40 @@ def unknown(check: str, subject: str, found: str, remedy: str) -> Finding:
 
 
 def storage(subject: str, *, absent: bool, check: str = "storage") -> Finding:
-    """What a read and a deletion of nothing in a table, queue or container told."""
-    there = "not there yet, it is made by its first use" if absent else "there"
+    """The finding after a successful read, and a deletion of nothing, in a table, queue or container."""
+    there = "not there yet, it is created by its first use" if absent else "there"
     return ok(check, subject, f"{there}; reading and writing are allowed")
 
 
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
-    """In the order in which somebody should read them; those of one verdict stay as they are."""
+    """The findings in the order in which to read them. Within a verdict the order stays."""
     order = (Verdict.FAILED, Verdict.UNKNOWN, Verdict.WARNING, Verdict.OK)
     return sorted(findings, key=lambda finding: order.index(finding.verdict))
 
 
 class Trouble(Enum):
-    """Why a call has no answer, by who must act."""
+    """Why a call has no answer: one member for each person who must act."""
 
     REFUSED = auto()  # a role is missing
     NO_IDENTITY = auto()  # no token could be had
-    ABSENT = auto()  # there is nothing of that name
+    ABSENT = auto()  # nothing has that name
     SETTINGS = auto()  # a setting is missing or malformed
-    BUSY = auto()  # the service throttles or does not serve for now
+    BUSY = auto()  # the service throttles, or is down for now
     SILENT = auto()  # no answer in time
     UNREACHABLE = auto()  # no connection
-    DISABLED = auto()  # there, but switched off
+    DISABLED = auto()  # it exists, but is switched off
     OTHER = auto()
 
 
 class Needs(Struct, frozen=True):
-    """What a call takes: the `role` and on what (`place`), as a person finds them in the portal."""
+    """What a call needs: the `role`, and its scope (`place`), as the portal shows them."""
 
     role: str
     place: str
 
 
 class TriedError(Exception):
-    """A call without an answer whose maker knows why; the text is the story."""
+    """A call has no answer, and its code knows the reason, which is the text."""
 
     def __init__(self, trouble: Trouble, story: str) -> None:
         super().__init__(story)
@@ -145,7 +141,7 @@ Call = Callable[[], Coroutine[Any, Any, Sequence[Finding]]]
 
 
 class Check(Struct, frozen=True):
-    """One thing to try. What `call` raises is told with what the call `needs`."""
+    """One check. An error of `call` is reported together with what the call `needs`."""
 
     name: str
     subject: str

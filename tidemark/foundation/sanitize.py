@@ -1,9 +1,8 @@
-"""Texts that cross a border: what may not leave with them, and what may not enter with them. Pure.
+"""Cleans texts that leave or enter the process. Pure.
 
-`without_secrets` is for whatever leaves: queue messages, the log, tables, HTTP answers, a terminal. SDKs put
-connection strings and signed addresses into their exceptions, and people paste them where a name belongs.
-`one_line` is for whatever came from a person or another service and is shown as part of a line: nothing in
-it can begin a line of its own, move a cursor, or turn the reading direction.
+`without_secrets` is for every text that leaves: queue messages, the log, tables, HTTP answers, a terminal. SDKs put connection
+strings and signed addresses into their exceptions, and people paste them in place of a name. `one_line` is for texts of a person
+or another service that are shown within a line: they can start no new line, move no cursor, and not turn the reading direction.
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ _JOINERS = frozenset("\u200c\u200d")  # invisible, and part of ordinary words in
 
 
 def secret_in(text: str) -> str | None:
-    """What kind of secret `text` is or holds by its spelling, in words; None for none that can be recognised. What this
-    process knows by value does not count: a name in a file may equal a password.
+    """The kind of secret that `text` is or contains, by how it is written, in words; None without one. Secrets that this
+    process knows by value do not count, because a name in a file may equal a password.
     """
     return kind_of_secret(text)
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the secrets in it replaced by `***`: those that this process knows by value, and those that can be
-    recognised. Names, hosts and everything else stay readable. Cut a text after this, not before: of half a secret nothing
-    is recognised.
+    """`text` with `***` in place of its secrets: those that this process knows by value, and those that are recognised. Names,
+    hosts and everything else stay readable. Shorten a text after this call: half a secret is not recognised.
     """
     return without_spelt(without_known(text))
 
@@ -52,17 +50,17 @@ def _visible(character: str) -> str:
 
 
 def sanitize_line(text: str) -> str:
-    """`text` as it may leave in a line: without secrets, and without what could begin another line."""
+    """`text` on one line and without secrets."""
     return one_line(without_secrets(text))
 
 
 def shorten(text: str, limit: int) -> str:
-    """The first `limit` characters of `text` as it may leave. It is cut last: half a secret is recognised by nobody."""
+    """The first `limit` characters of `text`, on one line and without secrets. It is cut last, as half a secret is not recognised."""
     return sanitize_line(text)[:limit]
 
 
 def map_texts(value: Any, text: Callable[[str], str], number: Callable[[int], int | None] = int) -> Any:
-    """A value as JSON has them, with `text` applied to each text and each name in it, and `number` to whole numbers."""
+    """A JSON value with `text` applied to each text and name in it, and `number` to each whole number."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
@@ -73,48 +71,48 @@ def map_texts(value: Any, text: Callable[[str], str], number: Callable[[int], in
 
 
 def json_without_secrets(value: object) -> bytes:
-    """`value` as JSON without the secrets that this process knows by value. Texts that only look like secrets stay: whoever
-    asks for a dead letter as JSON gets the event that was received.
+    """`value` as JSON without the secrets that this process knows by value. Texts that only look like secrets stay, so that a
+    dead letter as JSON is the event that was received.
     """
     data = msgspec.json.encode(value)
     if not knows_secret_in_json(data.decode()):
         return data
-    # Text by text: in the whole, a secret that ends with a backslash would take the next quotation mark along.
+    # Text by text, because in the whole a secret that ends with a backslash would include the next quotation mark.
     return msgspec.json.encode(map_texts(msgspec.json.decode(data), without_known))
 
 
 def knows_secret_in_json(text: str) -> bool:
-    """Whether a text of this JSON may hold a secret that this process knows by value, in whatever form it had before."""
+    """Whether a text of this JSON may contain a secret that this process knows by value, in any form."""
     plain = text.replace('\\"', '"').replace("\\\\", "\\")  # in this order, each backslash is undone once
     return without_known(plain) != plain or without_known(text) != text
 
 
 def error_text(error: BaseException) -> str:
-    """What an exception says of itself. Never raises: one of somebody's own may fail to tell its words, or tell
-    what no message can carry.
+    """The text of an exception. Never raises, although an exception of user code may fail to give its text, or give a text that
+    no message can contain.
     """
     try:
         return str(error).encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
     except Exception:  # see above
-        return "its own words cannot be had"
+        return "its text cannot be read"
 
 
 def describe_error(error: BaseException) -> str:
-    """An unexpected exception in words that may leave: its type, and its text without secrets, on one line."""
+    """The type of an exception, and its text without secrets, on one line."""
     return sanitize_line(f"{type(error).__name__}: {error_text(error)}")
 
 
 class HiddenError(RuntimeError):
-    """Stands for an exception that had a secret in its text: its type and its text without it."""
+    """Replaces an exception with a secret in its text: the type, and the text without the secret."""
 
 
 @contextmanager
 def raise_without_secrets() -> Iterator[None]:
-    """For the outermost call of an invocation: what it raises is written into the host's log."""
+    """Raise HiddenError in place of exceptions with secrets. For the outermost call of an invocation: the host logs what it raises."""
     try:
         yield
     except Exception as error:
-        shown = "".join(traceback.format_exception(error))  # its causes are shown, too
+        shown = "".join(traceback.format_exception(error))  # with its causes
         if without_secrets(shown) == shown:
             raise
         raise HiddenError(describe_error(error)) from None

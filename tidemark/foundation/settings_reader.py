@@ -1,4 +1,4 @@
-"""Typed reading of a TOML tree that collects every problem instead of stopping at the first. Pure."""
+"""Reads a TOML tree with types. It collects every problem instead of stopping at the first. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class Problem(Struct, frozen=True):
-    """One thing wrong: where (file, line where known, key path) and what was found and is accepted."""
+    """One problem: where it is (file, line if known, key path), what was found, and what is accepted."""
 
     where: str
     text: str
@@ -33,7 +33,7 @@ class Problem(Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `problems` has all of them at once."""
+    """The configuration cannot be used. `problems` has all of its problems."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(
@@ -44,7 +44,7 @@ class ConfigError(Exception):
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """`own` over `base`, table by table; a list replaces a list."""
+    """`base` with the values of `own` in place of its own, table by table. A list replaces a list."""
     found = {**base, **own}
     for key in base.keys() & own.keys():
         if isinstance(base[key], Mapping) and isinstance(own[key], Mapping):
@@ -57,7 +57,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 def read_log_level(settings: Mapping[str, str]) -> str:
-    """From which level on lines of the Azure SDKs are logged: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
+    """The lowest level at which the Azure SDKs log: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
     text = settings.get("TIDEMARK_SDK_LOG_LEVEL", "").strip()
     level = text.upper() or SDK_LOG_LEVEL
     if level not in LOG_LEVELS:
@@ -68,7 +68,7 @@ def read_log_level(settings: Mapping[str, str]) -> str:
 
 
 def locate(text: str) -> dict[str, int]:
-    """Line numbers by key path (`targets.a.rules[0].step`) of a TOML text; best effort, for messages only."""
+    """Line numbers of a TOML text by key path (`targets.a.rules[0].step`). Best effort, for messages only."""
     lines: dict[str, int] = {}
     counts: dict[str, int] = {}
     table = ""
@@ -99,7 +99,7 @@ def _resolve(path: str, counts: dict[str, int], *, many: bool) -> str:
 
 
 class Reader:
-    """Reads one table. Every `take` removes a key; `finish` reports the ones nobody asked for."""
+    """Reads one table. Every `take` removes a key; `finish` reports the keys that nobody took."""
 
     def __init__(self, tree: Mapping[str, Any], path: str, shared: Shared) -> None:
         self._rest = dict(tree)
@@ -108,14 +108,14 @@ class Reader:
         self.shared = shared
 
     def problem(self, key: str, text: str) -> None:
-        """Notes a problem with a key of this table ('' for the table itself)."""
+        """Record a problem with a key of this table ('' for the table itself)."""
         self.shared.problem(f"{self.path}.{key}".strip("."), text)
 
     def has(self, key: str) -> bool:
         return key in self._rest
 
     def take(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
-        """The converted value; `default` when absent or wrong (wrong ones are noted)."""
+        """The converted value. `default` if the key is absent or its value is wrong, which is recorded as a problem."""
         self._known.append(key)
         if key not in self._rest:
             return default
@@ -140,14 +140,14 @@ class Reader:
         return self.take(key, default, convert)
 
     def found(self, **fields: Callable[[Any], Any]) -> dict[str, Any]:
-        """What is there of these keys, converted; as in `take`, wrong ones are noted, and left out."""
+        """The converted values of those keys that are present. Wrong values are recorded, and left out."""
         read = {key: self.take(key, None, convert) for key, convert in fields.items()}
         return {key: value for key, value in read.items() if value is not None}
 
     def table(self, key: str, *, defaults: Reader | None = None) -> Reader | None:
-        """The sub-table, or None when absent; something else than a table is a problem.
+        """The sub-table; None if it is absent. Any other value is a problem.
 
-        Keys the sub-table lacks are taken from `defaults`, in tables inside of it too.
+        Keys that the sub-table lacks are taken from `defaults`, also in tables within it.
         """
         self._known.append(key)
         if key not in self._rest:
@@ -160,7 +160,7 @@ class Reader:
         return Reader(merged(base, raw), f"{self.path}.{key}".strip("."), self.shared)
 
     def tables(self, key: str) -> list[Reader]:
-        """The tables of an array of tables; absent is empty."""
+        """The tables of an array of tables; none if it is absent."""
         self._known.append(key)
         raw = self._rest.pop(key, [])
         if not isinstance(raw, list) or not all(isinstance(item, Mapping) for item in raw):
@@ -169,8 +169,8 @@ class Reader:
         return [Reader(item, f"{self.path}.{key}[{i}]", self.shared) for i, item in enumerate(raw)]
 
     def apart(self, key: str, inherited: Iterable[str]) -> Reader | None:
-        """The sub-table, or None when absent, with those of the `inherited` keys of this table that it lacks. Its problems
-        are noted apart from this table's (`shared`), so that it can be left out.
+        """The sub-table; None if it is absent. It inherits the `inherited` keys that it lacks from this table. Its problems are
+        recorded separately, in its `shared`, so that the caller can leave it out.
         """
         self._known.append(key)
         if key not in self._rest:
@@ -185,11 +185,11 @@ class Reader:
         return Reader(merged(base, raw), path, shared)
 
     def names(self) -> tuple[str, ...]:
-        """The keys not taken yet."""
+        """The keys that were not taken yet."""
         return tuple(self._rest)
 
     def options(self) -> Options:
-        """Takes all that is left, for a plug-in to check."""
+        """Take all remaining keys, for a plug-in to check."""
         known = tuple(self._known)
         written = dict(self._rest)
         values = {key: self.take(key, None, lambda value: value) for key in written}
@@ -198,7 +198,7 @@ class Reader:
         return Options(values, {key: written[key] for key in values}, known, refused)
 
     def finish(self) -> None:
-        """Notes every key left over, with the nearest known one."""
+        """Record a problem for every remaining key, with the most similar known one."""
         for key in self._rest:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else f"; accepted are {', '.join(self._known)}"
@@ -206,9 +206,8 @@ class Reader:
 
 
 class Options(Struct, frozen=True):
-    """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages);
-    `beside`, the keys of the same table that are not the plug-in's; `refused`, the ones there but told as a
-    problem already.
+    """Options of a plug-in: `values` as the plug-in gets them, and `written` as they are in the file, for messages. `beside` are
+    the other keys of the table; `refused` are options for which a problem was recorded already.
     """
 
     values: dict[str, Any]
@@ -218,7 +217,7 @@ class Options(Struct, frozen=True):
 
 
 def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
-    """What is wrong with a value that came from an app setting, said of the file's text instead."""
+    """The problem of a value from an app setting, described by the text in the file, because the value may be secret."""
     try:
         convert(raw)
     except (ValueError, TypeError) as error:
@@ -230,7 +229,7 @@ _HIDDEN = "the value of its app setting is not accepted here"
 
 
 class Shared:
-    """What all readers of one file share: its name, line numbers, app settings, and the problems found."""
+    """What all readers of one file share: its name, line numbers, app settings, and problems."""
 
     def __init__(self, name: str, lines: Mapping[str, int], settings: Mapping[str, str]) -> None:
         self.name = name
@@ -243,12 +242,12 @@ class Shared:
         self.problems.append(Problem(self.where(path), one_line(self._masked(text))))
 
     def where(self, path: str) -> str:
-        """File, line where known, and key path: how messages name a place."""
+        """How messages name a place in the file: file, line if known, and key path."""
         line = self._line(path)
         return sanitize_line(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
 
     def _line(self, path: str) -> int | None:
-        """The line of a key, else of the nearest table or list around it."""
+        """The line of a key, or else of the nearest table or list around it."""
         while path:
             if path in self.lines:
                 return self.lines[path]
@@ -256,8 +255,8 @@ class Shared:
         return None
 
     def _masked(self, text: str) -> str:
-        """`text` with the values of app settings this file uses put back to their names. Shorter values
-        than four characters hide nothing and would garble the message.
+        """`text` with the names of app settings in place of their values. Values of fewer than four characters stay: they hide
+        nothing, and replacing them would garble the message.
         """
         for name, value in self._used.items():
             for form in {value, repr(value)[1:-1], value.strip()}:
@@ -266,8 +265,8 @@ class Shared:
         return text
 
     def resolved(self, value: Any) -> Any:
-        """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one,
-        and for a secret that stands in the file itself: from here it would go into messages, logs and pages.
+        """The value with the app setting NAME in place of `%NAME%` in every text. Raises ValueError, which names a missing setting,
+        and for a secret in the file itself, because the file's values appear in messages, logs and pages.
         """
         if isinstance(value, str):
             if (kind := secret_in(value)) is not None:
@@ -341,21 +340,19 @@ def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
 def problems_as_written(
     problems: Mapping[str, str], options: Options, again: Callable[[Mapping[str, Any]], Mapping[str, str]]
 ) -> dict[str, str]:
-    """The problems of a plug-in's options without values of app settings.
+    """The problems of a plug-in's options, without values of app settings.
 
-    `again` gives the problems of the options as the file has them; a problem it does not find is told
-    without its values.
+    `again` returns the problems of the options as they are written in the file. A problem that it does not return is reported
+    without any value.
     """
     problems = {key: text for key, text in problems.items() if key not in options.refused}
     if not problems or options.values == options.written:
         return problems
-    told = again(options.written)
-    return {key: told.get(key, _HIDDEN) for key in problems}
+    as_written = again(options.written)
+    return {key: as_written.get(key, _HIDDEN) for key in problems}
 
 
-@lru_cache(
-    maxsize=256
-)  # a backtest reads millions of policies, and msgspec looks at the annotations anew each time
+@lru_cache(maxsize=256)  # a backtest reads millions of policies, and msgspec reads the annotations each time
 def _fields(params_type: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(params_type)}
 
@@ -363,7 +360,7 @@ def _fields(params_type: Any) -> Mapping[str, msgspec.structs.FieldInfo]:
 def parse_params(
     params_type: Any, options: Mapping[str, Any], *, beside: Iterable[str] = ()
 ) -> tuple[Any, dict[str, str]]:
-    """Converts plug-in options one by one, so that one bad option does not hide the others.
+    """Convert the options of a plug-in one by one, so that one wrong option does not hide the others.
 
     Returns (params or None, problems by option name). `params_type` is a msgspec Struct type that may have
     a method `problems()` for cross-field checks. `beside` are further keys of the table, for hints.
@@ -396,5 +393,5 @@ def parse_params(
     found = dict(check()) if check is not None else {}
     if not problems:
         return params, found
-    # What is said of an option that is not there, or is wrong itself, may only follow from what was left out.
+    # A problem of an option that is absent or wrong may only follow from the options that were left out.
     return None, {**{option: text for option, text in found.items() if option in good}, **problems}

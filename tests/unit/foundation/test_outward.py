@@ -149,7 +149,7 @@ def test_an_answer_is_handed_over_and_a_redirect_is_one(path, options, status, b
     ("path", "options", "told"),
     [
         ("101", {"limit": 100}, "localhost: the answer is larger than 100 bytes"),
-        ("packed", {}, "localhost: the answer is encoded as 'gzip'"),
+        ("packed", {}, "localhost: the answer has the encoding 'gzip', which was not requested"),
         ("slow", {"timeout": 0.05}, "localhost: no answer within 0.05 s"),
         ("cut", {}, "localhost: ServerDisconnectedError"),
     ],

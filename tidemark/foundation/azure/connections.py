@@ -1,10 +1,9 @@
-"""From app settings to the Azure SDKs' clients: connection strings, or an identity settings family.
+"""Makes clients of the Azure SDKs from app settings: by connection string, or by identity.
 
-A connection is named by a prefix, as in a trigger's `connection`: `AzureWebJobsStorage`, or any other such
-as `OrdersServiceBus`. The setting of that very name holds a connection string; without it, the identity
-family `<prefix>__accountName`, `<prefix>__tableServiceUri`, ... is read (`:` works in place of `__`, and
-case does not matter, as in the Functions host, which also lets the connection string win). Messages and
-reprs name settings and never show their values.
+A prefix names a connection, as the `connection` of a trigger does: `AzureWebJobsStorage`, or any other such as
+`OrdersServiceBus`. The setting of that name is a connection string. Without it, the identity settings
+`<prefix>__accountName`, `<prefix>__tableServiceUri`, ... are read. `:` may stand for `__`, case does not matter, and a
+connection string wins, all as in the Functions host. Messages and reprs name settings and never show their values.
 """
 
 from __future__ import annotations
@@ -37,33 +36,33 @@ if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
 
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
-"""Setting with the path of a PEM file; it replaces the system's certificate authorities."""
+"""Setting with the path of a PEM file. Its certificate authorities replace those of the system."""
 
-# The SDKs' defaults (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to
-# connect) outlast a one-minute tick. The next tick is our real retry.
+# The defaults of the SDKs (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to connect) take
+# longer than the minute between two evaluations. The next evaluation tries again anyway.
 RETRIES = 3
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 TOKEN_MARGIN = 300.0
-"""Seconds before its end at which a token is replaced: no later than azure-core would."""
+"""Seconds before a token expires at which it is replaced, as in azure-core."""
 
 Settings = Mapping[str, str]
 _Client = TypeVar("_Client")
 
 _lending = Lock()
-"""Of the process's environment, while something is lent to it."""
+"""Held while variables are added to the environment of the process."""
 
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 
 
 class ConnectionSettingsError(SettingsError, ValueError):
-    """A connection's settings are missing or malformed; the message names them, not their values."""
+    """The settings of a connection are missing or malformed. The message names them, not their values."""
 
 
 class Endpoint(Struct, frozen=True):
-    """How to reach a namespace of Service Bus or Event Hubs, which are addressed alike, or one service of a storage
-    account: by connection string or by `credential`; one of them is set. `prefix` names the connection.
+    """How to reach a namespace of Service Bus or Event Hubs, or one service of a storage account: by connection string or by
+    `credential`, one of which is set. `prefix` names the connection.
     """
 
     prefix: str
@@ -72,7 +71,7 @@ class Endpoint(Struct, frozen=True):
     credential: AsyncTokenCredential | None = None
 
     def client(self, kind: type[_Client], *names: str, **options: Any) -> _Client:
-        """A client of the SDK, by whatever there is. Raises ConnectionSettingsError for what the SDK refuses."""
+        """A client of the SDK. Raises ConnectionSettingsError if the SDK refuses the settings."""
         make = cast("Any", kind)
         try:
             if self.connection_string is None:
@@ -90,18 +89,18 @@ class Endpoint(Struct, frozen=True):
 
 
 class IdentityCredential:
-    """Fetches each token with a credential of its own and closes that, so that there is nothing to close.
+    """A credential without anything to close: it opens a credential of the SDK for each token, and closes it again.
 
-    A token is kept until shortly before it expires, for all clients that this is given to; no client has to own or outlive
-    a credential.
+    A token is shared by all clients of this object, and replaced shortly before it expires. No client has to own a credential.
     """
 
     def __init__(
         self, *, managed: bool = False, client_id: str | None = None, environment: Settings | None = None
     ) -> None:
-        """Imports the SDK, which takes a quarter of a second: clients are mostly opened in threads.
+        """Import the SDK, which takes a quarter of a second; clients are mostly opened in threads.
 
-        `environment` is what the SDK is to find there, besides what there is: it looks nowhere else for an identity endpoint.
+        `environment` are variables that the SDK finds in addition to those of the process, because it looks for an identity
+        endpoint nowhere else.
         """
         from azure.identity import aio  # noqa: PLC0415 - and connection strings do without
 
@@ -114,7 +113,7 @@ class IdentityCredential:
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
         if not self._environment:
             return self._opened()
-        with _lending:  # the doctor's threads open theirs at the same time
+        with _lending:  # threads of the doctor do this at the same time
             lent = {name: value for name, value in self._environment.items() if name not in os.environ}
             os.environ.update(lent)
             try:
@@ -131,7 +130,7 @@ class IdentityCredential:
         return self._sdk.DefaultAzureCredential()
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """Asks anew where a service has turned one down, which it says by `claims`."""
+        """A token. With `claims`, by which a service refuses a token, a new one is requested."""
         key = (*scopes, *sorted(options.items()))
         known = None if options.get("claims") else self._tokens.get(key)
         if known is None or known.expires_on < time.time() + TOKEN_MARGIN:
@@ -154,18 +153,18 @@ class IdentityCredential:
 
 
 def describe_network_error(error: Exception) -> str:
-    """A network error in words, without the TLS object the HTTP client puts into its own."""
+    """The type and text of a network error, without the TLS object that the HTTP client adds."""
     return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
 
 
 _TRIED = re.compile(
     r"\n\t(\w+?)(?:Credential)?: (?:\w+ authentication unavailable\. )?(.*?)\.?(?:\. .*)?(?=\n|$)"
 )
-"""One credential of a chain, and the first sentence of its own."""
+"""One credential of a chain, and the first sentence of its error."""
 
 
 def describe_identity_error(error: Exception) -> str:
-    """What an error of a credential says, on one line; of a chain of them each by its first words, without advice."""
+    """The text of a credential's error on one line; for a chain of credentials, the first sentence of each."""
     words = error_text(error)
     tried = _TRIED.findall(words)
     if not tried:
@@ -174,15 +173,15 @@ def describe_identity_error(error: Exception) -> str:
 
 
 def error_code(error: Exception) -> str:
-    """The storage service's own word for an error: decoded by the SDK, which adds it undeclared, else from the header."""
+    """The error code of the storage service: from an attribute that the SDK adds without declaring it, else from the header."""
     code = getattr(error, "error_code", None)
     if not code:
         code = getattr(getattr(error, "response", None), "headers", {}).get("x-ms-error-code")
-    return str(getattr(code, "value", code) or "")  # a plain text, or one of an enumeration
+    return str(getattr(code, "value", code) or "")  # a text, or a member of an enumeration
 
 
 def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:
-    """The value of `<prefix>__<name>` (or `<prefix>:<name>`), any case; None where missing or blank."""
+    """The value of `<prefix>__<name>` or `<prefix>:<name>` in any case; None if it is missing or blank."""
     wanted = f"{prefix}__{name}".casefold()
     for key, value in settings.items():
         if key.replace(":", "__").casefold() == wanted and value.strip():
@@ -191,15 +190,15 @@ def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:
 
 
 def connection_string(settings: Settings, prefix: str) -> str | None:
-    """The setting called `prefix`, or None where missing or blank. Treat the result as a secret."""
+    """The value of the setting `prefix`; None if it is missing or blank. Treat it as a secret."""
     text = settings.get(prefix, "").strip()
     hide_text(text)
     return text or None
 
 
 def credential(settings: Settings, prefix: str, environment: Settings | None = None) -> IdentityCredential:
-    """The identity of a connection: the default chain, or managed identity when its settings say so. `environment` as of
-    IdentityCredential.
+    """The identity of a connection: the default chain, or a managed identity if its settings ask for it. `environment` is that
+    of IdentityCredential.
 
     Raises ConnectionSettingsError for an unknown `<prefix>__credential`.
     """
@@ -214,10 +213,10 @@ def credential(settings: Settings, prefix: str, environment: Settings | None = N
 
 
 def transport_options(settings: Settings) -> dict[str, Any]:
-    """Keyword arguments for any azure-core client: `connection_verify` when TIDEMARK_CA_BUNDLE is set.
+    """Keyword arguments for any client of azure-core: `connection_verify` if TIDEMARK_CA_BUNDLE is set.
 
-    The file replaces the system's authorities, so it must hold every authority this app has to trust.
-    Raises ConnectionSettingsError when there is no such file.
+    The file replaces the system's authorities, so it must have every authority that this app has to trust. Raises
+    ConnectionSettingsError if there is no such file.
     """
     bundle = settings.get(CA_BUNDLE, "").strip()
     if not bundle:
@@ -266,11 +265,10 @@ def table_service(settings: Settings, prefix: str, **options: Any) -> TableServi
 
 
 def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> QueueClient:
-    """A client of the queue `name`; the caller closes it.
+    """A client of the queue `name`; the caller closes it. `options` go to the constructor.
 
-    It encodes text as base64 on sending, as the Functions queue trigger expects, and hands received
-    messages out as stored, because not everybody who writes to a queue encodes. `options` go to the
-    constructor.
+    It encodes the text of messages that it sends as base64, which the queue trigger of Functions expects. It does not decode
+    received messages, because not every sender encodes.
     """
     from azure.storage.queue import TextBase64EncodePolicy  # noqa: PLC0415 - not every part has queues
     from azure.storage.queue.aio import QueueClient  # noqa: PLC0415
@@ -298,7 +296,7 @@ def _storage_client(
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
-    """Trusts what TIDEMARK_CA_BUNDLE names, else the authorities the SDK trusts. Blocks while it reads them."""
+    """A context that trusts the authorities of TIDEMARK_CA_BUNDLE, or else those of the SDK. Blocks while it reads them."""
     import certifi  # noqa: PLC0415 - only when needed
 
     return ssl.create_default_context(
@@ -309,16 +307,16 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
 def event_hub_client(
     settings: Settings, prefix: str, hub: str, group: str, **options: Any
 ) -> EventHubConsumerClient:
-    """A client of the event hub `hub` and a consumer group; the caller closes it. Blocks while it reads the
-    certificate authorities, once for all the connections it will open; not with an `ssl_context` among `options`.
+    """A client of the event hub `hub` and a consumer group; the caller closes it. `options` go to the constructor.
 
-    `hub` wins over an EntityPath in the connection string. `options` go to the constructor.
+    `hub` wins over an EntityPath in the connection string. Without an `ssl_context` in `options`, the call blocks while it
+    reads the certificate authorities, once for all connections of the client.
     """
     from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415 - half a second, only when needed
 
     endpoint = event_hubs_endpoint(settings, prefix)
     if "ssl_context" not in options:
-        # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
+        # The SDK opens a connection for each request, and would read the file each time, which takes 35 ms.
         options["ssl_context"] = tls_context(settings)
     return endpoint.client(EventHubConsumerClient, consumer_group=group, eventhub_name=hub, **options)
 
@@ -351,7 +349,7 @@ event_hubs_endpoint = partial(_namespace_endpoint, product="an Event Hubs")
 def not_connected(
     service: str, prefix: str, by_identity: str, text: str = "a connection string"
 ) -> ConnectionSettingsError:
-    """No setting of a connection is there; with all that are accepted."""
+    """The error for a connection without settings, with all settings that are accepted."""
     return ConnectionSettingsError(
         f"no {service} connection '{prefix}': set {prefix} to {text}, or, for identity, {by_identity} (optionally "
         f"with {prefix}__credential=managedidentity and {prefix}__clientId)"
@@ -377,7 +375,7 @@ def _check_storage(text: str, prefix: str, service: str) -> None:
 
 
 def check_url(url: str, setting: str, example: str, *, local: bool = False) -> None:
-    """Raises ConnectionSettingsError for what is not https, or `local` and http for a server on this machine."""
+    """Raises ConnectionSettingsError unless the address uses https, or, with `local`, http to a server on this machine."""
     parsed = urlsplit(url)
     here = local and parsed.hostname in {"localhost", "127.0.0.1", "::1"}
     secure = parsed.scheme == "https" or (parsed.scheme == "http" and here)

@@ -22,13 +22,11 @@ def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | 
     for name, scale in _HEADERS[: 1 if cosmos else None]:
         text = str(headers.get(name) or "").strip()
         try:
-            seconds = (
-                max(float(value) for value in text.split(",")) * scale
-            )  # a repeated header is joined by commas
+            # HTTP libraries join a repeated header by commas.
+            seconds = max(float(value) for value in text.split(",")) * scale
         except ValueError:
-            seconds = (
-                _seconds_until(text, str(headers.get("Date") or "")) if name == "Retry-After" else math.nan
-            )
+            sent = str(headers.get("Date") or "")
+            seconds = _seconds_until(text, sent) if name == "Retry-After" else math.nan
         if math.isfinite(seconds):
             return max(0.0, seconds)
     return None

@@ -1,11 +1,11 @@
-"""Requests to addresses that people configure: which are called at all, and how carefully.
+"""Sends requests to configured addresses, and decides which addresses are called.
 
-Whoever may write a setting could otherwise have this app, with its identity and its place in a network, ask what only
-it can reach: the platform's tokens and metadata are served on addresses of the link and of the machine. So these are
-refused, by what a name resolves to at the moment of connecting; redirects are not followed, no proxy is used (it would
-resolve the name itself), and plain HTTP is refused. A host can be named in TIDEMARK_TRUSTED_HOSTS.
+A person who may write a setting could otherwise make this app, with its identity and its place in a network, call addresses that
+only the app can reach: the platform serves tokens and metadata on addresses of the link and of the machine. These are refused
+by what a name resolves to when the connection is opened. Redirects are not followed, no proxy is used (it would resolve the
+name itself), and plain HTTP is refused. TIDEMARK_TRUSTED_HOSTS names hosts that are excepted.
 
-What is raised names the host alone: paths and queries have tokens in them.
+Errors name only the host, because paths and queries contain tokens.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ accepted. For the local stack, and for a collector beside the app.
 """
 
 TIMEOUT = 10.0
-"""Seconds for a request, its answer included."""
+"""Seconds for a request with its answer. Chosen: many times what an answer takes, and less than a minute's evaluation."""
 
 LIMIT = 1 << 20
-"""Bytes of an answer."""
+"""Bytes of the largest answer that is read. Chosen."""
 
 LOOKUPS = 8
-"""Names that are looked up at the same time."""
+"""How many names are looked up at the same time. Chosen."""
 
 _PLATFORM = frozenset(map(ipaddress.ip_address, ("168.63.129.16", "fd00:ec2::254")))
-"""Addresses at which clouds serve a machine's own secrets, and which no range above has."""
+"""Addresses at which clouds serve a machine's own secrets, and which are in no range that `is_local` knows."""
 
 _NAT64 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48")))
 """Prefixes behind which a translator reaches IPv4 (RFC 6052; RFC 8215, whose networks place the address as they like)."""
@@ -57,11 +57,11 @@ _ACCEPTED = "accepted is https://HOST/..., without a user name"
 
 
 class AddressError(SettingsError):
-    """An address that is not called. Trying again does not help: a setting has to change."""
+    """The address is not called. Trying again does not help, because a setting has to change."""
 
 
 class Answer(Struct, frozen=True):
-    """What came back, whatever its status. `headers` are looked up in any case."""
+    """An answer of any status. `headers` need case-insensitive lookup."""
 
     status: int
     headers: Mapping[str, str]
@@ -73,7 +73,7 @@ def trusted_hosts(settings: Mapping[str, str]) -> frozenset[str]:
 
 
 def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset()) -> str:
-    """The host of `url`, as logs may show it. Asks no name server: what a name stands for is seen when it is called.
+    """The host of `url`, as logs may show it. Resolves no name: that happens when the address is called.
 
     Raises AddressError naming `setting`, the host if there is one, and what is accepted.
     """
@@ -100,7 +100,7 @@ def check_address(url: str, setting: str, trusted: frozenset[str] = frozenset())
 
 
 def is_of_origin(link: str, origin: str) -> bool:
-    """Whether a link that an answer names leads to where `origin` does: by scheme, host and port, however they are spelled."""
+    """Whether a link in an answer has the scheme, host and port of `origin`, however they are written."""
     try:
         there, here = urlsplit(link), urlsplit(origin)
         ports = [each.port or (443 if each.scheme == "https" else 80) for each in (there, here)]
@@ -111,10 +111,10 @@ def is_of_origin(link: str, origin: str) -> bool:
 
 
 def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address means this machine, its link, or the platform below it, in whatever disguise."""
+    """Whether an address means this machine, its link, or the platform below it, in any notation."""
     if isinstance(address, ipaddress.IPv6Address) and any(is_local(each) for each in _within(address)):
         return True
-    address = ipaddress.ip_address(address.packed)  # without a zone, which would make it another one
+    address = ipaddress.ip_address(address.packed)  # without a zone, with which it would be another address
     reserved = address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
     return reserved or address in _PLATFORM
 
@@ -122,7 +122,7 @@ def is_local(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
     number = int(address)
     if address in _NAT64[1]:
-        # RFC 6052, 2.2: behind a prefix of 48, 56, 64 or 96 bits, around the byte that stays empty.
+        # RFC 6052, 2.2: after a prefix of 48, 56, 64 or 96 bits, around the byte that stays empty.
         octets = address.packed
         forms = (octets[6:8] + octets[9:11], octets[7:8] + octets[9:12], octets[9:13], octets[12:])
         return [ipaddress.IPv4Address(each) for each in forms if any(each)] or [ipaddress.IPv4Address(0)]
@@ -136,7 +136,7 @@ def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
 
 
 class Outward(HoldsSession):
-    """Asks configured addresses. An async context manager, or closed with `aclose`."""
+    """Sends requests to configured addresses. An async context manager, or closed with `aclose`."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -153,10 +153,10 @@ class Outward(HoldsSession):
         timeout: float = TIMEOUT,
         limit: int = LIMIT,
     ) -> Answer:
-        """One request, and an answer of any status, a redirect included. With a `limit` of 0 its body is not read.
+        """Send one request; returns an answer of any status, also a redirect. With a `limit` of 0 its body is not read.
 
-        Raises AddressError for an address that is not called, by the name of `setting`; UnavailableError where no whole
-        answer came: whether the request was received is not known then.
+        Raises AddressError, which names `setting`, for an address that is not called, and UnavailableError without a complete
+        answer: then it is unknown whether the request was received.
         """
         import aiohttp  # noqa: PLC0415 - only what has such addresses loads it
 
@@ -179,7 +179,7 @@ class Outward(HoldsSession):
                 except UnavailableError:
                     if answer.status == 200:
                         raise
-                    body = b""  # what refuses says so by its status, and how long to wait by its headers
+                    body = b""  # status and headers of a refusal suffice
                 return Answer(answer.status, answer.headers, body)
         except TimeoutError:
             raise UnavailableError(f"{host}: no answer within {timeout:g} s") from None
@@ -187,8 +187,8 @@ class Outward(HoldsSession):
             if isinstance(cause := getattr(error, "os_error", None), _LocalAddressError):
                 raise AddressError(f"{setting}: {cause}") from None
             raise UnavailableError(f"{host}: {sanitize_line(describe_network_error(error))}") from None
-        except (aiohttp.ClientError, ValueError) as error:  # their texts have addresses and headers in them
-            raise UnavailableError(f"{host}: no answer of HTTP's ({type(error).__name__})") from None
+        except (aiohttp.ClientError, ValueError) as error:  # their texts contain addresses and headers
+            raise UnavailableError(f"{host}: no HTTP answer ({type(error).__name__})") from None
 
     async def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -197,7 +197,7 @@ class Outward(HoldsSession):
             from tidemark.foundation.azure.connections import tls_context  # noqa: PLC0415 - the same
 
             context = await asyncio.to_thread(tls_context, self._settings)
-            if self._session is None:  # not opened by another while this one read the authorities
+            if self._session is None:  # another task may have opened it meanwhile
                 self._session = aiohttp.ClientSession(
                     connector=aiohttp.TCPConnector(ssl=context, resolver=_resolver(self._trusted)),
                     cookie_jar=aiohttp.DummyCookieJar(),
@@ -209,12 +209,12 @@ class Outward(HoldsSession):
 
 
 class _LocalAddressError(OSError):
-    """Of the kind that the transport expects from a resolver."""
+    """An OSError, as the transport expects from a resolver."""
 
 
 def _resolver(trusted: frozenset[str]) -> Any:
-    """Looks names up, and refuses what a name must not stand for. In threads of its own: a name server that does not answer
-    keeps one for half a minute, and the loop's are few, and needed for Azure's names.
+    """A resolver that refuses local addresses. It has its own threads: a name server that does not answer blocks one for half
+    a minute, and the few threads of the event loop are needed for Azure's names.
     """
     import aiohttp  # noqa: PLC0415 - see above
 
@@ -227,10 +227,10 @@ def _resolver(trusted: frozenset[str]) -> Any:
             asked = partial(
                 socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
             )
-            told = await asyncio.get_running_loop().run_in_executor(threads, asked)
+            resolved = await asyncio.get_running_loop().run_in_executor(threads, asked)
             trust = bool(trusted & {host.casefold(), f"{host.casefold()}:{port}"})
             found = list[Any]()
-            for of_family, _, proto, _, (at, *_) in told:
+            for of_family, _, proto, _, (at, *_) in resolved:
                 address = _literal(str(at))
                 if not trust and (address is None or is_local(address)):
                     raise _LocalAddressError(_refusal(f"{host} ({at})"))
@@ -262,7 +262,7 @@ async def _body(answer: aiohttp.ClientResponse, limit: int, host: str) -> bytes:
         return b""
     if (encoding := answer.headers.get("Content-Encoding", "identity")) != "identity":
         raise UnavailableError(
-            f"{host}: the answer is encoded as '{sanitize_line(encoding)[:40]}'; none was asked for"
+            f"{host}: the answer has the encoding '{sanitize_line(encoding)[:40]}', which was not requested"
         )
     parts, size = [], 0
     async for part in answer.content.iter_chunked(1 << 16):

@@ -1,1 +1,1 @@
-"""What counts as a secret: by its value, as configuration holds it, and by the way it is spelt."""
+"""Recognises secrets: by their values, from the configuration, and by the way they are written."""

@@ -1,8 +1,8 @@
-"""Which values of a configuration are secrets. Pure.
+"""Finds the secrets in a configuration. Pure.
 
-A text is taken apart by position, not by trust in its spelling. Of a connection string the value of each key is a secret
-that is not known to be public; of an address its user part, its query, and the parts of its path that look drawn at
-random; of a setting whose name says so all of it.
+A text is split by position, and its format is not trusted. In a connection string, the value of every key is a secret unless
+the key is known to be public. In an address, the user part, the query and the random-looking parts of the path are secrets. A
+setting whose name says so is a secret as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidemark.foundation.secrets.patterns import spelt_in
 
 
 class Kind(Enum):
-    """How a text counts: a secret; a text that is made of secrets and more; what anybody may see."""
+    """How a text is treated: it is a secret, it contains secrets and more, or it is public."""
 
     SECRET = auto()
     WHOLE = auto()
@@ -37,14 +37,14 @@ _NAME = re.compile(
     r"(?i)key|secret|token|passw|pwd|(?:^|[_:.-])(?:pass|pw|pin)$|passphrase|passcode|credential|conn(?:ection)?_?str|connection|sas(?:\b|_)|signature"
     r"|webhook|cookie|auth(?!ority|or(?!i[sz]))|identity_header|private|dsn\b"
 )
-"""Names of settings whose values are secrets, whatever they look like."""
+"""Names of settings whose values are secrets, whatever the values look like."""
 
 _PUBLIC_NAME = re.compile(
     r"(?i)(?:__|:)(?:account_?name|fullyqualifiednamespace|client_?id|credential|tenant_?id|[a-z]*service_?uri"
     r"|[a-z]*endpoint)$|_(?:schedule|hosting|file|path|dir|name|id|enabled|sock|level)$|type$"
     r"|^consumer_sql_key$|^(?:old)?pwd$|(?:partition|row|sort|primary|public)_?key$"
 )
-"""And those that only sound like them: an identity's settings, files and names, columns of a key."""
+"""Names that match only by chance: settings of an identity, files and names, and columns of a key."""
 
 _PUBLIC_KEYS = re.compile(
     r"""(?x)
@@ -60,7 +60,7 @@ _PUBLIC_KEYS = re.compile(
     multipleactiveresultsets | multisubnetfailover | applicationintent | dsn | disablessl | version
     """
 )
-"""Keys of connection strings whose values are public, without blanks, underscores and dashes. That of any other is hidden."""
+"""Keys of connection strings with public values, without blanks, underscores and dashes. Values of all other keys are hidden."""
 
 _PUBLIC_PARAMETERS = re.compile(
     r"""(?x)
@@ -69,7 +69,7 @@ _PUBLIC_PARAMETERS = re.compile(
     | user | database | dbname | encrypt | trustservercertificate | mode | uri | cache | authentication
     """
 )
-"""Parameters of an address's query that are public: of a shared access signature all but `sig`."""
+"""Public parameters of a query: those of a shared access signature, except `sig`, and those of databases."""
 
 _PUBLIC_HEADERS = frozenset(
     {"accept", "content-type", "user-agent", "accept-encoding", "content-length", "host", "date"}
@@ -77,7 +77,7 @@ _PUBLIC_HEADERS = frozenset(
 
 _ADDRESS = re.compile(r"(?i)(?:jdbc:)?(?P<scheme>[a-z][a-z0-9+.:-]{0,40})://(?P<rest>.*)", re.DOTALL)
 _BAD_PORT = re.compile(r"[^/@?]*:(?!\d{0,5}(?:[/?#]|$))")
-"""Of an address without its scheme: a colon that no port follows, so that a password must."""
+"""In an address without its scheme: a colon that no port follows, so a password does."""
 
 _PAIR = re.compile(
     r"""(?sx) (?:^|;) \s* (?P<key> [a-z_] [\w .-]{0,60}? ) \s*=\s*
@@ -92,19 +92,19 @@ _DRAWN = re.compile(
     r"(?=.*[0-9A-Z_%-])(?=.*[a-zA-Z]).{20,}|(?=.*\d)(?=.*[A-Z])[^a-z-]{9,}|(?=(?:.*\d){3})(?=.*[a-zA-Z])[^-.]{10,}",
     re.DOTALL,
 )
-"""A part of a path that is no word of an interface: webhooks have their keys there."""
+"""A part of a path that looks drawn at random. Webhooks have their keys there."""
 _WORD = re.compile(r"[A-Za-z]?[a-z]*(?:[-_. ][A-Za-z]?[a-z]*)*|[0-9.:]+")
-"""A value that may be anything's name, or a number: it is a secret only where the name beside it says so. Hidden wherever it
-stands, the name of a queue would be missing in every line.
+"""A value that may be the name of anything, or a number. It is a secret only where the name beside it says so: hidden
+everywhere, the name of a queue would be missing in every line.
 """
 _GUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _REFERENCE = "@Microsoft.KeyVault("
-"""A reference to a key vault that the platform has not resolved: the name of a secret and none itself."""
+"""The beginning of a reference to a key vault that the platform has not resolved. It names a secret, and is none."""
 
 
 def of_settings(settings: Mapping[str, str]) -> set[Found]:
-    """Every secret that the settings hold, whatever a setting is called."""
+    """Every secret of the settings, whatever their names are."""
     found = set[Found]()
     for name, value in settings.items():
         text = _bare(value)
@@ -122,26 +122,26 @@ def of_settings(settings: Mapping[str, str]) -> set[Found]:
 
 
 def names_of(settings: Mapping[str, str]) -> set[str]:
-    """What the settings call things by, in lower case: words and numbers that no setting's name calls a secret. A secret that
-    equals one, or has it as a part, does not take it out of every line.
+    """The names among the values, in lower case: words and numbers of settings that are no secrets. They stay in every line,
+    also where a secret or a part of one equals them.
     """
     texts = {_bare(value) for name, value in settings.items() if not _is_secret(name, _bare(value))}
     return {text.casefold() for text in texts if _WORD.fullmatch(text)}
 
 
 def of_text(text: str) -> set[Found]:
-    """The secrets in a connection string or an address; nothing of other texts."""
+    """The secrets in a connection string or an address; none in other texts."""
     return _without_public(_parts(_bare(text)))
 
 
 def _bare(value: str) -> str:
-    """A setting without the blanks, the byte order mark and the quotation marks around it that files of settings leave."""
+    """The value without the blanks, byte order mark and quotation marks that files of settings leave around it."""
     text = value.strip().strip("\ufeff").strip()
     return _unquoted(text).strip() if text[:1] in {"'", '"'} else text
 
 
 def _in_secret(text: str) -> Iterator[Found]:
-    """All of a text that is secret, and each line or member of a list of it: keys are listed, and PEM has many lines."""
+    """The whole text, and each line or member of a list in it: keys come in lists, and PEM has many lines."""
     yield Found(text, Kind.SECRET)
     yield from _in_header(text)
     parts = [part.strip() for part in re.split(r"[\r\n,]+", text)]
@@ -149,7 +149,7 @@ def _in_secret(text: str) -> Iterator[Found]:
 
 
 def _in_header(value: str) -> Iterator[Found]:
-    """What a header authorises with: the token behind its scheme, and the password in that of Basic."""
+    """The credentials of a header: the token after its scheme, and the password in a Basic header."""
     scheme, blank, token = value.partition(" ")
     is_scheme = bool(blank) and _WORD.fullmatch(scheme) is not None
     yield Found(value, Kind.WHOLE if is_scheme else Kind.SECRET)
@@ -162,7 +162,7 @@ def _in_header(value: str) -> Iterator[Found]:
 
 
 def _spelt(text: str) -> Iterator[Found]:
-    """What JSON, YAML, headers, options of a command or pairs behind commas call a secret. A word behind a colon may be prose."""
+    """Values that JSON, YAML, headers, command options or pairs name as secrets. A word after a colon may be prose."""
     if text.startswith("?") or (text.count("=") > 1 and "&" in text and "://" not in text):
         yield from _in_query(text.removeprefix("?"))
     is_exact = "=" in text or text[:1] in {"{", "["}
@@ -180,7 +180,7 @@ def _from_json(value: str) -> str:
 
 
 def of_address(url: str) -> set[Found]:
-    """The secrets of an address that opens something to whoever has it, such as a webhook's: all that follows the host is."""
+    """The secrets of an address that gives access to everybody who has it, such as a webhook: all that follows the host."""
     parts = {*_parts(url), Found(url, Kind.WHOLE if "://" in url else Kind.SECRET)}
     _, slash, path = url.partition("://")[2].partition("/")
     if slash and _DRAWN.search(path):
@@ -192,7 +192,7 @@ def of_address(url: str) -> set[Found]:
 
 
 def of_headers(headers: Mapping[str, str]) -> set[Found]:
-    """What headers of a request authorise with, whatever they are called."""
+    """The credentials in the headers of a request, whatever the headers' names are."""
     found = set[Found]()
     for name, value in headers.items():
         if name.casefold() not in _PUBLIC_HEADERS and _is_hidden(name, value):
@@ -201,7 +201,7 @@ def of_headers(headers: Mapping[str, str]) -> set[Found]:
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """Whether the setting's name says that all of its text is secret. An address has parts that are."""
+    """Whether the setting's name says that its whole value is secret. Of an address, only parts are."""
     return bool(
         _NAME.search(name)
         and not _PUBLIC_NAME.search(name)
@@ -211,8 +211,8 @@ def _is_secret(name: str, text: str) -> bool:
 
 
 def _without_public(parts: Iterable[Found]) -> set[Found]:
-    """What is secret. A password that is also the user's or the database's name is left to its position: hidden wherever
-    that name stands it would be told.
+    """The secrets among the parts. A password that equals the name of the user or the database is hidden only by its position:
+    hidden wherever that name is, it would be revealed.
     """
     found = set(parts)
     public = {each.text.casefold() for each in found if each.kind is Kind.PUBLIC}
@@ -230,8 +230,8 @@ def _parts(text: str) -> Iterator[Found]:
 
 
 def _pairs(text: str) -> list[re.Match[str]]:
-    """The pairs of a connection string, also those of JDBC behind its address and those of libpq, which blanks divide. What
-    may be read in both ways is.
+    """The pairs of a connection string; also those of JDBC after its address, and those of libpq, which are separated by blanks.
+    A text that may be read in both ways is read in both.
     """
     address = re.match(r"(?i)jdbc:[a-z][a-z0-9+.:-]{0,40}://[^;=?]*(?=;)", text)
     found = list[re.Match[str]]()
@@ -241,7 +241,7 @@ def _pairs(text: str) -> list[re.Match[str]]:
         begins = bool(pairs) and (address is not None or pairs[0].start() == 0)
         if begins and known >= least:
             found += pairs
-        if known > 1:  # there is no doubt: read the other way, a value would reach over the next keys
+        if known > 1:  # this is certain; read the other way, a value would include the next keys
             break
     return found
 
@@ -270,7 +270,7 @@ def _in_pairs(pairs: Sequence[re.Match[str]]) -> Iterator[Found]:
 
 
 def _left_over(pair: re.Match[str], end: int) -> Iterator[Found]:
-    """What is no pair behind a secret that has a blank or semicolon and no quotation marks: the rest of the secret."""
+    """The text after a secret that is no pair: the rest of a secret that contains a blank or semicolon without quotation marks."""
     rest = pair.string[pair.end() : end].strip("; \t\r\n")
     if rest:
         yield Found(pair.string[pair.start("value") : end].strip("; \t\r\n"), Kind.SECRET)
@@ -293,7 +293,7 @@ def _unquoted(value: str) -> str:
 
 
 def _in_address(scheme: str, rest: str) -> Iterator[Found]:
-    """Of the user part and the query everything; of the path what looks drawn.
+    """The user part, the query, and the parts of the path that look drawn at random.
 
     A '@', '/', ':', '?' or '#' that stands uncoded in a password ends the user part too early for whoever parses it. So it
     reaches to the last '@' here, over the path for databases, and where no port follows the colon.
@@ -334,7 +334,7 @@ def _in_user(user: str, scheme: str, *, is_web: bool) -> Iterator[Found]:
 
 
 def _in_query(query: str) -> Iterator[Found]:
-    """The values of parameters that are not known to be public, as they are and decoded; connection strings in them, too."""
+    """The values of parameters that are not known to be public, as they are and decoded, and connection strings in them."""
     for pair in query.split("&"):
         name, equals, value = pair.partition("=")
         if not equals or _PUBLIC_PARAMETERS.fullmatch(name.strip().casefold().rpartition(" ")[2]):

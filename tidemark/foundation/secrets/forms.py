@@ -1,4 +1,4 @@
-"""The forms in which a secret may be met. Pure."""
+"""The forms in which a secret may appear in a text. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from base64 import b64encode, urlsafe_b64encode
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 SHORTEST = 6
-"""Characters of the shortest value that is hidden wherever it stands: fewer are found in ordinary words, and hiding these
-would say what the secret is. Shorter ones are hidden where their position names them (`tidemark.foundation.secrets.patterns`).
+"""Characters of the shortest value that is hidden everywhere. Shorter ones occur in ordinary words, and hiding those would
+reveal the secret. They are hidden where a name beside them says what they are (`tidemark.foundation.secrets.patterns`).
 """
 
 LONGEST = 20_000
-"""Characters of a value; a certificate has 3,000. What is longer is no password, and would cost every line its time."""
+"""Characters of the longest value that is hidden; a certificate has 3,000. A longer text is no password, and searching for it would slow down every line. Chosen."""
 
 _CUTS = re.compile(r"[@:/;=?#\r\n]")
-"""Where parsers of addresses and connection strings cut a value that was not coded, and pass on a half of it."""
+"""Where parsers of addresses and connection strings cut a value that was not encoded, and pass on one half."""
 
 
 def forms_of(secret: str, *, parts: bool) -> set[str]:
-    """Raw, percent-coded once and twice with either case of its digits, `+` for blanks, escaped by JSON, Python and HTML; and
-    with `parts`, for what is a secret as a whole, in base64 on its own and among other bytes, and what parsers leave when
-    they cut it.
+    """The secret as it is, percent-encoded once and twice with digits in either case, with `+` for blanks, and escaped by JSON,
+    Python and HTML. With `parts`, also in base64, alone and among other bytes, and the halves that parsers cut it into.
 
     Empty for a secret that is too short or too long.
     """
@@ -47,7 +46,7 @@ _ESCAPED_BY_NET: tuple[dict[str | int, str | int | None], ...] = (
     {"&": "\\u0026", "+": "\\u002B", "=": "\\u003D"},
     {"&": "\\u0026", "=": "\\u003d"},
 )
-"""JSON as .NET and Go write it, whose encoders keep it safe inside of HTML."""
+"""Escapes in the JSON of .NET and Go, whose encoders make it safe within HTML."""
 
 
 def _written(text: str) -> set[str]:
@@ -68,20 +67,20 @@ def _written(text: str) -> set[str]:
         text.replace("\\", "\\\\").replace('"', '\\"'),
         *(in_json.translate(str.maketrans(marks)) for marks in _ESCAPED_BY_NET),
     }
-    # What is quoted again, such as JSON in JSON in the text of an exception, has twice the backslashes each time.
+    # Each further quoting, such as JSON in JSON in the text of an exception, doubles the backslashes.
     escaped |= {each.replace("\\", "\\" * times) for each in escaped if "\\" in each for times in (2, 4)}
     page = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return {text, page, *coded, *lower, *escaped, *(page.translate(str.maketrans(marks)) for marks in _HTML)}
 
 
 def _in_base64(text: str) -> set[str]:
-    """What all base64 texts share that hold these bytes, at each of the three places where they may begin: `user:secret`
-    of any user is one of them.
+    """The characters that all base64 texts with these bytes share, for each of the three offsets at which the bytes may begin.
+    So `user:secret` is found for any user.
     """
     data = text.encode("utf-8", "replace")
     found = set[str]()
     for before in range(3):
-        # Characters whose six bits are not all of the secret's are left to what stands around it.
+        # A character whose six bits are partly of the text around the secret is left out.
         first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
         for encode in (b64encode, urlsafe_b64encode):
             found.add(encode(b"\0" * before + data).decode()[first:last])

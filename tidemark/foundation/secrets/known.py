@@ -1,8 +1,8 @@
-"""The secrets that this process knows by value, hidden wherever they stand in a text. Pure. Its state is what it was
-given, as a locale's is; a lock keeps the threads apart that add to it.
+"""Hides the secrets that this process knows by value, wherever they are in a text. Pure; its only state is the known secrets,
+and a lock lets one thread at a time add to them.
 
-Whoever reads a secret says so: settings at the start, an identity's tokens as they come, addresses and headers that requests
-are made of. Texts that leave pass `without_known`.
+All code that reads a secret registers it here: settings at the start, an identity's tokens when they arrive, and the addresses
+and headers of requests. Every text that leaves the process passes `without_known`.
 """
 
 from __future__ import annotations
@@ -24,45 +24,43 @@ from tidemark.foundation.secrets.forms import SHORTEST, forms_of
 from tidemark.foundation.secrets.patterns import HIDDEN
 
 PASSING = 50
-"""Tokens that are kept, each for an hour or a day. What configuration holds is kept as long as the process runs."""
+"""How many tokens are remembered, each valid for an hour or a day. Secrets of the configuration are never forgotten. Chosen."""
 
 FEW = 400
-"""Texts that are asked for one by one before a line is searched: each takes some 60 ns for a line of 300 characters, and a
-search 15,000 ns (measured in November 2026).
+"""Up to so many texts, `in` is tried for each before a line is searched: that takes 60 ns each for a line of 300 characters,
+and a search 15,000 ns (measured in November 2026).
 """
 
 _OURS = (
     '{"tidemark":1,"kind":" secret password passphrase token signature connection credential authorization'
 )
-"""What every line has, and what errors about secrets say. A secret that is a part of it would end all queries, or be told by
-what is missing; it is left to its position.
+"""Texts of every log line, and of errors about secrets. A secret that is a part of them is hidden only by its position: hiding
+it everywhere would break all queries, or reveal it by what is missing.
 """
 
 
 SHORTEST_WRAPPED = 12
-"""Characters of a secret that goes on in the next line: shorter words fit into one, and numbers at the ends of two lines of
-a table may be a PIN together.
+"""Characters of the shortest secret that is recognised across a line break. Shorter words fit into one line, and the numbers
+at the ends of two lines of a table could form a PIN by chance.
 """
 
 
 class KnownSecrets:
-    """Values, and texts without them."""
+    """The known secrets, and how to remove them from texts."""
 
     def __init__(self) -> None:
         self._secrets = set[Found]()
         self._passing: list[Found] = []
         self._names = set[str]()
-        self._changing = (
-            Lock()
-        )  # the doctor's checks, and workers' threads, read their settings at the same time
+        self._changing = Lock()  # threads of the doctor and of workers read their settings at the same time
         self._forms: dict[str, tuple[str, ...]] = {}
-        """Of each beginning, the forms that begin so, the longest first."""
+        """The first characters of a form -> the forms that begin with them, the longest first."""
         self._needles: tuple[str, ...] = ()
-        """Every form holds one of these, as long as they are `FEW`."""
+        """Every form contains one of these, while there are at most `FEW`."""
 
     def add(self, secrets: Iterable[Found], *, passing: bool = False) -> None:
-        """Again is the same. A secret of fewer than `SHORTEST` characters is left to its position; one that is `passing` is
-        forgotten when `PASSING` others came after it.
+        """Add secrets; adding one again changes nothing. A secret of fewer than `SHORTEST` characters is hidden only by its
+        position. A `passing` one is forgotten after `PASSING` others.
         """
         with self._changing:
             fresh = {each for each in secrets if len(each.text) >= SHORTEST} - self._secrets
@@ -77,8 +75,8 @@ class KnownSecrets:
             self._prepare(self._secrets if gone else fresh, anew=bool(gone))
 
     def leave(self, names: Collection[str]) -> None:
-        """Names stay in every text, although a part of a secret equals one: a line without its target is in no query, and a
-        decision without its metrics is another one when it is replayed.
+        """Keep these names in every text, although a part of a secret may equal one. Without its target, no query finds a line;
+        without its metrics, a decision is replayed differently.
         """
         with self._changing:
             fresh = {name.casefold() for name in names} - self._names
@@ -87,7 +85,7 @@ class KnownSecrets:
                 self._prepare(self._secrets, anew=True)
 
     def _prepare(self, secrets: Iterable[Found], *, anew: bool) -> None:
-        """A thread that hides meanwhile finds the older secrets all the time: what it reads is replaced, never changed."""
+        """Replace the forms and needles, and never change them: a thread that reads them meanwhile still finds the older secrets."""
         forms, needles = ({}, ()) if anew else (dict(self._forms), self._needles)
         fresh = {form for each in secrets for form in forms_of(each.text, parts=each.kind is Kind.SECRET)}
         for form in sorted(fresh, key=len):
@@ -133,7 +131,7 @@ class KnownSecrets:
 
 
 _WRAP = re.compile(r"[ \t\r│┃|]*\n[ \t\r\n│┃|]*")
-"""A line break, with the blanks and the frame that a terminal's box puts around it."""
+"""A line break, with the blanks and the frame that a box in a terminal puts around it."""
 
 
 def _with_hidden(text: str, ranges: Iterable[tuple[int, int]]) -> str:
@@ -145,8 +143,8 @@ def _with_hidden(text: str, ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _is_own(text: str, at: int, form: str) -> bool:
-    """Whether digits are a number of their own: else a PIN would be hidden in a line's times. A percent-coded character may
-    stand before it.
+    """Whether digits are a number of their own. A PIN within a longer number stays, or times in lines would be hidden. A
+    percent-coded character may precede the digits.
     """
     if not (form.isascii() and form.isdigit()):
         return True
@@ -159,47 +157,47 @@ _known = KnownSecrets()
 
 
 def hide(*secrets: str) -> None:
-    """Hides these values in this process from now on."""
+    """Hide these values in this process from now on."""
     _known.add(Found(each, Kind.SECRET) for each in secrets)
 
 
 def hide_token(token: str) -> None:
-    """Hides a token that will run out."""
+    """Hide a token that expires."""
     _known.add([Found(token, Kind.WHOLE)], passing=True)
 
 
 def hide_settings(settings: Mapping[str, str]) -> None:
-    """Hides every secret that the settings hold, in this process from now on."""
+    """Hide every secret of the settings, in this process from now on."""
     _known.leave(names_of(settings))
     _known.add(of_settings(settings))
 
 
 def leave_names(names: Collection[str]) -> None:
-    """Leaves what targets, metrics and rules are called in every text."""
+    """Keep the names of targets, metrics and rules in every text."""
     _known.leave(names)
 
 
 def hide_text(text: str) -> None:
-    """Hides the secrets of a connection string or an address."""
+    """Hide the secrets of a connection string or an address."""
     _known.add(of_text(text))
 
 
 def hide_address(url: str) -> None:
-    """Hides an address that opens something to whoever has it, or whatever else stands where one may: a key, a header."""
+    """Hide an address that gives access to everybody who has it, or another value in its place, such as a key or a header."""
     _known.add(of_address(url))
 
 
 def hide_headers(headers: Mapping[str, str]) -> None:
-    """Hides what the headers of a request authorise with."""
+    """Hide the credentials in the headers of a request."""
     _known.add(of_headers(headers))
 
 
 def without_known(text: str) -> str:
-    """`text` with `***` for every secret that this process knows."""
+    """`text` with `***` in place of every secret that this process knows."""
     return _known.hidden(text)
 
 
 def forget() -> None:
-    """Knows nothing, as a new process does; for tests."""
+    """Forget everything; for tests."""
     global _known  # noqa: PLW0603 - the one state of this module
     _known = KnownSecrets()

@@ -1,10 +1,10 @@
-"""Secrets found by how they are spelt: a name that says so beside a value, or a value with the form of a key. Pure.
+"""Finds secrets by how they are written: a name beside the value says so, or the value has the form of a key. Pure.
 
-This is the second net. The first is `tidemark.foundation.secrets.known`, which knows the values that configuration holds. What comes
-from outside, such as a signature in an answer, is found here only.
+This is the second filter. The first is `tidemark.foundation.secrets.known`, which knows the values of the configuration. Secrets
+from outside, such as a signature in an answer, are found only here.
 
-Names are recognised by their last word, whatever stands before it (`keyVaultProviderClientKey`, `AEKeyStoreClientSecret`,
-`PWDDBMS`): a list of whole names has gaps. The exceptions are the names that are known to be public.
+Names are recognised by their last word, whatever precedes it (`keyVaultProviderClientKey`, `AEKeyStoreClientSecret`,
+`PWDDBMS`), because a list of whole names has gaps. Names that are known to be public are excepted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HIDDEN = "***"
 _LEFT = (
     r"""(?: (?<![a-z0-9]) | (?<=%[0-9a-f]{2}) | (?<=25[0-9a-f]{2}) | (?<=\\u00[0-9a-f]{2}) | (?<=\\[nrt]) )"""
 )
-"""Where a word begins, also behind a character that is percent-coded once or twice, or escaped in JSON."""
+"""Where a word begins, also after a character that is percent-encoded once or twice, or escaped in JSON."""
 
 _NAME = rf"""(?:
     (?: shared\ ?access | account | access | api | function[s]? | master | subscription | host | admin ) \ ? key
@@ -53,12 +53,12 @@ _BRACED = r"""
       | %257b (?: (?! %257d ) \S | %257d%257d )* (?: %257d )? )
 """
 _BARE = r"""(?: (?! %3b | %26 | %253b | %2526 | \\u0026 ) [^\s;&"'<>\\,)\]}] | \\(?! [nrtu"] ) | [,)\]}](?! \s|$|["'] ) )+"""
-"""Up to what ends a value in connection strings, queries and SQL addresses, as it is or percent-coded. A comma or a bracket
-belongs to the value unless the text goes on after it as a list does.
+"""The characters up to the end of a value in connection strings, queries and SQL addresses, plain or percent-encoded. A comma
+or a bracket belongs to the value unless the text continues after it like a list.
 """
 
 _WRAPPED = rf"""(?: [a-z_][a-z0-9_.]{{0,40}} \( {_QUOTED} \)? )"""
-"""A value as types print themselves that guard it: SecretStr('...')."""
+"""A value as protecting types print it: SecretStr('...')."""
 
 _ASSIGNED = re.compile(
     rf"(?isx) ( {_NAME} )( ['\"]? {_EQUALS} )( {_QUOTED} | {_WRAPPED} | {_BRACED} | {_BARE} )"
@@ -132,7 +132,7 @@ _WORDS = (
     *("key", "secret", "pass", "pwd", "token", "sig", "assertion", "code", "identity", "copy-source"),
     *("auth", "cookie", "string", "credential", "device"),
 )
-"""One of these is in every name that `_NAME` and the headers have: most texts of a log line have none."""
+"""Every name of `_NAME` and of the headers contains one of these. Most texts of a log line contain none."""
 _SCHEMES = ("bearer", "shared", "basic")
 _FORMS = ("gh", "xox", "hook", "telegram")
 
@@ -143,7 +143,7 @@ _SIGNED = re.compile(r"(?i)\bsig\s*=|\bsharedaccesssignature\b")
 
 
 def kind_of_secret(text: str) -> str | None:
-    """What kind of secret `text` is or holds, in words; None for none that can be recognised."""
+    """The kind of secret that `text` is or contains, in words; None without a recognised secret."""
     if without_spelt(text) == text:
         return None
     if _CONNECTION.search(text):
@@ -156,8 +156,8 @@ def kind_of_secret(text: str) -> str | None:
 
 
 def without_spelt(text: str) -> str:
-    """`text` with `***` for each secret in it that can be recognised; names, hosts and everything else stay readable."""
-    # Most texts are short words of a log line: what each pattern cannot do without is looked for first.
+    """`text` with `***` in place of each recognised secret. Names, hosts and everything else stay readable."""
+    # Most texts are short words of a log line, so the parts that each pattern needs are looked for first.
     lower = text.lower()
     if any(map(lower.__contains__, _WORDS)):
         text = _without_named(text)
@@ -196,7 +196,7 @@ def _without_tokens(text: str, lower: str) -> str:
 
 
 def spelt_in(text: str) -> Iterator[str]:
-    """The values in `text` that a name beside them calls secret, without their quotation marks."""
+    """The values in `text` that the name beside them says are secret, without their quotation marks."""
     for pattern in (_ASSIGNED, _MEMBER, _HEADER, _OPTION):
         for match in pattern.finditer(text):
             value = match[match.lastindex or 0].strip()
@@ -205,12 +205,12 @@ def spelt_in(text: str) -> Iterator[str]:
 
 
 _PROSE = re.compile(r"[A-Za-z][a-z]*[A-Z]?[a-z]*[:,.]?$")
-"""A word after which a sentence goes on: "no credential gave a token: Environment: ..."."""
+"""A word after which a sentence continues: "no credential gave a token: Environment: ..."."""
 _OPENING = re.compile(r"""\\+"|b?["']|%22""", re.IGNORECASE)
 
 
 def _value(match: re.Match[str]) -> str:
-    """The name with `***`, in the quotation marks that were there: JSON stays JSON."""
+    """The name with `***` in the same quotation marks, so that JSON stays JSON."""
     return f"{match[1]}{match[2]}{_hidden(match[3])}"
 
 
@@ -218,7 +218,7 @@ def _hidden(value: str) -> str:
     opening = _OPENING.match(value)
     if opening is None:
         return HIDDEN
-    # A value that a cut has left open is closed, or it would swallow what is written behind it later: a line's fields.
+    # A value that was cut off is closed, or it would include the text that is added later, such as the fields of a line.
     return f"{opening[0]}{HIDDEN}{opening[0].lstrip('bB')}"
 
 
@@ -235,7 +235,7 @@ def _header(match: re.Match[str]) -> str:
 
 
 def _basic(match: re.Match[str]) -> str:
-    """Only what is base64 of `user:password`: the word stands before others, too."""
+    """Hide only base64 of `user:password`, because the word also precedes other words."""
     value = match[3].translate(str.maketrans("-_", "+/")).rstrip("=")
     try:
         is_pair = b":" in b64decode(value + "=" * (-len(value) % 4))

@@ -157,7 +157,7 @@ def test_an_error_whose_words_cannot_be_had():
             raise RuntimeError("no words")
 
     (finding,) = examined(raising(OddError("x"))).findings
-    assert finding.found == "its own words cannot be had"
+    assert finding.found == "its text cannot be read"
 
 
 def answer(status, code="Code", **headers):
