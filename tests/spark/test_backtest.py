@@ -15,6 +15,7 @@ from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
+from tests.support.analysis import CONFIG
 from tidemark.analysis.backtest import local
 from tidemark.analysis.backtest.analysis import advice
 from tidemark.analysis.backtest.candidates.grid import Targets, read_grid
@@ -23,28 +24,6 @@ from tidemark.analysis.backtest.reading import merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.score import flat
 from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit
-
-CONFIG = """
-version = 1
-
-[targets.plan]
-scaler = "app_service_plan"
-resource_id = "%PLAN_ID%"
-minimum = 1
-maximum = 10
-
-[targets.plan.metrics.backlog]
-collector = "service_bus_queue"
-connection = "Bus"
-queue = "orders"
-window = "5m"
-
-[[targets.plan.rules]]
-type = "threshold"
-metric = "backlog"
-scale_out_above = 500
-scale_in_below = 100
-"""
 
 GRID = """
 base = "plan"
@@ -181,7 +160,7 @@ def test_the_candidates_of_many_targets_are_built_by_tasks(spark, given, monkeyp
         + "".join(
             tables.replace("targets.plan", f"targets.{name}")
             .replace("ID_plan", f"ID_{name}")
-            .replace("maximum = 10", f"maximum = {most}")
+            .replace("maximum = 12", f"maximum = {most}")
             for name, most in each
         )
     )

@@ -10,6 +10,7 @@ import pytest
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.job import Settings, read_charges, run
 from tests.spark.result_files import read
+from tests.support.analysis import write_files
 from tests.unit.analysis.cost.test_costs import (
     CLASSIC,
     FOCUS,
@@ -18,7 +19,6 @@ from tests.unit.analysis.cost.test_costs import (
     START,
     WANTED,
     manifest,
-    written,
 )
 from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.files import export_files, read_export
@@ -91,7 +91,7 @@ def test_what_is_no_export_or_there_twice_is_told_by_its_file(spark, folder):
     month = "20260101-20260131"
     parts = {f"{month}/aa/{n}.csv": half for n, half in enumerate(HALVES)}
     parts |= {f"{month}/bb/1.csv": FOCUS, f"{month}/aa/manifest.json": manifest("0.csv", "1.csv")}
-    kept = read_charges(spark, str(written(folder / "parts", parts)), WANTED, None)
+    kept = read_charges(spark, str(write_files(folder / "parts", parts)), WANTED, None)
     assert sorted(row["amount"] for row in kept.collect()) == [-2.0, 0.96, 4.8]
     (folder / "costs" / "focus.csv").write_text(FOCUS)
     (folder / "costs" / "copy.CSV").write_text(FOCUS)

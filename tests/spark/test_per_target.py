@@ -14,9 +14,8 @@ from spark_jobs.backtest import job as backtest
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.seasons import job as seasons
 from tests.spark.result_files import read
-from tests.spark.test_backtest import CONFIG as RUNNING
 from tests.spark.test_backtest import GRID
-from tests.unit.analysis.advise.test_advise_question import CONFIG
+from tests.support.analysis import CONFIG
 from tests.unit.analysis.advise.test_advise_question import MONDAY as BEGIN
 from tests.unit.analysis.backtest.test_backtest import LAYOUT
 from tests.unit.analysis.cost.test_costs import written
@@ -119,7 +118,7 @@ def test_what_is_wrong_with_histories_is_told_of_all_targets_and_nothing_is_writ
     own = {"grid": tmp_path / "grid.toml"} if job is backtest else {"options": Options(service_rate=1.0)}
 
     with pytest.raises(InputError, match=problem):
-        job.run(spark, settings_of(job, tmp_path, RUNNING, **own))
+        job.run(spark, settings_of(job, tmp_path, CONFIG, **own))
     assert not (tmp_path / "out").exists()
 
 

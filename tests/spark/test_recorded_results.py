@@ -25,9 +25,9 @@ from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import JOBS
 from tests.spark.result_files import manifest, read
+from tests.support.analysis import CONFIG
 from tests.support.consumer.backfill import server, settings
 from tests.support.servers.threaded import running_in_thread
-from tests.unit.analysis.advise.test_advise_question import CONFIG
 from tests.unit.analysis.cost.test_costs import CLASSIC, FOCUS, PLAN
 from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, INTERVAL
 from tidemark.__main__ import command_line

@@ -18,7 +18,8 @@ from spark_jobs.seasons import job as seasons
 from spark_jobs.telemetry_aggregation import job as telemetry
 from spark_jobs.telemetry_aggregation import tables
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from tests.spark.test_backtest import CONFIG, GRID
+from tests.spark.test_backtest import GRID
+from tests.support.analysis import CONFIG
 from tests.unit.analysis.cost.test_costs import FOCUS, PLAN
 from tests.unit.analysis.seasons.test_seasons import OPTIONS
 from tidemark.analysis.cost.targets import Options

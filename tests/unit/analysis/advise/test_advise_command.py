@@ -12,7 +12,7 @@ from scaling.config.policy import Policy
 from scaling.config.policy_file import load_config
 from scaling.log_entry import LogEntry, LogKind
 from scaling.service import registry
-from tests.unit.analysis.advise.test_advise_question import CONFIG, MONDAY
+from tests.support.analysis import CONFIG, MONDAY
 from tidemark.__main__ import command_line
 from tidemark.analysis.advise import local
 from tidemark.analysis.advise.question import Options, prepare
@@ -127,14 +127,6 @@ def test_a_target_that_is_not_configured_is_compared_without_today_and_how_to_na
     assert "'orders' is no target of tidemark.toml" in found.output
     assert "give --target: plan" in found.output
     assert "[targets.orders]" in found.output
-
-
-def test_the_number_of_processes_changes_nothing(folder):
-    name, readings = local.chosen(local.read_history(folder / "orders.csv", None, None), None, None)
-    question = prepare(name, readings, Options(service_rate=10.0), None)
-
-    one, two = (local.advised(question, Options(), None, processes=count) for count in (1, 2))
-    assert one == two
 
 
 class Logged(Shipped):

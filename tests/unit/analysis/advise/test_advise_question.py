@@ -6,37 +6,12 @@ from math import nan
 import pytest
 
 from scaling.service import registry
+from tests.support.analysis import CONFIG, MONDAY
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.candidates.grid import Targets
-from tidemark.analysis.backtest.reading import read_arrivals
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
-from tidemark.analysis.errors import InputError
 
-MONDAY = 1_799_625_600.0
 RATE = Options(service_rate=10.0)
-
-CONFIG = """
-version = 1
-
-[targets.plan]
-scaler = "app_service_plan"
-resource_id = "%PLAN_ID%"
-minimum = 2
-maximum = 12
-dry_run = true
-
-[targets.plan.metrics.backlog]
-collector = "service_bus_queue"
-connection = "Bus"
-queue = "orders"
-window = "5m"
-
-[[targets.plan.rules]]
-type = "threshold"
-metric = "backlog"
-scale_out_above = 500
-scale_in_below = 100
-"""
 
 SERVICE_LEVEL = """
 [[targets.plan.rules]]
@@ -186,24 +161,6 @@ def test_what_ran_in_truth_is_told_where_it_was_recorded():
     assert told(
         prepare("plan", minutes([60.0] * 90, instances=4), RATE, spec()), "6 instance-hours ran in truth"
     )
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ("soon,5,2", r"line 3, column t: found 'soon'; accepted is a time"),
-        ("60,many,2", r"line 3, column arrivals: found 'many'; accepted is a number of 0 or more"),
-        ("60,-5,2", r"line 3, column arrivals: found '-5'"),
-        ("60,inf,2", r"line 3, column arrivals: found 'inf'"),
-        ("60,5,two", r"line 3, column instances: found 'two'; accepted is a whole number"),
-    ],
-)
-def test_bad_rows_are_told_by_file_line_and_column(tmp_path, row, words):
-    file = tmp_path / "orders.csv"
-    file.write_text(f"t,arrivals,instances\n0,5,2\n{row}\n")
-
-    with pytest.raises(InputError, match=f"orders.csv, {words}"):
-        read_arrivals(file)
 
 
 def test_where_only_completed_messages_were_counted_arrivals_are_those_and_what_the_backlog_grew_by():

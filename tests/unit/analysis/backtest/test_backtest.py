@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import subprocess
-import sys
 from functools import partial
 
 import msgspec
@@ -19,8 +17,8 @@ from scaling.service import registry
 from spark_jobs import per_target
 from spark_jobs.backtest import tasks
 from spark_jobs.cli import run_command
+from tests.support.analysis import write_files
 from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
-from tests.unit.analysis.cost.test_costs import written
 from tidemark.analysis.backtest import local, work
 from tidemark.analysis.backtest.analysis import counts
 from tidemark.analysis.backtest.candidates.grid import BASELINE, Candidates, Targets, metric_of, read_grid
@@ -644,13 +642,14 @@ def test_changes_are_written_as_toml():
 
 
 LAYOUT = {
-    "one.csv": "t,arrivals,backlog\n0,5,100\n",
+    "one.csv": "t,arrivals,backlog\n0,5,100\n60,,\n",
     "two.csv": "t,backlog,arrivals\n0,300,7\n",
     "three.CSV": "t,instances,arrivals,target\n0,3.0,9,north\n60,4,8,south\n",
     "four.csv.gz": "backlog,timestamp,arrivals\n,1970-01-01T00:00:00Z,4\n",
     "five.parquet": "arrivals,t\n6,0\n",
     "six/part-0.parquet": "target,t,arrivals\neast,0,3\n",
     "target=we%20st/part-0.parquet": "t,arrivals\n0,2\n",
+    "seven.csv": "at,arrivals,target\n2026-11-21T00:00:00Z,5,south\n",
     "marked.csv": "\ufefft,arrivals\n\ufeff0,1\n",
     "readme.txt": "t,arrivals\n0,99\n",
     "_temporary.csv": "t,arrivals\n0,99\n",
@@ -659,13 +658,13 @@ LAYOUT = {
 
 
 def test_each_file_of_arrivals_is_read_by_its_own_header(tmp_path):
-    found = read_arrivals(written(tmp_path / "arrivals", LAYOUT))
+    found = read_arrivals(write_files(tmp_path / "arrivals", LAYOUT))
 
     assert found == {
         "one": [Reading(0.0, 5.0, 100.0)],
         "two": [Reading(0.0, 7.0, 300.0)],
         "north": [Reading(0.0, 9.0, None, 3)],
-        "south": [Reading(60.0, 8.0, None, 4)],
+        "south": [Reading(1_795_219_200, 5), Reading(60.0, 8.0, None, 4)],
         "four": [Reading(0.0, 4.0)],
         "five": [Reading(0.0, 6.0)],
         "east": [Reading(0.0, 3.0)],
@@ -684,17 +683,27 @@ def test_each_file_of_arrivals_is_read_by_its_own_header(tmp_path):
         ("t,arrivals\nnan,1\n", "column t: found 'nan'"),
         ("t,arrivals\n1788220800000,1\n", "column t: found '1788220800000'; accepted is a time: seconds"),
         ('t,arrivals\n0,"1\n', "cannot be read: unexpected end of data"),
+        ("when,many\n1,2\n", "columns when, many; accepted: t or at"),
+        ("t,arrivals\n", "no arrivals"),
+        ("t,arrivals\n0,5\nsoon,5\n", r"a\.csv, line 3, column t: found 'soon'; accepted is a time"),
+        ("t,arrivals\n0,x\n", "line 2, column arrivals: found 'x'; accepted is a number of 0 or more"),
+        ("t,arrivals\n0,-5\n", "column arrivals: found '-5'"),
+        ("t,arrivals\n0,inf\n", "column arrivals: found 'inf'"),
+        ("t,arrivals,instances\n0,5,two\n", "column instances: found 'two'; accepted is a whole number"),
     ],
 )
-def test_a_row_of_arrivals_that_may_mean_something_else_is_refused(tmp_path, text, told):
+def test_a_file_of_arrivals_that_may_mean_something_else_is_refused(tmp_path, text, told):
     (tmp_path / "a.csv").write_text(text)
 
     with pytest.raises(InputError, match=told):
         read_arrivals(tmp_path)
+    (tmp_path / "a.csv").rename(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read"):
+        read_arrivals(tmp_path)
 
 
 def test_a_file_that_spark_would_not_take_is_refused_by_its_ending(tmp_path):
-    files = written(tmp_path, {"arrivals.txt": "t,arrivals\n0,1\n", "log.ndjson": ""})
+    files = write_files(tmp_path, {"arrivals.txt": "t,arrivals\n0,1\n", "log.ndjson": ""})
 
     for read in (read_arrivals, read_entries, lambda path: read_exports(path, (), None)):
         with pytest.raises(InputError, match=r"arrivals\.txt does not end in \.\w+ or .*; rename it"):
@@ -703,41 +712,9 @@ def test_a_file_that_spark_would_not_take_is_refused_by_its_ending(tmp_path):
 
 
 def test_the_files_of_a_delta_table_are_no_arrivals(tmp_path):
-    written(tmp_path, {"a.csv": "t,arrivals\n0,1\n", "_delta_log/0.json": "{}"})
+    write_files(tmp_path, {"a.csv": "t,arrivals\n0,1\n", "_delta_log/0.json": "{}"})
 
     with pytest.raises(InputError, match="is a Delta table"):
-        read_arrivals(tmp_path)
-
-
-def test_arrivals_are_read_by_target_with_iso_times_and_unknown_bins(tmp_path):
-    (tmp_path / "north.csv").write_text("t,arrivals\n0,5\n60,\n120,7\n")
-    (tmp_path / "more.csv").write_text("at,arrivals,target\n2026-11-21T00:00:00Z,5,south\n")
-
-    found = read_arrivals(tmp_path)
-
-    assert found["north"] == [Reading(0, 5), Reading(120, 7)]
-    assert found["south"] == [Reading(1_795_219_200, 5)]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("when,many\n1,2\n", "columns when, many; accepted: t or at"),
-        ("t,arrivals\n1,x\n", r"line 2, column arrivals: found 'x'"),
-        ("t,arrivals\n", "no arrivals"),
-    ],
-)
-def test_bad_arrival_files_are_told(tmp_path, text, told):
-    (tmp_path / "a.csv").write_text(text)
-
-    with pytest.raises(InputError, match=told):
-        read_arrivals(tmp_path / "a.csv")
-
-
-def test_files_that_are_no_parquet_are_told(tmp_path):
-    (tmp_path / "a.parquet").write_text("t,arrivals")
-
-    with pytest.raises(InputError, match=r"a\.parquet cannot be read"):
         read_arrivals(tmp_path)
 
 
@@ -888,9 +865,3 @@ def test_targets_without_a_policy_are_named(folder):
 
     with pytest.raises(InputError, match=r"north, south: not in the configuration, which has plan.*set base"):
         ours(folder)
-
-
-def test_the_command_for_one_machine_loads_no_spark():
-    code = "import sys, tidemark.analysis.backtest.local, tidemark.analysis.backtest.page; sys.exit('pyspark' in sys.modules)"
-
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from spark_jobs.cost.tasks import charges_in
+from tests.support.analysis import write_files
 from tidemark.__main__ import command_line
 from tidemark.analysis.cost import page
 from tidemark.analysis.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
@@ -197,22 +198,9 @@ TWICE = {
 }  # fmt: skip
 
 
-def written(folder, files):
-    for name, text in files.items():
-        path, rows = folder / name, [line.split(",") for line in text.splitlines()]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith(".parquet"):
-            parquet.write_table(
-                pa.Table.from_pylist([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]), path
-            )
-        else:
-            path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return folder
-
-
 @pytest.mark.parametrize("layout", ONCE)
 def test_exports_that_have_no_charge_in_common_are_added_up(tmp_path, layout):
-    found = read_exports(written(tmp_path / "costs", ONCE[layout]), WANTED, None)
+    found = read_exports(write_files(tmp_path / "costs", ONCE[layout]), WANTED, None)
 
     assert sum(each.amount for each in found if each.day < DAY0 + 20) == pytest.approx(4.8 + 0.96 - 2)
 
@@ -222,38 +210,31 @@ def test_charges_that_two_exports_tell_are_refused_by_two_files(tmp_path, layout
     files, told = TWICE[layout]
 
     with pytest.raises(InputError, match=told):
-        read_exports(written(tmp_path / "costs", files), WANTED, None)
+        read_exports(write_files(tmp_path / "costs", files), WANTED, None)
 
 
 def test_one_of_two_exports_is_accepted_as_the_refusal_says(tmp_path):
-    folder = written(tmp_path / "costs", TWICE["kinds"][0])
+    folder = write_files(tmp_path / "costs", TWICE["kinds"][0])
 
     assert read_exports(folder / "focus.csv", WANTED, None) == CHARGES
 
 
-def test_of_an_export_of_the_month_to_date_the_newest_run_counts():
-    period = "costs/daily/20260101-20260131"
-    files = [
-        (f"{period}/aa/1.csv", 9.0),
-        (f"{period}/aa/2.csv", 9.5),
-        (f"{period}/bb/1.csv", 5.0),
-        ("costs/b.csv", 1.0),
-    ]
+@pytest.mark.parametrize(
+    ("files", "newest"),
+    [
+        (
+            {"c/M/aa/1.csv": 9.0, "c/M/aa/2.csv": 9.5, "c/M/bb/1.csv": 5.0, "c/0.csv": 1.0},
+            ["0", "M/aa/1", "M/aa/2"],
+        ),
+        ({"M/aa/1.csv": 9.0, "M/bb/1.csv": 5.0}, ["M/aa/1"]),
+        # A folder that is a run's time counts more than a file's own, which may be that of a download.
+        ({"M/202601161527/5f/p.csv": 9.0, "M/202601171527/0a/p.csv": 5.0}, ["M/202601171527/0a/p"]),
+    ],
+)
+def test_of_an_export_of_the_month_to_date_the_newest_run_counts(files, newest):
+    found = newest_runs([(path.replace("M/", f"{MONTH}/"), at) for path, at in files.items()])
 
-    assert newest_runs(files) == ["costs/b.csv", f"{period}/aa/1.csv", f"{period}/aa/2.csv"]
-
-
-def test_the_newest_run_counts_also_where_the_path_begins_with_the_period():
-    files = [("20260101-20260131/aa/1.csv", 9.0), ("20260101-20260131/bb/1.csv", 5.0)]
-
-    assert newest_runs(files) == ["20260101-20260131/aa/1.csv"]
-
-
-def test_a_folder_that_is_a_runs_time_tells_more_than_the_files_time_which_may_be_of_a_download():
-    old, new = "202601161527/5f/part.csv", "202601171527/0a/part.csv"
-    period = "costs/20260101-20260131"
-
-    assert newest_runs([(f"{period}/{old}", 9.0), (f"{period}/{new}", 5.0)]) == [f"{period}/{new}"]
+    assert [path.replace(MONTH, "M").removeprefix("c/").removesuffix(".csv") for path in found] == newest
 
 
 @pytest.mark.parametrize(

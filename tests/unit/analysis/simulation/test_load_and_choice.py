@@ -113,30 +113,26 @@ def row(policy, hours, late, objective=None):
     return Row(policy, hours, late, 10.0, 5.0, 1.0, 0.0, score, objective, Series([], [], [], []))
 
 
-def test_the_best_trade_off_is_where_more_instances_stop_to_help():
-    rows = [
-        row("lax", 100.0, 0.05, (60.0, 0.1)),
-        row("asked", 110.0, 0.009, (60.0, 0.01)),
-        row("strict", 150.0, 0.004, (60.0, 0.001)),
-    ]
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        (
+            [("lax", 100.0, 0.05, 0.1), ("asked", 110.0, 0.009, 0.01), ("strict", 150.0, 0.004, 0.001)],
+            "asked",
+        ),
+        (
+            [("lax", 50.0, 0.0, 0.1), ("asked", 110.0, 0.009, 0.01)],
+            "asked",
+        ),  # nothing laxer than what is asked for
+        # Of several that are as good, the one that is asked for.
+        ([("lax", 100.0, 0.0001, 0.1), ("asked", 101.0, 0.0, 0.01), ("strict", 100.5, 0.0, 0.001)], "asked"),
+        ([("asked", 150.0, 0.0, 0.01), ("strict", 100.0, 0.0, 0.001)], "strict"),
+    ],
+)
+def test_the_best_trade_off_is_where_more_instances_stop_to_help(rows, chosen):
+    found = choose(target(), [row(name, hours, late, (60.0, share)) for name, hours, late, share in rows])
 
-    assert choose(target(), rows).best_trade_off == "asked"
-
-
-def test_nothing_laxer_than_what_is_asked_for_is_taken():
-    rows = [row("lax", 50.0, 0.0, (60.0, 0.1)), row("asked", 110.0, 0.009, (60.0, 0.01))]
-
-    assert choose(target(), rows).best_trade_off == "asked"
-
-
-def test_of_objectives_that_are_as_good_the_one_that_is_asked_for_is_taken():
-    rows = [
-        row("lax", 100.0, 0.0001, (60.0, 0.1)),
-        row("asked", 101.0, 0.0, (60.0, 0.01)),
-        row("strict", 100.5, 0.0, (15.0, 0.01)),
-    ]
-
-    assert choose(target(), rows).taken == "asked"
+    assert (found.best_trade_off, found.taken) == (chosen, chosen)
 
 
 def test_todays_policy_stays_where_it_is_as_good():
