@@ -153,7 +153,7 @@ class Plan(SimpleNamespace):
         if name == self.fails:
             raise self.error
 
-    async def get(self, resource_id, version):
+    async def get(self, group, name):
         await self.meet("get")
         properties = {"maximumNumberOfWorkers": 10, "provisioningState": "Succeeded"}
         return {
@@ -161,14 +161,11 @@ class Plan(SimpleNamespace):
             "properties": properties,
         }
 
-    async def change(self, method, resource_id, version, document, *, etag):
+    async def begin_create_or_update(self, group, name, document, **_):
         wanted = document["sku"]["capacity"]
         self.puts.append(wanted)
         await self.meet("put", lambda: setattr(self, "capacity", wanted))
-        return SimpleNamespace(retry_after=1.0)
-
-    async def follow(self, operation):
-        await self.meet("result")
+        return SimpleNamespace(result=lambda: self.meet("result"))
 
     async def autoscale_settings(self, scope):
         await self.meet("list")
@@ -183,7 +180,8 @@ def plan_scaler(plan: Plan) -> AppServicePlanScaler:
     async def no_wait(_seconds: float) -> None: ...
 
     made = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=path), {}, sleep=no_wait)
-    made._arm.resources._client = plan
+    plan.app_service_plans = plan
+    made._arm.resources._client = made._arm.web(subscription)._client = plan
     return made
 
 

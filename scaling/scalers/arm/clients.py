@@ -16,6 +16,7 @@ from scaling.calls.gate import PATIENCE
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
+    from azure.mgmt.web.aio import WebSiteManagementClient
 
     from scaling.scalers.arm.resources import ArmResources
     from tidemark.foundation.azure.connections import IdentityCredential
@@ -57,6 +58,13 @@ def scope(settings: Mapping[str, str]) -> str:
     address = endpoint(settings)
     audience = settings.get(AUDIENCE, "").strip().rstrip("/")
     return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
+
+
+def open_web(settings: Mapping[str, str], subscription: str) -> WebSiteManagementClient:
+    """A client of App Service for one subscription; as `open_monitor`."""
+    from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see `open_monitor`
+
+    return WebSiteManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
 def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:

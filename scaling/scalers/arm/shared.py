@@ -15,11 +15,13 @@ from msgspec import Struct
 
 from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
-from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.clients import open_resources, open_web
 from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
+    from azure.mgmt.web.aio import WebSiteManagementClient
+
     from scaling.scalers.arm.resources import ArmResources
 
 Listed = Mapping[str, Any]
@@ -44,6 +46,8 @@ class ArmAccess:
     """Opens its clients when first used; the last user that leaves closes them."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._webs: dict[str, Opened[WebSiteManagementClient]] = {}
         self._lists: Lists[Listed] = Lists()
         self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings))
 
@@ -54,7 +58,12 @@ class ArmAccess:
     async def leave(self, user: object) -> None:
         if self._lists.leave(user):
             await self._lists.once.aclose()
-            await self.resources.aclose()
+            await asyncio.gather(self.resources.aclose(), *(web.aclose() for web in self._webs.values()))
+
+    def web(self, subscription: str) -> Opened[WebSiteManagementClient]:
+        """The client of App Service for all plans of a subscription."""
+        opened: Opened[WebSiteManagementClient] = Opened(lambda: open_web(self._settings, subscription))
+        return self._webs.setdefault(subscription.casefold(), opened)
 
     async def document(self, place: Place, version: str, now: float) -> Any | None:
         """A resource as it is listed with all of its subscription or else of its group, once for all targets of a collection.
