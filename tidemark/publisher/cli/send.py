@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
     from tidemark.publisher.service_bus.sender import BigBatchSender
 
-LOOK_AHEAD = (
-    2 * 1024 * 1024
-)  # bytes; chosen: a line that is too large is found early, and the progress bar moves evenly
+LOOK_AHEAD = 2 * 1024 * 1024  # bytes; chosen: too large a line is found early, and the progress moves evenly
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +105,10 @@ async def _send(options: Options) -> Summary:
     format_ = CsvFormat.of_options(options.delimiter, options.encoding, is_csv=is_csv(options.file))
     settings = load_settings(options.root)
     endpoint = service_bus_endpoint(settings, options.connection)
-    container = None if options.claim_check is None else _container(options, settings)
-    new_resume = replace(
-        _new_resume(options, endpoint, container, schedule_at),
-        created_at=await _created_at(options, endpoint, settings),
-    )
+    claims = options.claim_check
+    container = None if claims is None else blob_container(settings, options.storage, claims)
+    created_at = await _created_at(options, endpoint, settings)
+    new_resume = replace(_new_resume(options, endpoint, container, schedule_at), created_at=created_at)
     with command.open_input(options.file) as source, _journal(options, new_resume) as journal:
         lines = LineMessages(
             _lines_of(source, options, format_),
@@ -163,10 +160,6 @@ async def _created_at(options: Options, endpoint: Endpoint, settings: Mapping[st
 
     transport = transport_options(settings)
     return await entity_created_at(endpoint, options.queue, options.topic, transport)
-
-
-def _container(options: Options, settings: Mapping[str, str]) -> ContainerClient:
-    return blob_container(settings, options.storage, options.claim_check or "")
 
 
 def _account_of(container: ContainerClient | None) -> str:
@@ -252,10 +245,7 @@ def _parse_time(text: str | None) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
-    except (
-        ValueError,
-        OverflowError,
-    ):  # OverflowError: some times of the years 1 and 9999 do not exist in UTC
+    except (ValueError, OverflowError):  # some times of the years 1 and 9999 do not exist in UTC
         raise PublishSettingsError(
             f"--schedule-at is {text!r}, accepted: ISO 8601 such as 2030-01-31T12:00:00Z"
         ) from None

@@ -174,9 +174,7 @@ class PartitionShell:
         """The answer after a cancellation or an unexpected error, which leave the outcome of a transfer unknown."""
         if not isinstance(step, steps.Transfer):
             return Failed(FailureKind.NOT_STORED, reason, self._now())
-        with contextlib.suppress(
-            asyncio.CancelledError
-        ):  # a second cancellation; the first is raised at the end
+        with contextlib.suppress(asyncio.CancelledError):  # a second one; the first is raised at the end
             await self.close_link()  # it may have stopped within a frame
         return Failed(FailureKind.UNKNOWN, reason, self._now(), link_lost=True)
 
@@ -238,19 +236,14 @@ class PartitionShell:
             async with asyncio.timeout(self._within(self._retry.open_timeout, deadline)):
                 return await self._created_at(step)
         except TimeoutError:
-            return Failed(
-                FailureKind.NOT_STORED,
-                "the service did not return the hub's creation time in time",
-                self._now(),
-            )
+            story = "the service did not return the hub's creation time in time"
+            return Failed(FailureKind.NOT_STORED, story, self._now())
 
     async def _load(self, store: ProducerStateStore, until: float) -> Any:
-        saved = await store.load(self._key, deadline=until)
+        saved: tuple[Any, str | None] | None = await store.load(self._key, deadline=until)
         if saved is None and self._old_key != self._key:
             old = await store.load(self._old_key, deadline=until)
-            return (
-                (None, None) if old is None else (old[0], None)
-            )  # without its token, so that the next save uses the new key
+            saved = old and (old[0], None)  # without its token, so that the next save uses the new key
         return saved or (None, None)
 
     def _within(self, seconds: float, deadline: float | None) -> float:

@@ -33,9 +33,7 @@ from tidemark.publisher.service_bus.sdk.send_call import Journal, OnProgress
 
 Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
-_NO_RETRIES: dict[str, Any] = {
-    "retry_total": 0
-}  # a retry of the SDK would send again what may have been accepted
+_NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK would send again what may have been accepted
 _CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
 
 

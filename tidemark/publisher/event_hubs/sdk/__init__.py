@@ -1,1 +1,1 @@
-"""The Event Hubs SDK as the producer uses it: links, and the shortest way to encode an event."""
+"""How the producer uses the SDK of Event Hubs: links, and the encoding of events."""

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001 - see publisher/event_hubs/sdk/link_hooks.py: the private names of the SDK are what this module is for
-"""Events as they are sent, on the codec of azure-eventhub 5.15: encoded when they are added, stamped when they go out."""
+"""Encodes events with the codec of azure-eventhub 5.15 when they are added, and stamps them when they are sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBER = struct.Struct(">i")
 _BEFORE_ID, _BEFORE_EPOCH = _symbol(PRODUCER_ID) + b"\x81", _symbol(EPOCH) + b"\x61"
 _BEFORE_NUMBER = _symbol(NUMBER) + b"\x71"
 STAMP_SIZE = len(_BEFORE_ID) + 8 + len(_BEFORE_EPOCH) + 2 + len(_BEFORE_NUMBER) + 4
-"""Bytes of a stamp, whatever its numbers: every one is written at its full width."""
+"""Bytes of a stamp. Its numbers always have their full width."""
 _ANNOTATIONS = b"\x00\x53\x72"
 _SHORT_DATA, _DATA = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 _LENGTH = struct.Struct(">I")
@@ -38,18 +38,16 @@ _ONLY_STAMP = _ANNOTATIONS + b"\xc1" + bytes([STAMP_SIZE + 1, 2 * len(STAMP_KEYS
 
 
 def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
-    """The event as AMQP, encoded once and for good: numbers are put in when it is sent."""
+    """The event as AMQP, encoded once; the stamp is inserted when the event is sent."""
     message = _outgoing(event.raw_amqp_message if isinstance(event, EventData) else event)
     if not stamped:
         return EncodedEvent(_encoded(message), b"", event)
     if not (message.header or message.message_annotations):
         return EncodedEvent(_ONLY_STAMP, _rest(message), event)
-    own = {
-        name: value
-        for name, value in (message.message_annotations or {}).items()
-        if (name.encode() if isinstance(name, str) else name)
-        not in STAMP_KEYS  # of an event that is forwarded
-    }
+    annotations = message.message_annotations or {}
+    names = {name: name.encode() if isinstance(name, str) else name for name in annotations}
+    # The stamp of a forwarded event is of another producer.
+    own = {name: value for name, value in annotations.items() if names[name] not in STAMP_KEYS}
     pairs, count = _annotations(own)
     size, count = STAMP_SIZE + len(pairs), 2 * len(STAMP_KEYS) + count
     if size < 0xFF and count <= 0xFF:
@@ -61,7 +59,7 @@ def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
 
 
 def _outgoing(raw: amqp.AmqpAnnotatedMessage) -> Message:
-    """What the SDK makes of a message. It is slow with headers and properties, and most messages have none."""
+    """The message as the SDK encodes it. The SDK is slow with headers and properties, and most messages have none."""
     if _is_blank(raw.header) and _is_blank(raw.properties) and raw.body_type is amqp.AmqpMessageBodyType.DATA:
         return Message(
             delivery_annotations=raw.delivery_annotations,
@@ -80,7 +78,7 @@ def _is_blank(section: amqp.AmqpMessageHeader | amqp.AmqpMessageProperties | Non
 
 
 def _rest(message: Message) -> bytes:
-    """A message without header and message annotations. With nothing but data it is put together here."""
+    """The encoded sections after the message annotations. If there is only data, this function encodes it, which is faster."""
     if not any((message[1], *message[3:5], *message[6:])):
         return b"".join([_data_section(body) for body in cast(list[bytes], message.data or [])])
     return _encoded(message)
@@ -110,7 +108,7 @@ def _encoded(message: Message) -> bytes:
 
 
 def size_in_batch(event: EncodedEvent, *, stamped: bool) -> int:
-    """Bytes that the event adds to a batch: itself, its stamp, and a data section around both."""
+    """Bytes that the event adds to a batch: the event, its stamp, and the data section around both."""
     size = len(event.head) + len(event.tail) + STAMP_SIZE * stamped
     return size + (5 if size < 256 else 8)
 

@@ -1,11 +1,10 @@
 # ruff: noqa: SLF001 - the private names of the SDK are what this module is for
-"""Idempotent links on the connection stack of azure-eventhub 5.15. All its private names that Tidemark uses are here and
-in publisher/event_hubs/sdk/event_encoding.py.
+"""Idempotent links on the connection stack of azure-eventhub 5.15. This module and event_encoding.py use its private names.
 
-The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
-is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
-are in tests/unit/publisher/event_hubs/test_publisher_link_hooks.py. Import this module through publisher.event_hubs.sdk.links, which knows the
-version that it is for, and what to do with another one.
+The SDK has no idempotent producer: its sender does not ask for the capability, and does not return the properties of a link.
+So this module uses the AMQP client below it, and gives that a sender link which does both. The tests of this contract are in
+tests/unit/publisher/event_hubs/test_publisher_link_hooks.py. Import this module through tidemark.publisher.event_hubs.sdk.links,
+which checks the version.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from tidemark.publisher.sdk_insides import CHANGED_SDK_ERRORS
 
 CAPABILITY = b"com.microsoft:idempotent-producer"
 _TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
-_DEFAULT_SIZE = 1024 * 1024  # the service's on the standard tier, where a link does not say
-_CLOSING = 2.0  # seconds for a polite good-bye
-_SERVER_ERRORS = 500  # HTTP status codes from here on may be gone at the next attempt
+_DEFAULT_SIZE = 1024 * 1024  # of the standard tier, for a link that announces none
+_CLOSING = 2.0  # seconds to close a link; chosen
+_SERVER_ERRORS = 500  # from this HTTP status on, another attempt may succeed
 _NAMES = "check the hub's name and the namespace of the connection"
 _RIGHTS = (
     "check the connection's key or identity: publishing needs the right Send (Azure Event Hubs Data Sender)"
 )
-_AT_ONCE = 32 * 1024  # bytes that a socket always takes without waiting: half of what asyncio buffers
-_POLL = 0.005  # seconds between two looks at a link that opens; the look itself waits for the socket
+_AT_ONCE = 32 * 1024  # bytes that a socket takes without waiting: half of the buffer of asyncio
+_POLL = 0.005  # seconds between two checks of a link that opens; the check itself waits for the socket
 
 
 class SdkLinks:
-    """The Links of an EventHubProducerClient, which is closed with them. A connection per partition, as the SDK has."""
+    """The Links of an EventHubProducerClient, which they close. Each partition has a connection, as in the SDK."""
 
     encode = staticmethod(measured_event)
 
@@ -67,7 +66,9 @@ class SdkLinks:
             return await self._client.get_partition_ids()
         except Exception as error:  # told apart below
             cause = error.__context__ if isinstance(error, EventHubError) else None
-            _refuse(cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}")
+            _raise_link_error(
+                cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}"
+            )
 
     async def created_at(self) -> str | None:
         return await created_at_of(self._client)
@@ -83,7 +84,7 @@ class SdkLinks:
         except BaseException as error:  # told apart below; nothing is swallowed
             if link is not None:
                 await link.close()
-            _refuse(error, claims, f"opening a link to {self.hub} of {self.namespace}")
+            _raise_link_error(error, claims, f"opening a link to {self.hub} of {self.namespace}")
 
     def _sender(self, partition_id: str, auth: Any) -> Any:
         client = self._client
@@ -130,7 +131,7 @@ class SdkLink:
                 await asyncio.wait({opening})
             if sender._connection is not None:
                 self._transport = sender._connection._transport
-        await _until(sender.auth_complete_async)
+        await _wait_until(sender.auth_complete_async)
         wanted = [GEOREPLICATION_SYMBOL] if claims is None else [GEOREPLICATION_SYMBOL, CAPABILITY]
         link = sender._session.create_sender_link(
             target_address=sender.target,
@@ -143,11 +144,11 @@ class SdkLink:
         )
         sender._link = link
         await link.attach()
-        await _until(sender.client_ready_async)
-        await _until(self._is_attached)  # it was refused, and the reason follows
+        await _wait_until(sender.client_ready_async)
+        await _wait_until(self._is_attached)  # if it was refused, the reason follows
         self.max_message_size = link.remote_max_message_size or _DEFAULT_SIZE
-        said = link.remote_properties or {}
-        self.claims = Claims(*(said.get(key) for key in STAMP_KEYS))
+        properties = link.remote_properties or {}
+        self.claims = Claims(*(properties.get(key) for key in STAMP_KEYS))
 
     async def _is_attached(self) -> bool:
         sender = self._sender
@@ -161,39 +162,41 @@ class SdkLink:
         try:
             await self._send(delivery)
         except TimeoutError:
-            _lose(f"no answer within {timeout:g} s")
+            _raise_unanswered(f"no answer within {timeout:g} s")
         except AMQPException as error:
-            self._lose_link(delivery, error)
+            self._raise_lost_link(delivery, error)
         except LinkError:
             raise
         except Exception as error:
             story = f"the connection was lost: {type(error).__name__}: {error}"
-            raise _kind_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
+            raise _error_type_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
         if delivery.reason is constants.LinkDeliverySettleReason.TIMEOUT:
-            if not delivery.is_out:  # the SDK looks at the time before it sends
+            if not delivery.is_out:  # the SDK checks the time before it sends
                 raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
-            _lose(f"no answer within {timeout:g} s")
+            _raise_unanswered(f"no answer within {timeout:g} s")
         if delivery.reason is constants.LinkDeliverySettleReason.NOT_DELIVERED:
-            self._lose_link(delivery)
+            self._raise_lost_link(delivery)
         if constants.SEND_DISPOSITION_ACCEPT not in delivery.state:
-            _reject(delivery.state)
+            _raise_rejection(delivery.state)
 
     async def _send(self, delivery: _Delivery) -> None:
-        """Until it is answered, also if the caller is cancelled meanwhile. Raises what the SDK raises."""
+        """Send and wait for the answer, also if the caller is cancelled meanwhile. Raises what the SDK raises."""
         if delivery.size > _AT_ONCE:
             await finish_before_cancelling(self._deliver(delivery))
             return
         try:
-            await self._deliver(delivery)  # a task for each would be a fifth of the work for small ones
+            await self._deliver(delivery)  # a task would be a fifth of the work for a small delivery
         except asyncio.CancelledError:
-            # The SDK's reads may be cut off anywhere, it does that itself every 0.2 s; its writes may not.
+            # Reads of the SDK may be cancelled at any point, as the SDK does every 0.2 s; its writes may not.
             if not delivery.is_out:
                 raise
             await finish_before_cancelling(self._answer(delivery))
 
     async def _deliver(self, delivery: _Delivery) -> None:
         sender = self._sender
-        async with asyncio.timeout(delivery.timeout + 1):  # the SDK's own first; it does not watch writes
+        async with asyncio.timeout(
+            delivery.timeout + 1
+        ):  # after the SDK's own timeout, which does not cover writes
             delivery.pending = await sender._link.send_transfer(
                 delivery.message, on_send_complete=delivery.settle, timeout=delivery.timeout, send_async=True
             )
@@ -204,22 +207,22 @@ class SdkLink:
             if not await self._sender.do_work_async():
                 raise OSError("it was closed")
 
-    def _lose_link(self, delivery: _Delivery, error: AMQPException | None = None) -> NoReturn:
+    def _raise_lost_link(self, delivery: _Delivery, error: AMQPException | None = None) -> NoReturn:
         cause = getattr(self._sender._link, "_error", None) or error
         condition = _condition(cause)
         kind = failures.of_loss(condition)
         if kind is FailureKind.UNKNOWN and delivery.pending is None:
-            kind = FailureKind.NOT_STORED  # it was lost before
-        story = f"the link was lost: {condition} {_text(cause)}"
+            kind = FailureKind.NOT_STORED  # it was lost before the transfer
+        story = f"the link was lost: {condition} {_description(cause)}"
         raise LinkError(kind, story, link_lost=True) from error
 
     async def close(self) -> None:
-        with contextlib.suppress(Exception):  # what is left of a broken link
+        with contextlib.suppress(Exception):  # the link may be broken
             async with asyncio.timeout(_CLOSING):
                 await self._sender.close_async()
         transport = self._transport
         with contextlib.suppress(Exception):
-            if transport is not None and transport.writer is not None:  # the SDK forgets the socket at times
+            if transport is not None and transport.writer is not None:  # the SDK sometimes forgets the socket
                 transport.writer.transport.abort()
                 async with asyncio.timeout(_CLOSING):
                     await transport.close()
@@ -244,23 +247,23 @@ class _Delivery:
         return self.pending is not None and bool(self.pending.sent)
 
 
-def _lose(story: str) -> NoReturn:
+def _raise_unanswered(story: str) -> NoReturn:
     raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from None
 
 
-def _reject(state: dict[str, Any]) -> NoReturn:
-    """The service's answer is not that it has the events."""
+def _raise_rejection(state: dict[str, Any]) -> NoReturn:
+    """Raise the LinkError of an answer that does not accept the events."""
     error = (state.get(constants.SEND_DISPOSITION_REJECT) or [None])[0]
     if error is None:
-        _lose(f"an answer that says nothing: {state!r}")
-    condition = _word(error[0])
+        _raise_unanswered(f"an answer without a meaning: {state!r}")
+    condition = _as_text(error[0])
     kind = failures.of_rejection(condition)
     lost = kind is FailureKind.UNKNOWN
-    raise LinkError(kind, f"rejected: {condition} {_word(error[1] or b'')}", link_lost=lost)
+    raise LinkError(kind, f"rejected: {condition} {_as_text(error[1] or b'')}", link_lost=lost)
 
 
 def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
-    """All three or none; null leaves it to the service."""
+    """The properties that claim an identity: all three or none. With null, the service chooses a value."""
     if claims is None:
         return {}
     return {
@@ -269,7 +272,7 @@ def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
     }
 
 
-async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
+async def _wait_until(ready: Callable[[], Awaitable[bool]]) -> None:
     before = cancel_count()
     while not await ready():
         if cancel_count() > before:  # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one
@@ -277,15 +280,15 @@ async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(_POLL)
 
 
-def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn:
-    """As a LinkError; what is no failure of the service or the network is raised as it is."""
+def _raise_link_error(error: BaseException, claims: Claims | None, doing: str) -> NoReturn:
+    """Raise the error as a LinkError. A BaseException that is no Exception is raised unchanged."""
     if not isinstance(error, Exception):
         raise error
-    kind, story = _judged(error, claims)
-    raise _kind_of(error)(kind, f"{doing}: {story}", link_lost=True) from error
+    kind, story = _classify(error, claims)
+    raise _error_type_of(error)(kind, f"{doing}: {story}", link_lost=True) from error
 
 
-def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
+def _classify(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
     if isinstance(error, TimeoutError):
         return FailureKind.NOT_STORED, "no answer in time"
     if isinstance(error, ClientAuthenticationError):
@@ -296,7 +299,7 @@ def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
         kind = failures.of_attach(condition, with_state=with_state)
         if isinstance(error, TokenAuthFailure) and int(error.status_code or 500) < _SERVER_ERRORS:
             kind = FailureKind.REFUSED
-        story = f"{_said(error)} ({condition})"
+        story = f"{_error_text(error)} ({condition})"
         if kind is FailureKind.REFUSED:
             story += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
         return kind, story
@@ -305,23 +308,23 @@ def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
     return FailureKind.NOT_STORED, f"unexpected {type(error).__name__}: {error}"
 
 
-def _kind_of(error: Exception) -> type[LinkError]:
+def _error_type_of(error: Exception) -> type[LinkError]:
     return InsidesError if isinstance(error, CHANGED_SDK_ERRORS) else LinkError
 
 
 def _condition(error: Any) -> str:
     condition = getattr(error, "condition", None)
-    return _word(getattr(condition, "value", condition) or "amqp:unknown")
+    return _as_text(getattr(condition, "value", condition) or "amqp:unknown")
 
 
-def _text(error: Any) -> str:
-    return _word(getattr(error, "description", None) or getattr(error, "message", None) or "")
+def _description(error: Any) -> str:
+    return _as_text(getattr(error, "description", None) or getattr(error, "message", None) or "")
 
 
-def _said(error: AMQPException) -> str:
-    """On one line, without an end: what is appended goes on with the sentence."""
-    return " ".join((_text(error) or str(error)).split()).rstrip(". ")
+def _error_text(error: AMQPException) -> str:
+    """The text of the error on one line, without a final period, so that the sentence can be continued."""
+    return " ".join((_description(error) or str(error)).split()).rstrip(". ")
 
 
-def _word(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

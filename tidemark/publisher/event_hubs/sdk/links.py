@@ -1,7 +1,7 @@
-"""The Links of an EventHubProducerClient: by private names of the SDK where they are known, by public ones otherwise.
+"""The Links of an EventHubProducerClient: over private names of the SDK in the checked version, over public ones otherwise.
 
-Publishing without idempotence goes on with the public names when the private ones fail. There is no idempotent publishing
-without private names: the SDK does not offer it.
+Publishing without idempotence continues with public names after private names fail. Idempotent publishing needs the private
+names, because the SDK does not offer it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_OFFERED = "the SDK's public names offer no idempotent publishing"
 
 
 def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool, sdk_insides: bool) -> Links:
-    """Raises UnsupportedPublishingError where idempotence is wanted and the private names cannot be used."""
+    """The links of a client. Raises UnsupportedPublishingError if idempotence is wanted and private names cannot be used."""
     reason = reason_against_insides("azure-eventhub", SDK, wanted=sdk_insides)
     hooks: Links | None = None
     if reason is None:
@@ -53,7 +53,7 @@ def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool
 
 
 class FallbackLinks:
-    """Links by private names until these fail for the first time, by public ones from then on."""
+    """Links over private names until one of these fails, and over public names from then on."""
 
     def __init__(self, private: Links, public: Links) -> None:
         self._private, self._public = private, public
@@ -64,7 +64,7 @@ class FallbackLinks:
         try:
             return self.chosen.encode(event, stamped=stamped)
         except CHANGED_SDK_ERRORS as error:
-            encoded = self._public.encode(event, stamped=stamped)  # raises what is wrong with the event
+            encoded = self._public.encode(event, stamped=stamped)  # raises, if the fault is the event's
             self.drop(error)
             return encoded
 
@@ -113,7 +113,7 @@ class _FallbackLink:
 
 
 class PublicLinks:
-    """Links by the public names of the SDK: they cannot ask for idempotence, and send again what may be stored."""
+    """Links over public names of the SDK. They offer no idempotence, and the SDK repeats transfers that may have been stored."""
 
     def __init__(self, client: EventHubProducerClient, namespace: str) -> None:
         self._client = client
@@ -121,7 +121,7 @@ class PublicLinks:
         self.hub: str = client.eventhub_name
 
     def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
-        """The SDK encodes events when they are sent, and tells how large each makes a batch."""
+        """The SDK encodes events when it sends them, and returns the size that each adds to a batch."""
         if stamped:
             raise UnsupportedPublishingError(_NOT_OFFERED)
         batch = EventDataBatch(max_size_in_bytes=_ANY_SIZE)
@@ -141,9 +141,8 @@ class PublicLinks:
     async def created_at(self) -> str | None:
         return await created_at_of(self._client)
 
-    async def open(
-        self, partition_id: str, claims: Claims | None, *, timeout: float
-    ) -> ports.Link:  # the SDK has its own
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:
+        """`timeout` is not used, because the SDK has its own."""
         if claims is not None:
             raise LinkError(FailureKind.UNSUPPORTED, _NOT_OFFERED, link_lost=True)
         try:
@@ -188,7 +187,7 @@ class _PublicLink:
         return batch
 
     async def close(self) -> None:
-        """The SDK keeps its links until the client is closed."""
+        """Does nothing: the SDK keeps its links until the client is closed."""
 
 
 def _not_opened(error: Exception, doing: str) -> LinkError:
@@ -199,7 +198,9 @@ def _not_opened(error: Exception, doing: str) -> LinkError:
 
 
 async def created_at_of(client: EventHubProducerClient) -> str | None:
-    """When the hub was created; None where the client may not ask, and where there is no hub. Raises LinkError, worth another attempt."""
+    """When the hub was created; None without the right to read it, and without a hub. Raises LinkError, after which another
+    attempt may succeed.
+    """
     try:
         found = (await client.get_eventhub_properties())["created_at"]
     except AuthenticationError:

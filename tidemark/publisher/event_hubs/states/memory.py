@@ -9,20 +9,16 @@ from tidemark.publisher.model import ProducerRecord, StateKey
 
 
 class MemoryStateStore:
-    """A ProducerStateStore whose states end with the process."""
+    """A ProducerStateStore whose states end with the process. Its methods never wait."""
 
     def __init__(self) -> None:
         self._states: dict[str, tuple[ProducerRecord, str]] = {}
         self._tokens = count(1)
 
-    async def load(
-        self, key: StateKey, *, deadline: float
-    ) -> tuple[ProducerRecord, str] | None:  # never waits
+    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         return self._states.get(name_of(key))
 
-    async def save(
-        self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float
-    ) -> str:  # never waits
+    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         name = name_of(key)
         saved = self._states.get(name)
         if (None if saved is None else saved[1]) != token:

@@ -1,4 +1,4 @@
-"""Encodes messages, by public or private names of the SDK: turns large ones into claim checks, and refuses others."""
+"""Encodes messages with public or private names of the SDK, and turns too large ones into claim checks or refuses them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _Wire = TypeVar("_Wire")
 class MessageEncoder(abc.ABC, Generic[_Wire]):
     """Encodes and measures the messages of one call.
 
-    A message without a message id gets `<id_prefix>-<index>`: the same in every attempt and every resumption, so that
-    duplicate detection recognises it. `session_id` is for messages that have none. With `schedule_at` the messages
-    are measured for a request that schedules them, of which `request_overhead` bytes are taken.
+    A message without an id gets `<id_prefix>-<index>`, which is the same in every attempt and resumption, so that duplicate
+    detection recognises it. Messages without a session get `session_id`. With `schedule_at`, messages are measured for a
+    scheduling request, which has `request_overhead` bytes besides them.
     """
 
     id_prefix: str
@@ -86,23 +86,23 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
 
     @abc.abstractmethod
     def _message(self, message: Any, index: int) -> _Wire:
-        """A message of the SDK, with the ids that it is to have."""
+        """The message of the SDK, with its ids."""
 
     @abc.abstractmethod
     def _outgoing(self, wire: _Wire, message: Any, index: int, claim: Claim | None = None) -> Outgoing:
-        """The message as it is measured."""
+        """The measured message."""
 
     @abc.abstractmethod
     def _body(self, wire: _Wire) -> bytes | None:
-        """What a claim check would keep; None if the body is no data section."""
+        """The body for a claim check; None if it is no data section."""
 
     @abc.abstractmethod
     def _claimed(self, wire: _Wire, claim: Claim) -> _Wire:
-        """The message without its body, and marked."""
+        """The message with the claim in place of its body."""
 
 
 def annotated(message: Any) -> AmqpAnnotatedMessage:
-    """A message of the SDK's. Raises TypeError for anything else."""
+    """The AMQP message of a message of the SDK. Raises TypeError for other objects."""
     if isinstance(message, ServiceBusMessage):
         return message.raw_amqp_message
     if isinstance(message, AmqpAnnotatedMessage):

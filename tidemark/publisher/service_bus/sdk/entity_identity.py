@@ -1,4 +1,4 @@
-"""When a queue or topic was created, by public names of the SDK. It needs the right Manage."""
+"""Asks when a queue or topic was created, with public names of the SDK. That needs the right Manage."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from tidemark.foundation.azure.connections import Endpoint
 
 _log = logging.getLogger(__name__)
-_TIMEOUT = (
-    5.0  # seconds; it is worth knowing, and not worth waiting for where a firewall lets only AMQP through
-)
+_TIMEOUT = 5.0  # seconds; chosen: a firewall may let only AMQP through, and sending works without the answer
 
 
 async def entity_created_at(

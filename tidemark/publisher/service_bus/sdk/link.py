@@ -1,10 +1,10 @@
-# ruff: noqa: SLF001 - this is the one place that reaches into the SDK's senders; see below
-"""The SDK's senders, used for one transfer at a time, and what their errors say about it.
+# ruff: noqa: SLF001 - only this module uses private names of the SDK's senders; see below
+"""Uses senders of the SDK for one transfer at a time, and reads from their errors what became of it.
 
-Whatever is private in azure-servicebus and used here or in `message_sizes` is held by a contract test against the
-pinned version: the limits read from the link, a batch given ready-made messages, the management request, and the
-sender's own retries, which are switched off: they would send again what may have been accepted. Import this module through
-publisher.service_bus.sdk.sdk_way, which knows the version that it is for, and what to do with another one.
+A contract test checks the private names of azure-servicebus that this module and `message_sizes` use against the pinned version:
+the limits of the link, a batch of encoded messages, the management request, and the retries of the sender, which are switched
+off because they would send again what may have been accepted. Import this module through
+tidemark.publisher.service_bus.sdk.sdk_way, which checks the version.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIZE = re.compile(r"size:\s*(\d+) bytes")
 _LIMIT = re.compile(r"limit \((\d+) bytes\)")
 _WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
 
-# Refusals that pass: the service is busy, is moving the entity, or stumbled.
+# Temporary refusals: the service is busy, is moving the entity, or has an internal error.
 _PASSING = {
     "com.microsoft:server-busy",
     "com.microsoft:container-close",
@@ -48,11 +48,11 @@ _PASSING = {
 
 
 class Link(public_sdk.Link):
-    """By private names of the SDK."""
+    """A link over private names of the SDK."""
 
     def __init__(self, sender: AsyncServiceBusSender | ServiceBusSender, timeout: float) -> None:
         super().__init__(sender, timeout)
-        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
+        self._is_suspect = False  # after an unexpected error, the link is attached again
         if sender._amqp_transport.KIND != PyamqpTransport.KIND:
             raise PublishSettingsError(
                 "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
@@ -60,7 +60,7 @@ class Link(public_sdk.Link):
         self.sender._config.retry_total = 0
 
     def request_overhead(self) -> int:
-        """Measured, with the SDK's own properties."""
+        """Measured with the SDK's own properties."""
         transport = self.sender._amqp_transport
         properties: dict[str | bytes, Any] = {
             constants.ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(self.sender._handler),
@@ -119,9 +119,9 @@ class Link(public_sdk.Link):
 
 
 def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
-    """What the SDK sends: messages that are encoded already are put into its batch as they are.
+    """The batch that the SDK sends, with messages that are encoded already.
 
-    A single message goes in the place of the batch's own, which the transport then sends as it is.
+    A single message takes the place of the batch's own message, and the transport sends it unchanged.
     """
     first = effect.items[0]
     batch = ServiceBusMessageBatch(amqp_transport=sender._amqp_transport)
@@ -135,7 +135,7 @@ def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBu
 
 
 def answer_to(error: ServiceBusError) -> steps.Answer:
-    """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
+    """The answer for an error after the transfer. Only a refusal by the service proves that nothing was accepted."""
     story = _story(error)
     if isinstance(error, MessageSizeExceededError):
         return steps.TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
@@ -147,7 +147,7 @@ def answer_to(error: ServiceBusError) -> steps.Answer:
 
 
 def not_sent(error: ServiceBusError) -> steps.Answer:
-    """What an error says that came while the link was attached: nothing was sent."""
+    """The answer for an error while the link was attached, when nothing was sent."""
     story = _story(error)
     if isinstance(error, tuple(NEVER)):
         return steps.Rejected(story)
@@ -155,7 +155,7 @@ def not_sent(error: ServiceBusError) -> steps.Answer:
 
 
 def _story(error: ServiceBusError) -> str:
-    """What the SDK says, as a sentence: it appends the condition, and leaves out what it was told of a refused token."""
+    """The SDK's text as a sentence, without the condition that it appends, and with the reason for a refused token, which it omits."""
     text = str(error).partition(" Error condition:")[0]
     inner = error.inner_exception
     if isinstance(inner, TokenAuthFailure):
@@ -173,10 +173,10 @@ def _refused_by_service(error: ServiceBusError) -> bool:
 
 
 def _gone(sender: Any) -> bool:
-    """Whether the SDK was told that its link is detached, or its connection closed, and has not drawn the conclusion.
+    """Whether the link is detached or the connection closed, and the SDK has not reacted yet.
 
-    It would write the transfer all the same; now it is still certain that nothing was sent. The service detaches a
-    link after ten idle minutes, and the SDK's keep-alive reads that within 30 seconds.
+    It would send the transfer nevertheless; now it is still certain that nothing was sent. The service detaches a link after
+    ten idle minutes, and the SDK's keep-alive notices it within 30 seconds.
     """
     if not sender._running:
         return False

@@ -1,8 +1,7 @@
-"""Messages of the caller, encoded once, by the SDK's own codec: their sizes are measured and not guessed.
+"""Encodes each message once, with the SDK's own codec, so that sizes are measured and not estimated.
 
-A body that comes without a message around it - bytes, text, a JSON document - is by far the most frequent, and the
-codec needs 40 microseconds for it. Its two sections are written here in two; a property test holds them equal to the
-codec's, byte for byte.
+Most messages are a plain body: bytes, text or a JSON document. The codec takes 40 microseconds for one. This module writes its
+two sections in 2 microseconds; a property test compares the bytes with those of the codec.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PROPERTY_COUNT = 13
 
 @dataclass(kw_only=True)
 class Encoder(MessageEncoder[Message]):
-    """By the codec of the SDK."""
+    """Encodes with the codec of the SDK."""
 
     def __post_init__(self) -> None:
         self._traced = bool(is_tracing_enabled())  # type: ignore[no-untyped-call]  # the SDK's
@@ -59,7 +58,7 @@ class Encoder(MessageEncoder[Message]):
             wire = PyamqpTransport.to_outgoing_amqp_message(annotated(message))
         properties = wire.properties or Properties()
         if isinstance(message, ServiceBusReceivedMessage):
-            # The SDK decodes texts as bytes, and would send these two, which may be either, as binary.
+            # The SDK decodes texts as bytes, and would send these two as binary.
             properties = properties._replace(
                 message_id=text_of(properties.message_id), correlation_id=text_of(properties.correlation_id)
             )
@@ -95,12 +94,12 @@ class Encoder(MessageEncoder[Message]):
 
 
 def framed(size: int) -> int:
-    """The size of a message of `size` bytes within a batch: a data section around it."""
+    """The size of a message of `size` bytes within a batch, with the data section around it."""
     return size + (5 if size <= 255 else 8)
 
 
 def envelope_size(message_id: str, session_id: str | None, partition_key: str | None) -> int:
-    """What a batch takes beside its messages: the SDK repeats ids of the first one on it.
+    """Bytes of a batch besides its messages: the SDK repeats the ids of the first message.
 
     The SDK's own ServiceBusMessageBatch does not count these bytes.
     """
@@ -111,7 +110,7 @@ def envelope_size(message_id: str, session_id: str | None, partition_key: str | 
 
 
 def batch_envelope(message_id: str, session_id: str | None, partition_key: str | None) -> list[Any]:
-    """A batch message of the SDK without messages, under the ids of its first."""
+    """An empty batch of the SDK with the ids of its first message."""
     batch: list[Any] = PyamqpTransport.build_batch_message([])
     PyamqpTransport.set_batch_envelope_properties(batch, message_id, session_id, partition_key)
     return batch
@@ -120,7 +119,7 @@ def batch_envelope(message_id: str, session_id: str | None, partition_key: str |
 def scheduling_entry(
     message_id: str, session_id: str | None, partition_key: str | None, encoded: bytes | bytearray
 ) -> dict[str, Any]:
-    """One message in the body of a request that schedules."""
+    """One message in the body of a scheduling request."""
     entry: dict[str, Any] = {
         constants.MGMT_REQUEST_MESSAGE_ID: message_id,
         constants.MGMT_REQUEST_MESSAGE: bytearray(encoded),
@@ -135,7 +134,7 @@ def scheduling_entry(
 def plain_message(
     data: bytes, message_id: str, session_id: str | None = None, content_type: str | None = None
 ) -> bytes:
-    """A message of a body, its id and what else is given, as the SDK's codec would write it."""
+    """A message with a body, an id and the other values, encoded as by the SDK's codec."""
     return _properties(message_id, session_id, content_type) + _DATA + _sized(b"\xa0", b"\xb0", data)
 
 
@@ -171,7 +170,7 @@ def _size_of(value: Any) -> int:
 
 
 def _plain_of(message: Any) -> PlainMessage | None:
-    """The message as a plain one; None for one with properties that a plain one does not have."""
+    """The message as a PlainMessage; None if it has other properties."""
     if type(message) is ServiceBusMessage:
         return _plain_of_sdk(message.raw_amqp_message)
     return plain_of(message)

@@ -1,7 +1,7 @@
-"""Sending to Service Bus by the public names of the SDK alone: slower, and less is known of what a refusal means.
+"""Sends to Service Bus with public names of the SDK only. That is slower, and fewer errors are known to be refusals.
 
-Sizes are those of the SDK's own batches. Only a few errors are certainly refusals; all others leave the outcome
-unknown. A sender that the caller made sends again by itself unless its client has `retry_total=0`.
+Sizes are those of the SDK's own batches. Only a few errors are certainly refusals; after all others, the outcome is unknown. A
+sender that the caller created repeats transfers unless its client has `retry_total=0`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tidemark.publisher.service_bus.core.send_report import Claim, Outgoing
 from tidemark.publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
-"""Bytes of a request that schedules beside its messages: more than it takes, as it cannot be measured."""
+"""Bytes of a scheduling request besides its messages. It cannot be measured, so this is more than it takes."""
 
-_ENVELOPE = 128  # bytes around the ids that the SDK repeats on a batch
-_ENTRY = 256  # bytes around a message in a request that schedules
+_ENVELOPE = 128  # bytes around the ids that the SDK repeats on a batch; more than they take
+_ENTRY = 256  # bytes around a message in a scheduling request; more than they take
 _ANY_SIZE = 2**31 - 1
 _PARTITION_KEY = "x-opt-partition-key"
 _RIGHTS = (
@@ -39,11 +39,11 @@ NEVER = {
     exceptions.MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
     exceptions.MessagingEntityDisabledError: "enable the entity for sending",
 }
-"""Refusals for good, and what is to be done about them."""
+"""Permanent refusals -> what to do about them."""
 
 
 class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
-    """By what the SDK says that a message takes in a batch."""
+    """Measures messages by what the SDK counts for them in a batch."""
 
     def _outgoing(
         self, wire: AmqpAnnotatedMessage, message: Any, index: int, claim: Claim | None = None
@@ -104,21 +104,21 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
 
 
 class Link:
-    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+    """Transfers one batch at a time over a sender of the SDK, asynchronous or blocking, which nobody else may use."""
 
     def __init__(self, sender: Any, timeout: float) -> None:
         self.sender = sender
         self.limits = Limits(1, 0)
         self.failure: BaseException | None = None
-        """Of a private name of the SDK."""
+        """The error of a private name of the SDK, if one has failed."""
         self._timeout = timeout
 
     def request_overhead(self) -> int:
-        """Bytes that a request that schedules takes beside its messages."""
+        """Bytes of a scheduling request besides its messages."""
         return REQUEST_OVERHEAD
 
     async def open(self) -> steps.Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
+        """Attach the link unless it is attached. Returns None on success."""
         try:
             self.limits = await self._attached()
         except BaseException as error:
@@ -134,7 +134,7 @@ class Link:
             return refused
         try:
             transfer = self._prepared(effect, encoder)
-        except Exception as error:  # of putting together what was encoded; nothing was sent
+        except Exception as error:  # from encoding; nothing was sent
             return self._not_sent(error)
         try:
             numbers = await wait_if_needed(transfer())

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class SdkWay:
-    """The choice of one sender."""
+    """The choice of one sender between private and public names."""
 
     def __init__(self, *, sdk_insides: bool) -> None:
         self.insides: Any = None  # the module of private names
@@ -51,7 +51,7 @@ class SdkWay:
 
 
 class _Chosen:
-    """What works by private names, while they do, and what by public ones."""
+    """Two implementations: over private names while these work, and over public names."""
 
     def __init__(self, way: SdkWay, public: Any, private: Callable[[], Any]) -> None:
         self._way = way
@@ -88,7 +88,7 @@ class Encoder(_Chosen):
 
 
 class Link(_Chosen):
-    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+    """Transfers one batch at a time over a sender of the SDK, asynchronous or blocking, which nobody else may use."""
 
     def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
         self.sender = sender
@@ -101,7 +101,7 @@ class Link(_Chosen):
         return limits
 
     def request_overhead(self) -> int:
-        """Bytes that a request that schedules takes beside its messages."""
+        """Bytes of a scheduling request besides its messages."""
         try:
             return int(self.chosen.request_overhead())
         except CHANGED_SDK_ERRORS as error:
@@ -109,7 +109,7 @@ class Link(_Chosen):
             return REQUEST_OVERHEAD
 
     async def open(self) -> Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
+        """Attach the link unless it is attached. Returns None on success."""
         link = self.chosen
         answer: Answer | None = await link.open()
         return await self.open() if self._is_dropped(link) else answer
