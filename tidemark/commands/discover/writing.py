@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 
 from msgspec import Struct
@@ -104,8 +104,7 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
     """Raises ValueError where there is nothing to scale. `settings` are those there are: a connection that leads to the
     same place is used by its name.
     """
-    active = found.targets
-    if not active:
+    if not found.targets:
         left_out = "".join(f"; {each}" for each in found.left_out[:LEFT_OUT_TOLD])
         raise ValueError(
             f"nothing was found that can be scaled in subscription {found.subscription}{left_out}"
@@ -114,23 +113,24 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
     backlogs = [each for each in found.sources if each.kind in BACKLOGS]
     names = _names(found.targets)
     blocks = [
-        list(_target(each, names[each.resource_id], _guess(each, backlogs), connections)) for each in active
+        list(_target(each, names[each.resource_id], _guess(each, backlogs), connections))
+        for each in found.targets
     ]
+    needed = dict(connections.needed)  # what is only listed needs its settings once it is used
+    listed = [", ".join(_metric(each, connections)) for each in found.sources]
     rest = [
-        *_commented("Other backlogs, to be put in place of a guess", _sources(found.sources, connections)),
+        *_commented("Other backlogs, to be put in place of a guess", listed),
         *_commented("Left out", found.left_out),
         *_commented("Could not be read", found.unread),
     ]
-    head = _head(found, active, backlogs, connections.needed)
+    head = _head(found, len(backlogs), needed)
     text = "\n".join([*head, *(line for block in blocks for line in ("", *block)), *rest]) + "\n"
-    return Written(text, connections.needed, tuple(names[each.resource_id] for each in active))
+    return Written(text, needed, tuple(names.values()))
 
 
-def _head(
-    found: Found, active: Sequence[FoundTarget], backlogs: list[FoundSource], needed: Mapping[str, str]
-) -> Iterator[str]:
+def _head(found: Found, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
     yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(found.subscription)}."
-    yield f"# It has {count_text(len(active), 'target')}, and as backlogs {count_text(len(backlogs), 'queue')} to choose from."
+    yield f"# It has {count_text(len(found.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
     if needed:
@@ -224,32 +224,19 @@ def _metric(source: FoundSource, connections: _Connections) -> Iterator[str]:
 
 def _guess(target: FoundTarget, sources: Iterable[FoundSource]) -> FoundSource | None:
     """The queue whose name is nearest; of equal ones that of the same resource group, then the first."""
-    words = _words(target.name)
 
     def nearness(source: FoundSource) -> tuple[float, bool]:
-        own = _words(" ".join(source.path))
-        shared = len(words & own)
+        shared = len(_words(target.name) & _words(" ".join(source.path)))
         alike = SequenceMatcher(None, target.name.casefold(), source.path[0].casefold()).ratio()
-        return shared + alike, _group(source.resource_id) == _group(target.resource_id)
+        groups = {tuple(each.resource_id.casefold().split("/")[:5]) for each in (source, target)}
+        return shared + alike, len(groups) == 1
 
     return max(sources, key=nearness, default=None)
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in re.split(r"[^a-z0-9]+", text.casefold()) if len(word) > 2} - {
-        "plan",
-        "queue",
-        "app",
-        "prod",
-    }
-
-
-def _group(resource_id: str) -> str:
-    return "/".join(resource_id.casefold().split("/")[:5])
-
-
-def _sources(sources: Iterable[FoundSource], connections: _Connections) -> list[str]:
-    return [", ".join(_metric(each, connections.peek())) for each in sources]
+    words = {word for word in re.split(r"[^a-z0-9]+", text.casefold()) if len(word) > 2}
+    return words - {"plan", "queue", "app", "prod"}
 
 
 def _commented(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -303,12 +290,6 @@ class _Connections:
                 f"https://{source.host}/" if storage else source.host
             )
         return self._known[host]
-
-    def peek(self) -> _Connections:
-        """The same, for what is only listed: settings of that are needed once it is used."""
-        copy = _Connections({})
-        copy._known, copy._taken = dict(self._known), set(self._taken)
-        return copy
 
     def _free(self, source: FoundSource) -> str:
         words = re.split(r"[^A-Za-z0-9]+", source.host.partition(".")[0])
