@@ -15,10 +15,9 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.seasons import job as seasons
 from tests.spark.result_files import read
 from tests.spark.test_backtest import GRID
-from tests.support.analysis import CONFIG
+from tests.support.analysis import CONFIG, write_files
 from tests.unit.analysis.advise.test_advise_question import MONDAY as BEGIN
 from tests.unit.analysis.backtest.test_backtest import LAYOUT
-from tests.unit.analysis.cost.test_costs import written
 from tests.unit.analysis.seasons.test_seasons import MONDAY, office
 from tests.unit.analysis.seasons.test_seasons import OPTIONS as ONE_SERVED
 from tidemark.analysis.advise import local, page
@@ -139,7 +138,7 @@ def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
 
 
 def test_each_file_is_read_by_its_own_header_as_on_one_machine(spark, tmp_path):
-    folder = written(tmp_path / "arrivals", LAYOUT)
+    folder = write_files(tmp_path / "arrivals", LAYOUT)
 
     rows = [row.asDict() for row in per_target.arrivals_of(spark, str(folder)).collect()]
 
