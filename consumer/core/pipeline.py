@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 from msgspec import structs
 
 from consumer.core import effects
-from consumer.core.backlog import Backlog
+from consumer.core.backlog import Backlog, high_count, may_resume, pause_reason
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
-from consumer.core.limits import high_count, may_resume, pause_reason
 from consumer.core.rejected_queue import RejectedQueue
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.errors import BacklogError, PoisonError

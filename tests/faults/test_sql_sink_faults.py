@@ -57,15 +57,6 @@ async def world(url):
         yield world
 
 
-async def test_rows_and_position_are_committed_together(world):
-    await world.claim()
-
-    assert await world.write(flight(0), flight(1), flight(4)) == [WRITTEN] * 3
-    assert await world.write(flight(5)) == [WRITTEN]
-    assert await world.written() == [0, 1, 4, 5]
-    assert await world.position() == 5
-
-
 async def test_a_connection_cut_before_the_commit_writes_nothing_and_the_retry_writes_once(world):
     await world.claim()
     with next_commit(world, "before"):
@@ -86,15 +77,6 @@ async def test_a_commit_whose_answer_was_lost_is_recognized_and_not_written_twic
     assert await world.position() == 1
     assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
     assert await world.written() == [0, 1]
-
-
-async def test_after_a_lost_answer_a_larger_batch_writes_only_what_is_new(world):
-    await world.claim()
-    with next_commit(world, "after"):
-        await world.write(flight(0), flight(1))
-
-    assert await world.write(*(flight(n) for n in range(4))) == [WRITTEN] * 4
-    assert await world.written() == [0, 1, 2, 3]
 
 
 async def test_a_violated_constraint_makes_one_dead_letter_and_the_rest_is_committed(world):
@@ -136,15 +118,6 @@ async def test_unreadable_events_become_dead_letters_in_the_same_transaction(wor
     assert results == [WRITTEN, ("written", "json"), WRITTEN]
     assert await world.dead() == [(1, "json")]
     assert await world.written() == [0, 2]
-
-
-async def test_a_second_dead_letter_of_a_partition_does_not_hold_it_up(world):
-    await world.claim()
-    for n in range(3):
-        await world.write(event(n, b"poison"))
-
-    assert await world.dead() == [(0, "json"), (1, "json"), (2, "json")]
-    assert await world.position() == 2
 
 
 async def test_an_event_rejected_again_after_a_rewind_replaces_its_letter(world):
@@ -200,19 +173,6 @@ async def test_of_two_consumers_that_write_one_partition_under_one_claim_one_com
     assert await world.written() == [0, 1]
     for other in others:
         await other.aclose()
-
-
-async def test_partitions_do_not_touch_each_other(world):
-    await world.claim("a", "0")
-    await world.claim("b", "1")
-
-    outcomes = await asyncio.gather(
-        *(world.write(flight(n, "0"), flight(n + 1, "0")) for n in [0]),
-        *(world.write(flight(n, "1"), flight(n + 1, "1")) for n in [50]),
-    )
-
-    assert outcomes == [[WRITTEN] * 2] * 2
-    assert (await world.position("0"), await world.position("1")) == (1, 51)
 
 
 async def test_events_up_to_the_position_are_skipped(world):

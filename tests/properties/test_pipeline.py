@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from consumer.core.backlog import high_count
 from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
@@ -30,7 +31,6 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.lane import OPERATION_OVERHEAD
-from consumer.core.limits import high_count
 from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits

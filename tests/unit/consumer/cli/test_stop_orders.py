@@ -12,65 +12,45 @@ from tests.support.virtual_time import Clock
 
 
 @pytest.fixture
-def clock():
-    return Clock(100.0)
+def orders():
+    return StopOrders(asyncio.Event(), 25.0, clock=Clock(100.0), leave=[].append)
 
 
-@pytest.fixture
-def left():
-    return []
+def left(orders):
+    return orders.leave.__self__
 
 
-@pytest.fixture
-def stop():
-    return asyncio.Event()
-
-
-@pytest.fixture
-def orders(stop, clock, left):
-    return StopOrders(stop, 25.0, clock=clock, leave=left.append)
-
-
-def test_the_first_signal_stops_in_order(orders, stop, left):
-    orders.heard("SIGTERM")
-
-    assert stop.is_set()
-    assert not left
-
-
-def test_a_signal_heard_twice_at_once_is_one_order(orders, clock, left):
+@pytest.mark.parametrize(
+    ("waits", "status"),
+    [((), []), ((SAME_ORDER - 0.01,), []), ((SAME_ORDER,), [130])],
+    ids=["once", "twice", "later"],
+)
+def test_the_first_signal_stops_in_order_and_a_later_one_leaves_at_once(orders, waits, status):
     orders.heard("SIGINT")
-    clock.now += SAME_ORDER - 0.01
+    for wait in waits:
+        orders.clock.now += wait
+        orders.heard("SIGTERM")
+
+    assert (orders.stop.is_set(), left(orders)) == (True, status)
+
+
+def test_a_stop_for_another_reason_is_no_signal_heard(orders):
+    orders.stop.set()
     orders.heard("SIGTERM")
 
-    assert not left
+    assert left(orders) == []
 
 
-def test_a_later_signal_leaves_at_once(orders, clock, left):
-    orders.heard("SIGTERM")
-    clock.now += SAME_ORDER
-    orders.heard("SIGTERM")
-
-    assert left == [130]
-
-
-def test_a_stop_for_another_reason_is_no_signal_heard(orders, stop, left):
-    stop.set()
-    orders.heard("SIGTERM")
-
-    assert not left
-
-
-def test_a_parent_that_is_gone_stops_in_order_and_hurries_no_stop(orders, stop, clock, left):
+def test_a_parent_that_is_gone_stops_in_order_and_hurries_no_stop(orders):
     orders.orphaned()
-    clock.now += SAME_ORDER - 0.01
+    orders.clock.now += SAME_ORDER - 0.01
     orders.heard("SIGTERM")
     orders.orphaned()
 
-    assert (stop.is_set(), orders.is_orphan, left) == (True, True, [])
-    clock.now += SAME_ORDER
+    assert (orders.stop.is_set(), orders.is_orphan, left(orders)) == (True, True, [])
+    orders.clock.now += SAME_ORDER
     orders.heard("SIGTERM")  # somebody's own
-    assert left == [130]
+    assert left(orders) == [130]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

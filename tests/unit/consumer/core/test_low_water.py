@@ -37,12 +37,6 @@ def test_sequence_numbers_that_never_came_do_not_hold_the_mark():
     assert (work.mark, work.unsettled, work.received) == ((14, "o14"), 1, 90)
 
 
-def test_a_list_of_nothing_has_nothing_settled_and_is_clean():
-    work = WorkList("0", None)
-
-    assert (work.mark, work.unsettled, work.dirty) == ((-1, ""), 0, False)
-
-
 def test_what_the_checkpoint_settled_is_skipped_and_carries_the_mark():
     work = WorkList("0", Checkpoint("0", 2, "o2", ((5, 7),)))
     taken = [number for number in range(9) if work.receive(number, f"o{number}")]
@@ -85,26 +79,16 @@ def test_an_event_that_comes_late_is_worked_on_and_holds_the_mark():
     assert (work.mark, work.unsettled) == ((0, "o0"), 1)
 
 
-def test_what_settles_while_a_checkpoint_is_saved_leaves_the_list_dirty():
-    work = settled(received(range(5)), [0])
-    checkpoint = work.checkpoint(0.0, "me", 1)
-    work.settle(1)
-    work.note_saved(checkpoint)
-    assert work.dirty
-
-    work.note_saved(work.checkpoint(0.0, "me", 1))
-    assert not work.dirty
-
-
-def test_a_checkpoint_older_than_the_last_one_made_leaves_the_list_dirty():
+@pytest.mark.parametrize("again", [True, False], ids=["an older one is saved", "the last one is saved"])
+def test_what_settles_while_a_checkpoint_is_saved_leaves_the_list_dirty(again):
     work = settled(received(range(5)), [0])
     first = work.checkpoint(0.0, "me", 1)
     work.settle(1)
-    second = work.checkpoint(0.0, "me", 1)
+    second = work.checkpoint(0.0, "me", 1) if again else None
     work.note_saved(first)
     assert work.dirty
 
-    work.note_saved(second)
+    work.note_saved(second or work.checkpoint(0.0, "me", 1))
     assert not work.dirty
 
 

@@ -1,6 +1,6 @@
 """One plan at a time: what an instance claims, keeps and gives up."""
 
-from consumer.leasing.balance import Plan, plan, presence_of, split
+from consumer.leasing.balance import Plan, plan, presence_of
 from consumer.model import Lease
 
 EXPIRY = 30.0
@@ -117,9 +117,3 @@ def test_an_instance_without_a_share_waits_for_nothing():
     leases = [held(0, "a"), held(1, "b")]
 
     assert plan(leases, present("a", "b", "c"), parts(2), "c", NOW, EXPIRY) == Plan()
-
-
-def test_presences_are_told_from_partitions():
-    lease, presence = held(0, "a"), present("a")[0]
-
-    assert split([lease, presence]) == ([lease], [presence])

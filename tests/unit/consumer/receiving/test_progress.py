@@ -22,20 +22,23 @@ def progress(start=Start()):
     return Progress("0", start, lambda _: None)
 
 
-def test_the_jump_of_a_reader_that_was_overtaken_is_a_loss():
-    assert expired(9, state(50_000, 60_000), [50_000]) == Expired(10, 49_999, 49_990)
-
-
-def test_a_jump_over_numbers_that_were_never_given_is_none():
-    assert expired(9, state(5, 60_000), [50_000]) is None
-
-
-def test_what_may_still_be_on_its_way_is_not_lost_yet():
-    assert expired(9, state(100, 200), [10, 11, 30]) == Expired(12, 29, 18)
-
-
-def test_of_an_empty_partition_everything_is_gone():
-    assert expired(9, state(0, 19, empty=True)) == Expired(10, 19, 10)
+@pytest.mark.parametrize(
+    ("hub", "received", "lost"),
+    [
+        (state(50_000, 60_000), [50_000], Expired(10, 49_999, 49_990)),
+        (state(5, 60_000), [50_000], None),
+        (state(100, 200), [10, 11, 30], Expired(12, 29, 18)),
+        (state(0, 19, empty=True), [], Expired(10, 19, 10)),
+    ],
+    ids=[
+        "a reader was overtaken",
+        "never given",
+        "later ones may be on their way",
+        "of an empty partition all",
+    ],
+)
+def test_only_what_lay_before_the_oldest_event_and_did_not_come_is_lost(hub, received, lost):
+    assert expired(9, hub, received) == lost
 
 
 @given(

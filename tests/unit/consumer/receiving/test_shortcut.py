@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import pytest
 from azure.eventhub._pyamqp import _decode
 from azure.eventhub._pyamqp.aio._transport_async import AsyncTransport
-from msgspec import structs
 
 from consumer.config import read_config
 from consumer.receiving import link as link_module
@@ -105,11 +104,6 @@ def test_the_setting_turns_it_off():
 
     assert Parts(config, SETTINGS).receiver().options.shortcut is False
     assert Parts(read_config(SETTINGS), SETTINGS).receiver().options.shortcut is True
-
-
-def test_what_is_turned_off_is_not_looked_at(options, told):
-    assert _shortcut(None, structs.replace(options, shortcut=False)) is None
-    assert told == []
 
 
 def test_a_receiver_tells_once_and_asks_for_no_more(caplog):
