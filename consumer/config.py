@@ -135,7 +135,7 @@ class _Reader:
             return default
         try:
             return read(text)
-        except ValueError:
+        except (ValueError, KeyError):
             self.problems.append(f"{name} is '{shorten(text, 60)}'; accepted: {accepted}")
             return default
 
@@ -204,8 +204,6 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def _flag(text: str) -> bool:
-    if text.lower() not in _FLAGS:
-        raise ValueError(text)
     return _FLAGS[text.lower()]
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
@@ -40,30 +39,26 @@ def consumer_app() -> typer.Typer:
     return app
 
 
-class Where(Struct, frozen=True):
-    """Where the command line finds consumers: an app, a storage account, or the settings in `root`."""
-
-    root: Path
-    app: str | None
-    account: str | None
-
-
 def _run(
-    where: Where,
+    where: tuple[Path, str | None, str | None],
     by_storage: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]],
     by_api: Callable[[DeployedApp], Coroutine[Any, Any, _T]],
 ) -> _T:
-    """Runs the work there and closes what it opened; an expected error becomes one message and exit status 1."""
+    """Runs the work at an app, in a storage account, or by the settings in a folder: `where` is (folder, app, account).
+
+    An expected error becomes one message and exit status 1.
+    """
+    root, named_app, account = where
     from consumer.web import api
     from tidemark.foundation.errors import StoreUnavailableError
     from tidemark.foundation.http.deployed_app import app_named
 
     async def main() -> _T:
-        app = app_named(where.root, where.app, where.account)
+        app = app_named(root, named_app, account)
         if app is not None:
             async with app:
                 return await by_api(app)
-        tables = api.open_tables(load_settings(where.root, account=where.account), time.time)
+        tables = api.open_tables(load_settings(root, account=account), time.time)
         try:
             return await by_storage(tables)
         finally:
@@ -86,7 +81,7 @@ def status(
     from consumer.web import api
     from consumer.web.views import ConsumersView
 
-    where = Where(root, app, account)
+    where = (root, app, account)
     view = _run(where, api.look, lambda deployed: deployed.get(("consumer", "status"), ConsumersView))
     shown = tuple(consumer for consumer in view.consumers if name is None or consumer.consumer == name)
     if json_:
@@ -132,7 +127,7 @@ def rate(
         order = await deployed.post(("consumer", name, "rate"), RateOrder, {**wish, "by": by})
         return api.rate_line(name, order)
 
-    console.print(escape(_run(Where(root, app, account), by_storage, by_api)), soft_wrap=True)
+    console.print(escape(_run((root, app, account), by_storage, by_api)), soft_wrap=True)
 
 
 def _show(consumer: ConsumerView) -> None:

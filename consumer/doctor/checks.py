@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 from consumer.config import (
@@ -174,20 +174,22 @@ def _sql(settings: Settings, config: ConsumerConfig) -> Check:
 
 
 def _container(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:
-    subject = f"container {container}"
-
-    async def call() -> list[Finding]:
-        absent = await blobs_absent(settings, config.storage_connection, container)
-        return [storage(subject, absent=absent, check=name)]
-
-    place = f"the storage account of {config.storage_connection}"
-    return Check(name, subject, Needs(_BLOBS, place), call)
+    needs = Needs(_BLOBS, f"the storage account of {config.storage_connection}")
+    return _storage(
+        name,
+        f"container {container}",
+        needs,
+        lambda: blobs_absent(settings, config.storage_connection, container),
+    )
 
 
 def _table(settings: Settings, table: str) -> Check:
-    subject = f"table {table}"
+    needs = Needs(_TABLES, f"the storage account of {STORAGE}")
+    return _storage("storage", f"table {table}", needs, lambda: table_absent(settings, STORAGE, table))
 
+
+def _storage(name: str, subject: str, needs: Needs, is_absent: Callable[[], Awaitable[bool]]) -> Check:
     async def call() -> list[Finding]:
-        return [storage(subject, absent=await table_absent(settings, STORAGE, table))]
+        return [storage(subject, absent=await is_absent(), check=name)]
 
-    return Check("storage", subject, Needs(_TABLES, f"the storage account of {STORAGE}"), call)
+    return Check(name, subject, needs, call)

@@ -323,22 +323,16 @@ def share_of(
 
 def _describe_rate(config: ConsumerConfig) -> str:
     processes = config.most_processes
-    if config.fleet_rate is not None:
-        share = config.fleet_rate / processes
-        return (
-            f"{config.fleet_rate:,g} records/s of all processes, {processes} at most: {share:,g} of this one"
-        )
     if config.rate is None:
         return "no limit"
+    if config.fleet_rate is not None:
+        fleet = f"{config.fleet_rate:,g} records/s of all processes, {processes} at most"
+        return f"{fleet}: {config.rate:,g} of this one"
+    own = f"{config.rate:,g} records/s of this process"
     if not processes:
-        return (
-            f"{config.rate:,g} records/s of this process; how many processes there may be is not known"
-            " (CONSUMER_MAXIMUM_INSTANCES)"
-        )
-    return (
-        f"{config.rate:,g} records/s of this process, of which there may be {processes}:"
-        f" {config.rate * processes:,g} together; CONSUMER_FLEET_RATELIMIT is for all of them"
-    )
+        return f"{own}; how many processes there may be is not known (CONSUMER_MAXIMUM_INSTANCES)"
+    total = f"{config.rate * processes:,g} together; CONSUMER_FLEET_RATELIMIT is for all of them"
+    return f"{own}, of which there may be {processes}: {total}"
 
 
 _hosted: dict[asyncio.AbstractEventLoop, HostedConsumer] = {}

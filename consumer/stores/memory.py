@@ -1,4 +1,7 @@
-"""Checkpoints and leases in memory: for a dry run, a trigger and tests. It is also the shortest statement of the rules."""
+"""Checkpoints and leases in memory: for a dry run, a trigger and tests. It is also the shortest statement of the rules.
+
+No call waits, so deadlines have no meaning here.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,7 @@ class MemoryCheckpointStore:
         self._plain: int | None = None
 
     async def claim(
-        self,
-        partition: str,
-        owner: str,
-        *,
-        deadline: float,  # never waits
-        replacement: Replacement | None = None,
+        self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
     ) -> Claim:
         stored = self.unreadable.get(partition) or self._checkpoints.get(partition)
         replaced = replacement is not None and replacement.found == stored
@@ -43,12 +41,12 @@ class MemoryCheckpointStore:
             self._store(replacement.by, owner=owner, epoch=epoch)
         return Claim(partition, owner, epoch, self._checkpoints.get(partition), replaced)
 
-    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:  # never waits
+    async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
         if self._plain is None:
             self._plain = hub
         return self._plain
 
-    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:  # never waits
+    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
         if self._epochs.get(claim.partition) != claim.epoch:
             raise FencedError(
                 f"partition {claim.partition} was claimed since {claim.owner} claimed it (epoch {claim.epoch})"
@@ -57,10 +55,10 @@ class MemoryCheckpointStore:
         if stored is None or checkpoint.sequence_number >= stored.sequence_number:
             self._store(checkpoint, owner=claim.owner, epoch=claim.epoch)
 
-    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:  # never waits
+    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
         return {**self._checkpoints, **self.unreadable}
 
-    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:  # never waits
+    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
         self.unreadable.pop(checkpoint.partition, None)
         epoch = self._next_epoch(checkpoint.partition)
         self._store(checkpoint, owner=checkpoint.owner, epoch=epoch)
@@ -86,13 +84,13 @@ class MemoryLeaseStore:
         self._leases: dict[str, Lease] = {}
         self._writes = 0
 
-    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:  # never waits
+    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
         return list(self._leases.values()), self._clock()
 
-    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:  # never waits
+    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
         return self._write(lease, owner) if self._is_still(lease) else None
 
-    async def release(self, lease: Lease, *, deadline: float) -> None:  # never waits
+    async def release(self, lease: Lease, *, deadline: float) -> None:
         if not (lease.token and self._is_still(lease)):
             return
         if is_presence(lease.partition):

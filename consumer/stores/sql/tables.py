@@ -34,14 +34,10 @@ class UtcSeconds(TypeDecorator[float]):
         # The server's own DATETIME counts in steps of 3 ms.
         return dialect.type_descriptor(_DATETIME2 if dialect.name == "mssql" else sa.DateTime())
 
-    def process_bind_param(
-        self, value: float | None, dialect: Dialect
-    ) -> datetime | None:  # the base's signature
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> datetime | None:
         return None if value is None else datetime.fromtimestamp(value, UTC).replace(tzinfo=None)
 
-    def process_result_value(
-        self, value: datetime | None, dialect: Dialect
-    ) -> float | None:  # the base's signature
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> float | None:
         return None if value is None else value.replace(tzinfo=UTC).timestamp()
 
 

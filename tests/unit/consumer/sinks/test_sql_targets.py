@@ -96,18 +96,23 @@ async def test_what_is_not_in_the_body_is_null(url):
         assert await world.run("SELECT count(*) FROM flights WHERE extra IS NULL") == [(1,)]
 
 
+NO_TIME = "is no time in epoch seconds"
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
         ("departs", "yesterday", "column 'departs': .*yesterday"),
-        ("departs", {}, "expected a date and time, found a JSON dict"),
-        ("day", 5, "expected a date, found a JSON int"),
-        ("id", 2**70, "too large"),
-        ("departs", 1_700_000_000_000_000_000, "is no time in epoch seconds.*nanoseconds"),
-        ("departs", 1_700_000_000_000, "is no time in epoch seconds.*milliseconds"),
-        ("departs", -(2**62), "is no time in epoch seconds"),
-        ("departs", 1e300, "is no time in epoch seconds"),
-        ("departs", True, "expected a date and time, found a JSON bool"),
+        *(
+            ("departs", {}, "time, found a JSON dict"),
+            ("departs", True, "expected a date and time, found a JSON bool"),
+        ),
+        *(("day", 5, "expected a date, found a JSON int"), ("id", 2**70, "too large")),
+        *(
+            ("departs", 17 * 10**17, f"{NO_TIME}.*nanoseconds"),
+            ("departs", 17 * 10**11, f"{NO_TIME}.*milliseconds"),
+        ),
+        *(("departs", -(2**62), NO_TIME), ("departs", 1e300, NO_TIME)),
     ],
 )
 async def test_a_value_its_column_can_never_take_is_rejected_before_it_is_written(
