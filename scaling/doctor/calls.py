@@ -21,7 +21,6 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.arm.clients import CONNECTION, identity_of, open_resources
-from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.resources import SITES_VERSION
 from scaling.scalers.arm.shared import ArmAccess
 from scaling.scalers.arm.states import may_be_on
@@ -151,7 +150,7 @@ async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
     """The name of an enabled Azure Monitor autoscale setting that targets the resource."""
     arm = ArmAccess(settings)
     try:
-        return await AutoscaleHolder(resource_id, f"'{resource_id}'", lambda: arm).ask()
+        return await arm.read_holder(resource_id)
     finally:
         await arm.leave(None)
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from scaling.config.policy import PolicySpec
 from scaling.doctor import budgets, calls, sign_in, verdicts, webhooks
-from scaling.doctor.trouble import story_of
+from scaling.doctor.running import story_of
 from scaling.ports import Collector, NewerStateError, PoisonQueues, Scaler
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm.clients import CONNECTION, scope

@@ -7,15 +7,19 @@ behind: whoever is about to change something reads the resource itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
+from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import open_resources, open_web
+from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import Opened
 
@@ -23,6 +27,16 @@ if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
 
     from scaling.scalers.arm.resources import ArmResources
+
+logger = logging.getLogger(__name__)
+
+HOLDER_DEADLINE = 4.0
+"""Seconds for autoscale settings, which are read beside a resource and not needed to scale it. Shorter than the shortest round
+of reads: the resource is read even if they do not answer.
+"""
+
+HOLDER_AGE = 300.0
+"""Seconds autoscale settings are remembered by default; they are edited by hand."""
 
 Listed = Mapping[str, Any]
 """Resources by their ids, in lower case; or, of autoscale settings, names by the resource they target."""
@@ -49,6 +63,8 @@ class ArmAccess:
         self._settings = settings
         self._webs: dict[str, Opened[WebSiteManagementClient]] = {}
         self._lists: Lists[Listed] = Lists()
+        self._holders: dict[str, tuple[str | None, float]] = {}  # by resource, and when it was read
+        self._unreadable: set[str] = set()
         self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings))
 
     def join(self, user: object, place: Place) -> None:
@@ -104,6 +120,50 @@ class ArmAccess:
             return found
 
         return await self._lists.once.get(("autoscale", scope.casefold()), ask, now=now, age=age)
+
+    async def holder(self, resource_id: str, now: float, *, age: float = HOLDER_AGE) -> str | None:
+        """The name of an enabled autoscale setting that scales the resource, known for at most `age` seconds: two controllers
+        would undo each other's changes.
+
+        Without the right to read them the scaler goes on, and logs that once; after other errors the last answer counts.
+        """
+        name, read_at = self._holders.get(resource_id, (None, -inf))
+        if read_at + age <= now:
+            try:
+                async with asyncio.timeout(HOLDER_DEADLINE):
+                    name = await self.read_holder(resource_id, now, age)
+                self._unreadable.discard(resource_id)
+            except Exception as error:  # whatever it is, the last answer counts
+                self._log_unreadable(resource_id, classify(error))
+            self._holders[resource_id] = name, now
+        return name
+
+    async def read_holder(self, resource_id: str, now: float = 0.0, age: float = -inf) -> str | None:
+        """The same, read now. Raises AzureError, also without the right to read, and ValueError naming a bad setting.
+
+        A setting may be in any resource group of the resource's subscription. Without the right to read all of them, those
+        of the resource's own group count.
+        """
+        group = resource_id.partition("/providers/")[0]
+        try:
+            found = await self.autoscaled("/".join(group.split("/")[:3]), now, age)
+        except AzureError as error:
+            if classify(error).kind is not Kind.FORBIDDEN:
+                raise
+            found = await self.autoscaled(group, now, age)
+        return found.get(resource_id.rstrip("/").casefold())
+
+    def _log_unreadable(self, resource_id: str, failure: Failure) -> None:
+        if resource_id in self._unreadable:
+            return
+        self._unreadable.add(resource_id)
+        role = "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have them respected"
+        logger.warning(
+            "'%s': Azure Monitor autoscale settings cannot be read (%s)%s",
+            resource_id.rpartition("/")[2],
+            failure.story,
+            role if failure.kind is Kind.FORBIDDEN else "",
+        )
 
 
 class UsesArm:

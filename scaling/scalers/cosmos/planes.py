@@ -6,6 +6,7 @@ whether a change is pending; the instant maximum follows from the number of a co
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from operator import methodcaller
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from azure.core.exceptions import AzureError
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from scaling.scalers.arm.errors import Failure, Kind
+from scaling.scalers.arm.errors import classify as classify_call
 from scaling.scalers.arm.resources import THROUGHPUT_VERSION
 from scaling.scalers.arm.states import switch_of
-from scaling.scalers.carrying_out import TargetRefusedError
+from scaling.scalers.carrying_out import Range, TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
     Throughput,
@@ -43,6 +46,11 @@ NO_OFFER = (
     "it has no throughput of its own: it shares its database's, or the account is serverless. Name the "
     "database alone to set shared throughput"
 )
+
+
+_RANGE = re.compile(r"values between (\d+) and (\d+)")
+_MINIMUM = re.compile(r"less than required minimum throughput (\d+)")
+_NOISE = re.compile(r"(\\r|\\n|\r|\n|\s*,?\s*ActivityId:).*", re.DOTALL)
 
 
 class Plane(ABC):
@@ -242,3 +250,21 @@ class DataPlane(Plane):
             connection_timeout=5,
             **transport_options(self._settings),
         )
+
+
+def classify(error: Exception) -> Failure:
+    """The failure behind an SDK error; 423 means that another change is being carried out."""
+    failure = classify_call(error)
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    kind = Kind.BUSY if status == 423 else failure.kind
+    story = _NOISE.sub("", failure.story.replace('\\"', '"')).removeprefix("Message: ")
+    return structs.replace(failure, kind=kind, story=story)
+
+
+def accepted_range(story: str) -> Range | None:
+    """The range named by a refusal of an amount; None for another refusal."""
+    if found := _RANGE.search(story):
+        return Range(int(found[1]), int(found[2]))
+    if found := _MINIMUM.search(story):
+        return Range(int(found[1]))
+    return None

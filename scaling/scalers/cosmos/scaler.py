@@ -23,8 +23,14 @@ from scaling.model import Capacity, Effect, EffectOutcome
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import Carrier, Clock, Order, Wait, advice
-from scaling.scalers.cosmos.errors import accepted_range, classify
-from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
+from scaling.scalers.cosmos.planes import (
+    NO_OFFER,
+    DataPlane,
+    ManagementPlane,
+    Plane,
+    accepted_range,
+    classify,
+)
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId
 from scaling.target_facts import TargetFacts
 from tidemark.foundation.azure.cosmos_account import account_key, account_name

@@ -16,7 +16,6 @@ from msgspec import structs
 from scaling.model import Capacity
 from scaling.resource_id import ResourceId
 from scaling.scalers.arm.errors import Failure
-from scaling.scalers.arm.holder import AutoscaleHolder
 from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
 from scaling.scalers.carrying_out import Carrier, Clock, Order, TargetRefusedError, advice
 from scaling.scalers.resource.kinds import KINDS, Kind
@@ -48,7 +47,6 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
         self.endpoint = f"Resource Manager, subscription {resource.subscription}"
         self._place = Place(str(resource), kind.type, kind.list_query)
         self._use(ArmAccess(settings))
-        self._holder = AutoscaleHolder(str(resource), f"'{resource.name}'", lambda: self._arm)
         self._last: int | None = None
 
     async def current(self, target: str, *, now: float) -> Capacity:  # one number per scaler
@@ -61,7 +59,7 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
             ceiling=seen.ceiling,
             ready=seen.ready,
             pending=seen.pending,
-            held_by=seen.holder or await self._holder.holder(now),
+            held_by=seen.holder or await self._arm.holder(str(self._id), now),
             step=seen.settable.step,
             allowed=seen.settable.allowed,
             unknown_state=seen.unknown_state,
@@ -103,7 +101,7 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
         return advice(failure, refused=role, absent="; check resource_id and the identity's access")
 
     async def _held_by(self, seen: Seen, now: float) -> str | None:
-        holder = seen.holder or await self._holder.holder(now, age=0.0)
+        holder = seen.holder or await self._arm.holder(str(self._id), now, age=0.0)
         return None if holder is None else f"'{holder}' moves this resource"
 
     def _clamped(self, order: Order, seen: Seen) -> int:

@@ -12,8 +12,7 @@ from azure.functions import HttpRequest
 
 from scaling.doctor import calls, checks, examination, running
 from scaling.doctor.calls import claims_of
-from scaling.doctor.running import run
-from scaling.doctor.trouble import story_of, trouble_of
+from scaling.doctor.running import run, story_of, trouble_of
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.web import functions

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scaling.scalers.cosmos.errors import Range, accepted_range
+from scaling.scalers.carrying_out import Range
+from scaling.scalers.cosmos.planes import accepted_range
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, instant_at_least
 
 ACCOUNT = (
