@@ -124,15 +124,10 @@ class Allowance(Struct, frozen=True):
     out: int
     keep: int
 
-    def takes_out(self, capacity: int) -> float:
-        """The budget of a day that would allow scaling out to `capacity` now, in its own unit."""
-        return self._takes(capacity, self.out_side)
-
-    def takes_keep(self, capacity: int) -> float:
-        """The same, to keep it."""
-        return self._takes(capacity, self.keep_side)
-
-    def _takes(self, capacity: int, side: Side) -> float:
+    def takes(self, capacity: int, side: Side) -> float:
+        """The budget of a day, in its own unit, that would allow scaling out to `capacity` now (`out_side`), or keeping it
+        (`keep_side`).
+        """
         return self.budget.in_its_unit(
             (self.rest.committed + self.rest.cost(capacity, side)) * (1.0 + ROUNDING)
         )

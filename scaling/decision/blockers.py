@@ -228,7 +228,7 @@ def _over_budget(case: Situation, wanted: int) -> Blocker | None:
 def budget_lifts(case: Situation, allowance: Allowance) -> Lifts:
     """The budget that would pay for a step more; and the end of the day, where the next one begins with enough."""
     step = case.settable.after(case.view.current)
-    more = lifted_by("budget", ">=", allowance.takes_out(step))
+    more = lifted_by("budget", ">=", allowance.takes(step, allowance.out_side))
     tomorrow = allowance_of(case.policy, case.state, now=allowance.ends)
     enough = tomorrow is not None and tomorrow.out >= step
     return (*more, *lifted_at(allowance.ends)) if enough else more

@@ -101,7 +101,7 @@ class Steps(Situation):
             if ruled.reason is Reason.OVER_BUDGET:  # the rules want more still
                 lifts = blockers.budget_lifts(self, allowance)
             else:
-                lifts = lifted_by("budget", ">=", allowance.takes_keep(current))
+                lifts = lifted_by("budget", ">=", allowance.takes(current, allowance.keep_side))
             limit = Limit(Reason.OVER_BUDGET, current, kept, allowance.text())
             # It would be asked before the action is carried out, too: an order that must not be is none.
             if needed := objection_of(self.policy.rules, self.view, kept):

@@ -39,17 +39,13 @@ AT_ONCE = 16
 Begin = Callable[[Callable[[], Sequence[Finding]], str], Awaitable[Sequence[Finding]]]
 
 
-def in_a_thread(call: Callable[[], Sequence[Finding]], name: str) -> Awaitable[Sequence[Finding]]:
-    return start_in_thread(call, name)[1]
-
-
 async def run(
     checks: Sequence[Check],
     *,
     deadline: float = CHECK_DEADLINE,
     budget: float = BUDGET,
     at_once: int = AT_ONCE,
-    begin: Begin = in_a_thread,
+    begin: Begin = lambda call, name: start_in_thread(call, name)[1],
 ) -> Checkup:
     """The findings of all checks, in their order, after `budget` seconds at the latest (loop time)."""
     gate = asyncio.Semaphore(at_once)
@@ -161,15 +157,10 @@ def _by_kind(error: BaseException) -> Trouble:
     if isinstance(error, TimeoutError):
         return Trouble.SILENT
     if isinstance(error, AzureError):
-        return _of_azure(error)
+        kind = classify(error).kind
+        answered = isinstance(error, HttpResponseError) and error.response is not None
+        unknown_kind = Trouble.BUSY if answered else Trouble.UNREACHABLE
+        return unknown_kind if kind is Kind.UNKNOWN else _KINDS.get(kind, Trouble.OTHER)
     if isinstance(error, OSError):
         return Trouble.UNREACHABLE
     return Trouble.SETTINGS if isinstance(error, SettingsError | ConfigError | ValueError) else Trouble.OTHER
-
-
-def _of_azure(error: AzureError) -> Trouble:
-    kind = classify(error).kind
-    if kind is not Kind.UNKNOWN:
-        return _KINDS.get(kind, Trouble.OTHER)
-    answered = isinstance(error, HttpResponseError) and error.response is not None
-    return Trouble.BUSY if answered else Trouble.UNREACHABLE

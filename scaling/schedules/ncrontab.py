@@ -192,7 +192,11 @@ class _Field:
 
     def _parse_item(self, item: str) -> range:
         base, slash, step_text = item.partition("/")
-        step = self._parse_step(item, step_text) if slash else 1
+        if slash and (not _is_number(step_text) or int(step_text) == 0):
+            raise ValueError(
+                f"{self.name} {item!r} has the step {step_text!r}; a step is a whole number from 1"
+            )
+        step = int(step_text) if slash else 1
         if base == "*":
             return range(self.low, self.high + 1, step)
         first_text, dash, last_text = base.partition("-")
@@ -204,11 +208,6 @@ class _Field:
                 f"{self.name} {item!r} is a range from high to low; write it as two ranges with a comma"
             )
         return range(first, last + 1, step)
-
-    def _parse_step(self, item: str, text: str) -> int:
-        if not _is_number(text) or int(text) == 0:
-            raise ValueError(f"{self.name} {item!r} has the step {text!r}; a step is a whole number from 1")
-        return int(text)
 
     def _parse_value(self, item: str, text: str) -> int:
         if _is_number(text) and self.low <= int(text) <= self.high:

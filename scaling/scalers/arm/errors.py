@@ -72,7 +72,7 @@ def classify(error: Exception) -> Failure:
     if isinstance(error, CallRefusedError):
         return Failure(Kind.THROTTLED, error.message, error.retry_after)
     response: Any = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status: Any = getattr(response, "status_code", None)
     if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
         return Failure(Kind.NO_IDENTITY, describe_identity_error(error))
     if response is None or not isinstance(error, AzureError):
@@ -80,7 +80,11 @@ def classify(error: Exception) -> Failure:
     text = _text(response)
     story = _story(error, text)
     asked = retry_after(response.headers)
-    kind = _by_text(text) or _by_code(text, response.status_code) or _by_status(response.status_code)
+    kind = (
+        _by_text(text)
+        or _by_code(text, status)
+        or _BY_STATUS.get(status, Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN)
+    )
     return Failure(kind, story, asked, _number(kind, story))
 
 
@@ -121,10 +125,6 @@ _BY_STATUS: dict[int, Kind] = {
     412: Kind.BUSY,  # somebody changed the resource since it was read
     429: Kind.THROTTLED,
 }
-
-
-def _by_status(status: int) -> Kind:
-    return _BY_STATUS.get(status, Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN)
 
 
 def _number(kind: Kind, story: str) -> int | None:

@@ -45,7 +45,7 @@ def test_money_is_told_in_money():
     made = allowed(171.0, 23.5, budget=Budget(amount=48.0, unit="money", price=0.25))
 
     assert made.text() == "42.75 of 48 spent today, 30 min left at 42"
-    assert made.takes_out(43) == pytest.approx((171 + 0.5 + 42 * 0.5) * 0.25)
+    assert made.takes(43, made.out_side) == pytest.approx((171 + 0.5 + 42 * 0.5) * 0.25)
 
 
 def test_a_burst_in_the_morning_is_served_though_evening_may_come():
@@ -100,7 +100,8 @@ def test_the_budget_named_is_the_one_that_would_allow_it(hour, more, budget):
     spending = spent(30.0 * units, at, **peak)
     case = {"spending": spending, "step": units, **bounds}
     capacity = allowed(0, hour, budget=budget, **case).out // units * units + more * units
-    needed = allowed(0, hour, budget=budget, **case).takes_out(capacity)
+    made = allowed(0, hour, budget=budget, **case)
+    needed = made.takes(capacity, made.out_side)
 
     assert allowed(0, hour, budget=msgspec.structs.replace(budget, amount=needed), **case).out >= capacity
     assert (

@@ -106,7 +106,9 @@ def test_plans_without_instances_of_their_own_are_refused_with_advice(name, tier
 
 
 def test_automatic_scaling_is_refused_and_a_plan_without_sku_too():
-    assert "turn it off" in why_refused(plan("P1v3", "PremiumV3", elasticScaleEnabled=True))
+    for on in (True, "true", "soon"):  # what is not known to be off may be on
+        assert "turn it off" in why_refused(plan("P1v3", "PremiumV3", elasticScaleEnabled=on))
+    assert why_refused(plan("P1v3", "PremiumV3", elasticScaleEnabled="false")) is None
     assert why_refused({"sku": None}) == "the platform does not tell its SKU"
 
 
