@@ -14,7 +14,7 @@ from itertools import count
 _MOST_SUSPECTS = 10_000
 """Suspects remembered at a time, about 2 MB, because records of lost claims are never settled here."""
 
-_MOST_ERRORS = 1000
+_MOST_ERRORS = 1000  # remembered at a time, for the same reason; a schema has far fewer
 _MOST_TIMES = 5
 """Failures of one record, with others passing in between, after which it is at fault although its errors differ."""
 

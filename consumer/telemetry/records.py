@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.model import NOTHING_SETTLED, Checkpoint
@@ -151,6 +151,9 @@ def consumer_stats(
     )
 
 
+_COUNTS = ("received", "written", "attempts", "retried", "throttled", "dead_letters", "expired")
+
+
 def line_fields(
     identity: Identity, interval: Interval, statistics: PipelineStatistics, *, at: float, stopping: bool
 ) -> dict[str, Any]:
@@ -159,26 +162,17 @@ def line_fields(
     Rates, levels and totals are named as in the HTTP API, counts of the interval as in telemetry records. `lag` is None
     while the lag of a partition is unknown.
     """
-    lags = [partition.lag for partition in statistics.partitions]
+    lags, charge = [partition.lag for partition in statistics.partitions], interval.request_units_per_record
     return {
-        "consumer": identity.consumer,
-        "instance": identity.instance,
-        "hub": identity.hub,
-        "consumer_group": identity.consumer_group,
+        **structs.asdict(identity),
         "at": round(at, 3),
         "seconds": round(interval.seconds, 3),
-        "received": interval.received,
-        "written": interval.written,
-        "attempts": interval.attempts,
-        "retried": interval.retried,
-        "throttled": interval.throttled,
-        "dead_letters": interval.dead_letters,
-        "expired": interval.expired,
+        **{name: getattr(interval, name) for name in _COUNTS},
         "request_units": round(interval.request_units, 3),
         "written_per_s": round(interval.written_per_s, 3),
         "throttled_share": round(interval.throttled_share, 5),
         "ru_per_s": round(interval.request_units_per_s, 3),
-        "ru_per_record": _rounded(interval.request_units_per_record),
+        "ru_per_record": None if charge is None else round(charge, 3),
         "rate_limit": statistics.rate_limit,
         "backlog_count": statistics.backlog_count,
         "oldest_age_s": round(statistics.oldest_age, 3),
@@ -188,10 +182,6 @@ def line_fields(
         "paused": statistics.paused,
         "stopping": stopping,
     }
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 3)
 
 
 def _partition(state: PartitionStatistics) -> PartitionStats:

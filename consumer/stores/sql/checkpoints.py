@@ -26,35 +26,26 @@ class SqlCheckpointStore(SqlStore):
     async def claim(
         self, partition: str, owner: str, *, deadline: float, replacement: Replacement | None = None
     ) -> Claim:
-        return await self._database.transact(
-            lambda connection: positions.claim(connection, self._scope, partition, owner, replacement),
-            deadline=deadline,
-            again_on_conflict=FIRST_CLAIM_CONFLICTS,
+        retries = FIRST_CLAIM_CONFLICTS
+        return await self._transact(
+            positions.claim, partition, owner, replacement, deadline=deadline, again_on_conflict=retries
         )
 
     async def hub_with_plain_keys(self, hub: int, *, deadline: float) -> int:
-        return await self._database.transact(
-            lambda connection: positions.hub_with_plain_keys(connection, self._scope, hub),
-            deadline=deadline,
-            again_on_conflict=FIRST_CLAIM_CONFLICTS,
+        retries = FIRST_CLAIM_CONFLICTS
+        return await self._transact(
+            positions.hub_with_plain_keys, hub, deadline=deadline, again_on_conflict=retries
         )
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
-        await self._database.transact(
-            lambda connection: positions.save(connection, self._scope, claim, checkpoint), deadline=deadline
-        )
+        await self._transact(positions.save, claim, checkpoint, deadline=deadline)
 
     async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
-        return await self._database.transact(
-            lambda connection: positions.load_all(connection, self._scope), deadline=deadline
-        )
+        return await self._transact(positions.load_all, deadline=deadline)
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
-        await self._database.transact(
-            lambda connection: positions.put(connection, self._scope, checkpoint),
-            deadline=deadline,
-            again_on_conflict=FIRST_CLAIM_CONFLICTS,
-        )
+        retries = FIRST_CLAIM_CONFLICTS
+        await self._transact(positions.put, checkpoint, deadline=deadline, again_on_conflict=retries)
 
 
 class SqlLeaseStore(SqlStore):

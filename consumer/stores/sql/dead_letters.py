@@ -32,11 +32,7 @@ class SqlDeadLetterStore(SqlStore):
         await self._database.transact(lambda _: None)
 
     async def put(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> None:
-        await self._database.transact(
-            lambda connection: put(connection, self._scope, dead_letters),
-            deadline=deadline,
-            again_on_conflict=_CONFLICTS,
-        )
+        await self._transact(put, dead_letters, deadline=deadline, again_on_conflict=_CONFLICTS)
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None

@@ -6,8 +6,9 @@ in the keys, the sequence number in the key of a dead letter, the body itself, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
@@ -21,6 +22,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from consumer.model import Stream
 from tidemark.foundation.sql.database import SqlDatabase
 
+_T = TypeVar("_T")
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 
 
@@ -138,6 +140,12 @@ class SqlStore:
         self._database = database
         self._scope = scope
         database.use()
+
+    async def _transact(self, work: Callable[..., _T], *arguments: Any, **options: Any) -> _T:
+        """The result of `work(connection, scope, *arguments)` in a transaction, with the options of SqlDatabase.transact."""
+        return await self._database.transact(
+            lambda connection: work(connection, self._scope, *arguments), **options
+        )
 
     async def aclose(self) -> None:
         await self._database.release()
