@@ -16,7 +16,7 @@ from spark_jobs.seasons import job as seasons
 from tests.spark.result_files import read
 from tests.spark.test_backtest import GRID
 from tests.support.analysis import CONFIG, write_files
-from tests.unit.analysis.advise.test_advise_question import MONDAY as BEGIN
+from tests.support.analysis import MONDAY as BEGIN
 from tests.unit.analysis.backtest.test_backtest import LAYOUT
 from tests.unit.analysis.seasons.test_seasons import MONDAY, office
 from tests.unit.analysis.seasons.test_seasons import OPTIONS as ONE_SERVED
