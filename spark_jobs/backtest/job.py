@@ -13,9 +13,19 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from spark_jobs import cli
-from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.tasks import SCORED, Checked, Task, checked, compared, scored
-from spark_jobs.backtest.transforms import chosen, totals
+from spark_jobs.backtest.tasks import (
+    CHOSEN,
+    RECOMMENDATIONS,
+    SCORED,
+    SCORES,
+    Checked,
+    Task,
+    checked,
+    choices_of,
+    compared,
+    scored,
+    totals_of,
+)
 from spark_jobs.frame import AppJobOptions, Arrivals, Log, finish
 from spark_jobs.per_target import (
     HistorySettings,
@@ -155,6 +165,19 @@ def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | Non
     }
     drawn = scores.where(F.col("target").isin(plotted(choices)))
     return choices | choose(_rows(drawn, job), late_budget=budget), everywhere
+
+
+def chosen(scores: DataFrame, late_budget: float) -> DataFrame:
+    """CHOSEN of SCORES: each target's candidates are ranked in one task, which holds no other target's."""
+    together = scores.repartition("target").sortWithinPartitions("target")
+    ranked = together.mapInArrow(partial(choices_of, late_budget=late_budget), CHOSEN)
+    return ranked.select(*CHOSEN.fieldNames())
+
+
+def totals(scores: DataFrame) -> DataFrame:
+    """SCORES of each candidate over all targets, whose name is empty; added up in the order of the targets."""
+    together = scores.repartition("candidate").sortWithinPartitions("candidate", "part", "target")
+    return together.mapInArrow(totals_of, SCORES).select(*SCORES.fieldNames())
 
 
 def _rows(scores: DataFrame, job: Job) -> list[Row]:

@@ -12,9 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from scaling.config.policy import PolicySpec
-from spark_jobs.backtest.schemas import CHOSEN, SCORES
 from spark_jobs.per_target import readings_of, tasks_in
-from spark_jobs.schemas import arrow_schema
+from spark_jobs.schemas import arrow_schema, row_schema
 from tidemark.analysis.backtest.candidates.grid import Candidates, Plan, Targets
 from tidemark.analysis.backtest.candidates.recommend import choose, total
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
@@ -31,6 +30,22 @@ from tidemark.analysis.backtest.work import (
 )
 from tidemark.analysis.errors import InputError
 from tidemark.foundation.settings_reader import ConfigError
+
+SCORES = row_schema("""
+    target text, candidate text, part text, messages double, late double, missed double,
+    oldest double, instance_hours double, cost double, out long, inward long, flaps long,
+    hours double
+""")
+"""As `score.Score`, by target, candidate and part ("training" or "held_out")."""
+
+RECOMMENDATIONS = row_schema("""
+    target text, recommended text, verdict text, late_share double, late_share_running double,
+    cost double, cost_running double, actions long, actions_running long, changes text
+""")
+"""What to set for each target; scores are of the held-out part. `changes` is TOML."""
+
+CHOSEN = row_schema("target text, recommended text, candidates long, names long")
+"""The best candidate of the training part by target; `names` tells sets of candidates apart."""
 
 
 class Task(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from scaling.service import registry
 from spark_jobs import per_target
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest.job import Settings, run
-from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.tasks import RECOMMENDATIONS, SCORES
 from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
 from tests.support.analysis import CONFIG

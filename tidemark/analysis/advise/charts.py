@@ -29,51 +29,34 @@ NEAR = 0.05
 def curve(found: Answer) -> Figure:
     """Cost against late messages: who is above and to the right of another pays more and is late more often."""
     figure, (axes,) = new_figure(height=4.6)
-    per_day = 24.0 / found.question.hours
     points = [row for row in found.rows if row.objective is not None]
+    best = frontier(points)
+    trade_off = found.row(found.choice.best_trade_off)
 
     def place(row: Row) -> tuple[float, float]:
-        return row.instance_hours * per_day, 100.0 * row.late
+        return row.instance_hours * 24.0 / found.question.hours, 100.0 * row.late
 
-    best = frontier(points)
     axes.plot(*zip(*map(place, best), strict=True), color=GREEN, alpha=0.6, zorder=2)
-    for row in points:
-        axes.scatter(
-            *place(row), s=36, color=GREEN, zorder=3, label="service_level" if row is points[0] else ""
-        )
+    axes.scatter(*zip(*map(place, points), strict=True), s=36, color=GREEN, zorder=3, label="service_level")
     named: list[Row] = []
-    for row in (
-        found.row(found.choice.best_trade_off),
-        best[-1],
-        best[0],
-    ):  # one name only where they lie together
+    for row in (trade_off, best[-1], best[0]):  # one name only where they lie together
         if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
             named.append(row)
             wait, late = row.objective or (0.0, 0.0)
             text = f"{wait_text(wait)}, {100 * late:.3g} %"
             axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
-    styles = iter([(BLUE, "s"), (BLUE, "D"), (PURPLE, "^"), (PURPLE, "v")])
+    peers = iter([(BLUE, "s"), (BLUE, "D"), (PURPLE, "^"), (PURPLE, "v")])
     for row in found.rows:
-        if row.objective is None and row.policy != TODAY and not row.policy.startswith("service_level"):
-            colour, marker = next(styles, (SKY, "o"))
+        if row.policy == TODAY:
+            axes.scatter(*place(row), s=80, color=ORANGE, zorder=4, label=TODAY)
+        elif row.objective is None:
+            ours = row.policy.startswith("service_level")
+            colour, marker = (GREEN, "P") if ours else next(peers, (SKY, "o"))
             axes.scatter(*place(row), s=50, color=colour, marker=marker, zorder=3, label=row.policy)
-        elif row.objective is None and row.policy != TODAY:
-            axes.scatter(*place(row), s=46, color=GREEN, marker="P", zorder=3, label=row.policy)
-    if (today := found.today) is not None:
-        axes.scatter(*place(today), s=80, color=ORANGE, zorder=4, label=TODAY)
-    best_trade_off = place(found.row(found.choice.best_trade_off))
-    axes.scatter(
-        *best_trade_off,
-        s=190,
-        facecolors="none",
-        edgecolors=INK,
-        linewidths=1.3,
-        zorder=5,
-        label="best trade-off",
-    )
-    axes.axhline(
-        100 * found.question.target.late, color=INK, linewidth=0.8, linestyle=":", label="the objective"
-    )
+    ring: Any = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.3}
+    axes.scatter(*place(trade_off), s=190, zorder=5, label="best trade-off", **ring)
+    objective = 100 * found.question.target.late
+    axes.axhline(objective, color=INK, linewidth=0.8, linestyle=":", label="the objective")
     _axes(axes, found)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
     return figure

@@ -13,8 +13,9 @@ from tidemark.analysis import plots
 from tidemark.analysis.backtest.candidates.grid import BASELINE
 from tidemark.analysis.backtest.candidates.recommend import Choice
 from tidemark.analysis.backtest.replay.score import Score
-from tidemark.analysis.backtest.work import Comparison, Series
+from tidemark.analysis.backtest.work import Comparison
 from tidemark.analysis.plots import BLUE, GREEN, INK, ORANGE, RED, new_figure
+from tidemark.analysis.simulation.waits import Series
 
 SMALLEST, LARGEST = 14.0, 180.0
 """Areas of dots, in points squared: of the fewest and of the most actions."""
@@ -67,7 +68,7 @@ def over_time(comparison: Comparison, *, service_rate: float) -> Figure:
     assert comparison.series is not None  # the caller asked for the series
     theirs, ours = comparison.series
     lines = [
-        plots.Line(label, colour, _times(series), series.backlog, series.instances)
+        plots.Line(label, colour, _times(series), series.waiting, series.instances)
         for series, colour, label in ((theirs, ORANGE, "running policy"), (ours, GREEN, "recommended"))
     ]
     figure, panels = plots.over_time(_times(theirs), theirs.arrivals, service_rate, lines)

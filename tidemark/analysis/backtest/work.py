@@ -23,6 +23,7 @@ from tidemark.analysis.backtest.replay.history import (
 from tidemark.analysis.backtest.replay.load import Load, Waiting
 from tidemark.analysis.backtest.replay.score import Blocks, Row, scores
 from tidemark.analysis.backtest.replay.simulate import Trajectory, simulate, starting_instances
+from tidemark.analysis.simulation.waits import Series
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -131,15 +132,6 @@ def decisions(begin: float, end: float, spec: PolicySpec, metric: str) -> int:
     return int((end - begin) // spec.metrics[metric].window.interval) + 1
 
 
-class Series(Struct, frozen=True):
-    """One replay over time, for a plot: at most PLOTTED points, each the highest of what it stands for."""
-
-    times: list[float]
-    backlog: list[float]
-    instances: list[int]
-    arrivals: list[float]  # per second
-
-
 class Comparison(Struct, frozen=True):
     """The baseline and the recommended candidate of one target, side by side. `series` only where asked for; `unknown` of the
     history's `bins` have no count.
@@ -200,7 +192,7 @@ def _series(load: Load, run: Trajectory) -> Series:
     index = np.maximum(np.searchsorted(since, np.array(times), side="right") - 1, 0)
     return Series(
         times,
+        [max(load.arrivals[first : first + width]) / load.step for first in starts],
         [max(run.backlog[first + 1 : first + width + 1]) for first in starts],
         [int(count) for count in billed[index]],
-        [max(load.arrivals[first : first + width]) / load.step for first in starts],
     )

@@ -255,11 +255,6 @@ class Targets:
             raise ConfigError(list(problems.values()))
         return found
 
-    def written(self, target: str, table: Mapping[str, Any]) -> PolicySpec:
-        """The policy of a target whose table is exchanged for another. Raises ConfigError."""
-        tree = {**self._tree, "targets": {**self._tree.get("targets", {}), target: table}}
-        return self._built(target, tree, Shared(self._name, {}, self._settings))
-
     def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
         defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]
         table = settings_reader.merged(defaults, targets[target])

@@ -88,19 +88,10 @@ def _check(load: Load, policy: Policy, model: Model, metric: str) -> None:
                 f"{policy.target}: its policy reads the metric '{name}', which the history does not have "
                 f"({', '.join(sorted(have))}); record it, or leave its rules out of the grid"
             )
-    if metric not in policy.windows:
-        raise HistoryError(
-            f"{policy.target}: no metric '{metric}' in its policy ({', '.join(policy.windows)})"
-        )
     if model.scaling_time >= policy.spec.action_ttl:
         raise HistoryError(
             f"{policy.target}: scaling_time is {model.scaling_time:g} s, but action_ttl gives an action up after "
             f"{policy.spec.action_ttl:g} s"
-        )
-    interval = policy.windows[metric].interval
-    if interval != load.interval:
-        raise HistoryError(
-            f"{policy.target}: collected every {interval:g} s, but the load is cut for {load.interval:g} s"
         )
 
 
