@@ -1,10 +1,9 @@
-"""What one consumer instance tells about itself, and how that is a row of the table `ConsumerStats`. Pure.
+"""The statistics of a consumer's instances, and their form as rows of the table `ConsumerStats`. Pure.
 
-A consumer writes its row every few seconds, replacing what was there; the collector `consumer_telemetry` and
-the dashboard read all rows of a consumer. One row per instance: partition key `key_of(consumer)`, row key
-`key_of(instance)`. Every number but those of the partitions is a double, so that totals may grow beyond 32 bits
-and filters such as `at ge 1763712000.0` work; what is None is left out. The partitions are JSON, split over
-`Lag00`, `Lag01`, ... as a text property holds 32 Ki characters.
+An instance replaces its row every few seconds. The collector `consumer_telemetry` and the dashboard read all rows of a consumer.
+Each instance has one row, with partition key `key_of(consumer)` and row key `key_of(instance)`. Every number is a double, except
+those of the partitions, so that totals may exceed 32 bits and filters such as `at ge 1763712000.0` work. Values that are None are
+omitted. The partitions are JSON, split over `Lag00`, `Lag01`, ..., because a text property has at most 32 Ki characters.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class ConsumerStatsError(ValueError):
-    """A row is not one of this table, or of a newer release."""
+    """A row is not of this table, or was written by a newer release."""
 
 
 class PartitionStats(Struct, frozen=True, array_like=True):
-    """One Event Hubs partition as its owner sees it. Sequence numbers; None where not known yet.
+    """An Event Hubs partition as its owner sees it, in sequence numbers; None for what is not known yet.
 
-    `received` is the newest event taken, `low_water` the newest with nothing unsettled below it, `lag` the
-    events behind `last_enqueued` that have not settled, `in_flight` those taken and not settled.
+    `received` is the newest received event, `low_water` the newest with all events before it settled, `lag` the number of events
+    up to `last_enqueued` that are not settled, and `in_flight` the number of received events that are not settled.
     """
 
     partition: str
@@ -46,7 +45,7 @@ class PartitionStats(Struct, frozen=True, array_like=True):
 
 
 class InstanceFigures(Struct, frozen=True, kw_only=True):
-    """One instance at the time `at`. Rates are of the time since the last row; totals since its start.
+    """One instance at the time `at`. Rates are for the time since the last row, totals since the start.
 
     `throttled_share` is the share of attempts answered 429. `ru_per_record` is the average charge of a record written.
     `oldest_age_s` is the time since the first attempt of the oldest event begun and not settled.
@@ -72,11 +71,11 @@ class InstanceFigures(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerStats(InstanceFigures, frozen=True, kw_only=True):
-    """A row: figures of an instance, and its partitions.
+    """A row: the figures of an instance, and its partitions.
 
-    `rate_limit` 0 means none. `ru_per_record` is of the time since the last row, None when nothing was written;
-    `last_ru_per_record` is the newest one known, which stays. `failed_total` are events that failed for good: the dead
-    letters, for nothing else does.
+    A `rate_limit` of 0 means none. `ru_per_record` is for the time since the last row, None if nothing was written, and
+    `last_ru_per_record` is the last known one. `failed_total` is the number of events that failed permanently, which are exactly
+    the dead letters.
     """
 
     consumer: str
@@ -93,7 +92,7 @@ _WHOLE = frozenset(name for name in _FIELDS if name.endswith(("_count", "_bytes"
 
 
 def to_row(stats: ConsumerStats) -> dict[str, Any]:
-    """The row with its keys, to be written whatever is there (an upsert that replaces)."""
+    """The row with its keys, for an upsert that replaces the earlier row."""
     row: dict[str, Any] = {
         "PartitionKey": key_of(stats.consumer),
         "RowKey": key_of(stats.instance),
@@ -107,9 +106,9 @@ def to_row(stats: ConsumerStats) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> ConsumerStats:
-    """The stats of a row; columns a newer writer of the same schema added are ignored.
+    """The statistics of a row. Columns that a newer writer of the same schema added are ignored.
 
-    Raises ConsumerStatsError naming the instance and what is wrong with its row.
+    Raises ConsumerStatsError, which names the instance and the problem of its row.
     """
     where = f"the row of instance '{row.get('instance', row.get('RowKey', '?'))}'"
     schema = row.get("Schema")
@@ -123,7 +122,7 @@ def from_row(row: Mapping[str, Any]) -> ConsumerStats:
             values[name] = int(value)
     try:
         pieces = [str(piece) for piece in of_columns(row, "Lag")]
-        # Only the last one is shorter: what is behind another does not belong to it.
+        # Only the last piece is shorter. Pieces after it are of an earlier, longer value.
         end = next((n for n, piece in enumerate(pieces, 1) if len(piece) < STRING_CHARS), None)
         lag = msgspec.json.decode("".join(pieces[:end]) or "[]", type=tuple[PartitionStats, ...])
         return msgspec.convert({**values, "lag": lag}, ConsumerStats)
@@ -137,11 +136,10 @@ def fresh_filter(consumer: str, since: float) -> str:
 
 
 def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
-    """The counts of all instances (at least one) together; what is not known of all is left out.
+    """The figures of all instances together, at least one. Figures that an instance lacks are omitted.
 
-    An instance without a rate limit leaves out `rate_limit` (the sum) and `rate_per_consumer` (the
-    highest). `ru_per_record` is weighted by what each writes; while nothing is written it is the highest
-    that any instance remembers.
+    With an instance without a rate limit, there is no `rate_limit` (the sum) and no `rate_per_consumer` (the highest).
+    `ru_per_record` is weighted by the records written; while nothing is written, it is the highest last known one.
     """
     found = {
         "throttled_share": max(one.throttled_share for one in live),

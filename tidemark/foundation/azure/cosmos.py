@@ -1,7 +1,7 @@
-"""From app settings to Cosmos DB, in the manner of `tidemark.foundation.azure.connections`.
+"""Makes clients of Cosmos DB from app settings, as `tidemark.foundation.azure.connections` does for other services.
 
-The setting named as the connection holds `AccountEndpoint=...;AccountKey=...`; without it `<prefix>__accountEndpoint`
-is read, and the identity is used.
+The setting with the name of the connection is `AccountEndpoint=...;AccountKey=...`. Without it, `<prefix>__accountEndpoint` is
+read, and the identity is used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
 
 
 async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> CosmosClient:
-    """A client that sends each request once and leaves every retry to its user; the caller closes it.
+    """A client that sends each request once, without retries; the caller closes it.
 
     `options` go to the constructor. Nothing is sent before the client is entered or used.
     """
@@ -77,7 +77,7 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
 
 
 class CosmosPlace:
-    """A container that a connection leads to; its repr is how messages name it."""
+    """A container of a connection. Messages name it by its repr."""
 
     def __init__(self, settings: Settings, connection: str, database: str, container: str) -> None:
         self._settings = settings
@@ -110,8 +110,8 @@ class CosmosPlace:
 async def _transport(settings: Settings) -> AioHttpTransport:
     """The SDK's own transport with two differences.
 
-    Without a proxy setting it does not look for one: two hops to a thread per request, half of an upsert's CPU. And a
-    bundle of authorities is read once: given by option the SDK would drop it.
+    Without a setting for a proxy, it does not look for one, which takes two changes of threads per request, half of an
+    upsert's CPU. And it gets the bundle of authorities as a context, because the SDK ignores the option.
     """
     proxied = any(name.casefold() in _PROXIES and value for name, value in settings.items())
     bundle = connections.transport_options(settings).get("connection_verify")

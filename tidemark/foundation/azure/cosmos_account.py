@@ -1,4 +1,4 @@
-"""Which Cosmos DB account a connection names. Pure."""
+"""Reads the account of a Cosmos DB connection. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def account_name(url: str) -> str:
-    """The account at an address; the whole host where it is not one of the service's."""
+    """The account of an address; the whole host if the address is not one of the service."""
     host = urlsplit(url).netloc
     return host.partition(".")[0] if ".documents." in host else host
 

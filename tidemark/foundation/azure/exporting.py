@@ -16,7 +16,7 @@ EXPORT_TIMEOUT_MS = 10_000.0
 
 
 def azure_monitor_provider(setting: str, service: str, settings: Mapping[str, str]) -> MeterProvider:
-    """Sends every minute; whoever asked for it shuts it down. `setting` is the one that asked for it.
+    """A provider that sends every minute; the caller shuts it down. `setting` is the setting that requests it.
 
     Raises SettingsError without APPLICATIONINSIGHTS_CONNECTION_STRING, or without the extra `azure-monitor`.
     """

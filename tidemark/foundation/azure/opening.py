@@ -1,4 +1,4 @@
-"""A client that is opened by its first use."""
+"""A client that its first use opens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Client = TypeVar("Client")
 
 
 class Opened(Generic[Client]):
-    """Opens in a thread, because importing an SDK takes half a second. The client belongs to the event loop of that
-    first use, and is closed again where it cannot be entered. `open_client` raises ValueError naming a bad setting.
+    """Opens the client in a thread, because importing an SDK takes half a second. The client belongs to the event loop of its
+    first use. If it cannot be entered, it is closed. `open_client` raises ValueError, which names a wrong setting.
     """
 
     def __init__(

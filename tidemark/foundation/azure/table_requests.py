@@ -1,8 +1,8 @@
-"""The requests that every decision makes of Table Storage: a row, rows, a write. What is rare stays the SDK's: tables,
-transactions.
+"""Sends the requests to Table Storage that every evaluation needs: reads and writes of rows. Creating tables and transactions are
+rare, and use the SDK.
 
-The wire is version 2019-02-02 of the service's REST interface, JSON with minimal metadata: a property is typed where
-JSON cannot tell its type. An entity that is read and written again keeps properties whose types nobody here knows.
+The protocol is version 2019-02-02 of the service's REST interface, as JSON with minimal metadata: a property has a type where
+JSON does not show it. An entity that is read and written again keeps properties of unknown types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
 
 Row = Mapping[str, Any]
-"""A row with its keys."""
+"""A row, with its keys."""
 
 INT32 = 2**31
 
@@ -43,26 +43,26 @@ _PAGE = "x-ms-continuation-Next"
 
 
 class Entity(dict[str, Any]):
-    """A row as it was read."""
+    """A row that was read."""
 
     etag: str = ""
     timestamp: str = ""
 
     @property
     def written(self) -> float:
-        """When it was written last, seconds since the epoch; 0 where the service did not say."""
+        """When the row was last written, in seconds since the epoch; 0 if the service did not return it."""
         return datetime.fromisoformat(self.timestamp).timestamp() if self.timestamp else 0.0
 
 
 Page = tuple[list[Entity], dict[str, str] | None]
-"""Rows, and where the next page begins: None after the last."""
+"""Rows, and where the next page begins; None after the last page."""
 
 
 class TableRequests:
-    """Requests of one table. They raise AzureError: HttpResponseError with the service's code as `error_code`.
+    """Sends requests to one table, with the address and credential of `service`. Raises AzureErrors: HttpResponseError has the
+    service's code as `error_code`.
 
-    Takes address and credential of `service`. Reads and writes that can be repeated are, `retries` times; a new row only
-    where the service says that it was not written.
+    A failed request is repeated up to `retries` times; a new row only if the service answered that it was not written.
     """
 
     def __init__(self, service: TableServiceClient, name: str, wire: Wire, retries: int) -> None:
@@ -73,7 +73,7 @@ class TableRequests:
     async def query(
         self, query: str, *, select: list[str] | None, top: int | None, page: dict[str, str] | None = None
     ) -> Page:
-        """Rows of a query in key order: those of one page, 1,000 or `top` at most."""
+        """One page of the rows of a query, in key order: at most 1,000, or `top`."""
         options = {"$filter": query, **(page or {})}
         if select is not None:
             options["$select"] = ",".join(select)
@@ -96,7 +96,7 @@ class TableRequests:
         await self._send("POST", "", _WRITE, body=body_of(row))
 
     async def put(self, row: Row, etag: str | None = None) -> None:
-        """Writes a row whatever is there; with an `etag`, only over the row that has it."""
+        """Write a row, whether or not it exists; with an `etag`, only over the row that has it."""
         headers = _WRITE if etag is None else {**_WRITE, "If-Match": etag}
         await self._send("PUT", _keys(row["PartitionKey"], row["RowKey"]), headers, body=body_of(row))
 
@@ -114,7 +114,7 @@ class TableRequests:
 
 
 class _TableKey:
-    """Signs by the account's key, anew for each try."""
+    """Signs with the account key, anew for each attempt."""
 
     def __init__(self, credential: AzureNamedKeyCredential) -> None:
         self._credential = credential
@@ -135,24 +135,24 @@ def _key(text: str) -> str:
 
 
 def body_of(row: Row) -> bytes:
-    """A row as the service takes it. Raises TypeError for what no property can be."""
+    """A row as JSON for the service. Raises TypeError for a value that no property can have."""
     body: dict[str, Any] = {}
     for name, value in row.items():
-        kind, told = _typed(name, value)
+        kind, written = _typed(name, value)
         if kind is not None:
             body[f"{name}@odata.type"] = kind
-        if told is not None:
-            body[name] = told
+        if written is not None:
+            body[name] = written
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # text that is no UTF-8 travels escaped
+    except UnicodeEncodeError:  # text that is no UTF-8 is escaped
         return json.dumps(body).encode()
 
 
 def _read(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:  # such text again
+    except msgspec.DecodeError:  # text that is no UTF-8
         return json.loads(body)
 
 
@@ -176,7 +176,7 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def entity_of(read: Mapping[str, Any]) -> Entity:
-    """A row out of the service's JSON."""
+    """A row from the service's JSON."""
     entity = Entity()
     for name, value in read.items():
         if name.endswith("@odata.type"):

@@ -1,4 +1,4 @@
-"""One table of Table Storage as the stores use it: connected on first use, created when missing, its errors ours."""
+"""A table of Table Storage for stores: created when it is missing, with errors of Tidemark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHANGED = {"EntityAlreadyExists", *_ABSENT}  # besides status 412
 
 
 class Table:
-    """A table by name. Raises ConnectionSettingsError when the connection's settings cannot work."""
+    """A table by name. Raises ConnectionSettingsError for unusable settings of the connection."""
 
     def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Table:
         account = self._service.account_name
         self._where = f"table '{name}' of storage account '{account}' (connection {prefix})"
         self.created = 0
-        """How often the table was missing: what is known of its content is then void."""
+        """How often the table was missing. Whatever is known of its content is then outdated."""
 
     async def aclose(self) -> None:
         await self._wire.aclose()
@@ -54,7 +54,7 @@ class Table:
     async def rows(
         self, query: str, *, select: list[str] | None = None, limit: int | None = None
     ) -> list[Entity]:
-        """All rows of a query (or the first `limit`), in key order; one request per 1,000 rows or limit."""
+        """All rows of a query, or the first `limit`, in key order. One request per 1,000 rows."""
 
         async def read() -> list[Entity]:
             found, following = await self._requests.query(query, select=select, top=limit)
@@ -68,7 +68,7 @@ class Table:
     async def stream(
         self, query: str, *, select: list[str] | None = None, page: int
     ) -> AsyncGenerator[Entity, None]:
-        """The rows of a query in key order, fetched a page at a time as they are asked for."""
+        """The rows of a query in key order, fetched page by page when they are needed."""
         following: dict[str, str] | None = None
         none: Page = ([], None)
 
@@ -94,18 +94,18 @@ class Table:
         return await self._call(read)
 
     async def save(self, row: Row, etag: str | None) -> None:
-        """Creates the row when there is no `etag`, else replaces it if it still has that tag.
+        """Create the row without an `etag`; with one, replace the row if it still has it.
 
-        Raises ConflictError when there is a row already, or the row changed or is gone; TooLargeError.
+        Raises ConflictError if the row exists already, has changed or was removed, and TooLargeError.
         """
         requests = self._requests
         await self._call(lambda: requests.create(row) if etag is None else requests.put(row, etag))
 
     async def put(self, rows: Sequence[Row]) -> None:
-        """Writes rows of one partition, whatever is there: all of them, or an error and nothing.
+        """Write rows of one partition, whether or not they exist: all, or none and an error.
 
-        Raises TooLargeError. A transaction costs several times the CPU of a call for one row: the SDK builds
-        its body with the email package.
+        Raises TooLargeError. A transaction takes several times the CPU of a request for one row, because the SDK builds its
+        body with the email package.
         """
         options = {"mode": UpdateMode.REPLACE}
 
@@ -118,7 +118,7 @@ class Table:
         await self._call(write)
 
     async def delete(self, rows: Sequence[Row]) -> None:
-        """Deletes rows of one partition, all or none. Raises ConflictError when one is gone or changed."""
+        """Delete rows of one partition: all or none. Raises ConflictError if one was removed or has changed."""
 
         async def write() -> None:
             await self._client.submit_transaction([("delete", row) for row in rows])
@@ -126,7 +126,7 @@ class Table:
         await self._call(write)
 
     async def _call(self, operation: Callable[[], Awaitable[_T]], *, absent: _T | None = None) -> _T:
-        """`absent` is what a read finds where there is no table: whoever reads may have no right to make one."""
+        """The result of the operation. Without a table, a read returns `absent`, because a reader may lack the right to create one."""
         try:
             try:
                 return await operation()
@@ -138,7 +138,7 @@ class Table:
             await self._create()
             return await operation()
         except Exception as error:
-            # Also what the SDK or its transport lets through: nothing may be concluded.
+            # Also unexpected errors of the SDK or its transport: nothing may be concluded from them.
             raise self._translated(error) from error
 
     async def _create(self) -> None:
@@ -146,7 +146,7 @@ class Table:
         try:
             await self._client.create_table()
         except ResourceExistsError as error:
-            # Somebody else was faster; a table being deleted stays an error for some seconds.
+            # Another process may have created it. A table that is being deleted stays an error for some seconds.
             if error_code(error) != "TableAlreadyExists":
                 raise
 
@@ -161,7 +161,7 @@ class Table:
 
 
 class TableStore:
-    """A store that is one table, `TABLE` if it is not told another."""
+    """A store that is one table, by default `TABLE`."""
 
     TABLE: ClassVar[str]
 
@@ -174,11 +174,11 @@ class TableStore:
 
 
 def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:
-    """What the failure of a call to a storage service means; `code` is the service's word, where it answered."""
+    """The error for a failed call to a storage service. `code` is the code in its answer, if it answered."""
     if isinstance(error, ClientAuthenticationError) and error.status_code not in {401, 403}:
         return StoreUnavailableError(f"{where}: {describe_identity_error(error)}; sign in with `az login`")
     if isinstance(error, HttpResponseError):
         return StoreUnavailableError(f"{where} answered {error.status_code} {code or error.reason}")
-    if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
+    if isinstance(error, AzureError | OSError):  # network errors contain hosts, and no keys
         return StoreUnavailableError(f"{where} cannot be reached: {describe_network_error(error)}")
     return StoreUnavailableError(f"{where}: the call failed: {describe_error(error)}")

@@ -1,1 +1,1 @@
-"""HTTP without a framework: who calls, and what is answered."""
+"""HTTP without a framework: callers, responses, and requests to other addresses."""

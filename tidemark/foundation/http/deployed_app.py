@@ -45,7 +45,7 @@ class AppError(TidemarkError):
 
 
 class Access(Struct, frozen=True):
-    """Address of the app, and its `client_id` or `key`; neither for a local host without keys."""
+    """The address of an app, and its `client_id` or `key`; neither for a local host without keys."""
 
     address: str
     client_id: str | None = None
@@ -56,10 +56,10 @@ class Access(Struct, frozen=True):
 
 
 def read_access(address: str, settings: Mapping[str, str]) -> Access:
-    """`settings` are a person's own. A client id wins over a key: an app where people sign in takes no keys. A host on
-    this machine gets a key or nothing: a token travels over TLS only.
+    """The way to open the app, from the user's own `settings`. A client id wins over a key, because an app with sign-in accepts
+    no keys. A host on this machine gets a key or nothing, because a token is sent over TLS only.
 
-    Raises SettingsError naming what was given and what is accepted.
+    Raises SettingsError, which names the given and the accepted values.
     """
     url = _address(address)
     client_id, key = (settings.get(name, "").strip() or None for name in (CLIENT_ID, KEY))
@@ -78,9 +78,9 @@ def read_access(address: str, settings: Mapping[str, str]) -> Access:
 
 
 def app_named(root: Path, app: str | None, account: str | None) -> DeployedApp | None:
-    """The app that the command line names, with a person's own settings in `root`: nothing of what is committed is read.
+    """The app of the option --app, with the user's own settings in `root`; committed files are not read. None without the option.
 
-    Raises SettingsError, also for an `account` beside it.
+    Raises SettingsError, also if `account` is given, too.
     """
     if app is None:
         return None
@@ -91,7 +91,7 @@ def app_named(root: Path, app: str | None, account: str | None) -> DeployedApp |
 
 
 def _address(text: str) -> str:
-    """Without what follows the host: a page's address may have been pasted, with a key in it, which is not shown.
+    """The address up to the host. A user may paste the address of a page, with a key in it, which no error shows.
 
     Raises SettingsError.
     """
@@ -111,7 +111,7 @@ def _address(text: str) -> str:
 
 
 class DeployedApp(HoldsSession):
-    """The API of one app. An async context manager; everything raises AppError."""
+    """The API of one app. An async context manager. All methods raise AppError."""
 
     def __init__(
         self, access: Access, settings: Mapping[str, str], *, credential: IdentityCredential | None = None
@@ -127,14 +127,12 @@ class DeployedApp(HoldsSession):
     async def get(
         self, path: tuple[str, ...], type_: type[_T], *, within: float = TIMEOUT, **parameters: str | None
     ) -> _T:
-        """The answer of a read, `within` seconds. `path` is below /api, part by part; parameters that are None are left
-        out.
-        """
+        """The answer of a read within `within` seconds. `path` has the parts below /api. Parameters that are None are omitted."""
         given = {name: value for name, value in parameters.items() if value is not None}
         return await self._ask("GET", path, type_, within, params=given)
 
     async def post(self, path: tuple[str, ...], type_: type[_T], body: Mapping[str, Any]) -> _T:
-        """The answer of an order. It is not sent twice: it may have been carried out where no answer came."""
+        """The answer of an order. An order is sent once, because it may have been carried out even without an answer."""
         return await self._ask("POST", path, type_, TIMEOUT, data=msgspec.json.encode(body))
 
     async def _ask(
@@ -206,14 +204,14 @@ class DeployedApp(HoldsSession):
         return {"Authorization": f"Bearer {token.token}"}
 
     def _refusal(self, status: int, body: bytes) -> str:
-        """What a status other than 200 means, in the app's own words where it has any."""
+        """The error for a status other than 200, with the app's own message if it has one."""
         try:
-            told = sanitize_line(msgspec.json.decode(body, type=_Refusal).error)
+            message = sanitize_line(msgspec.json.decode(body, type=_Refusal).error)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            told = ""
+            message = ""
         where = self._access.address
-        if told:
-            return f"{where} answered {status}: {told}"
+        if message:
+            return f"{where} answered {status}: {message}"
         if status in {301, 302, 303, 307, 308}:
             return f"{where} wants a sign-in (it answered {status}): set {CLIENT_ID}, and sign in with `az login`"
         if status in {401, 403}:
@@ -238,7 +236,7 @@ class _Refusal(Struct, frozen=True):
 
 
 def _encoded(url: str) -> Any:
-    """As it is: what is quoted is not to be quoted again, nor an escaped slash to become a path."""
+    """The URL without further encoding: quoted parts stay, and an escaped slash does not separate a path."""
     from yarl import URL  # noqa: PLC0415 - aiohttp's own
 
     return URL(url, encoded=True)

@@ -1,4 +1,4 @@
-"""The options of the command line that name a deployed app, alike for all commands that have them."""
+"""The options that name a deployed app, for all commands that have them."""
 
 from typing import Annotated
 

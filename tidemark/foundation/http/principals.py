@@ -1,8 +1,8 @@
-"""What App Service authentication tells of a signed-in caller in the header X-MS-CLIENT-PRINCIPAL. Pure.
+"""Reads the signed-in caller from the header X-MS-CLIENT-PRINCIPAL of App Service authentication. Pure.
 
-The header is the claims of a checked token as JSON in base64: `{"auth_typ": "aad", "claims": [{"typ": ..., "val": ...}]}`.
-Whether it may be believed at all is not decided here: see `tidemark.foundation.http.callers`. What cannot be read whole counts for
-nothing, and no message repeats what was in it.
+The header has the claims of a checked token, as JSON in base64: `{"auth_typ": "aad", "claims": [{"typ": ..., "val": ...}]}`.
+`tidemark.foundation.http.callers` decides whether the header is trusted. A header that is not completely readable is refused, and
+no message repeats its content.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from msgspec import Struct
 from tidemark.foundation.sanitize import one_line
 
 MAX_HEADER = 64 * 1024
-"""Characters of the header that are looked at. A token lists at most 200 groups, which come to about 20 KiB here."""
+"""Characters of the longest accepted header. A token lists at most 200 groups, which take about 20 KiB here."""
 
 MAX_NAME = 200
-"""Characters of a name in the log; those of Entra ID end at 113."""
+"""Characters of the longest accepted name. Entra ID allows 113."""
 
 PROVIDER = "aad"
-"""The provider's name for Entra ID. The roles of an app registration mean something from there only."""
+"""The name of Entra ID as a provider. Only there do the roles of an app registration have a meaning."""
 
-# The platform renames some claims on their way, depending on the version of the token: both forms occur.
+# The platform renames some claims, depending on the version of the token, so both forms occur.
 _SOAP = "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/"
 _ROLES = frozenset({"roles", "http://schemas.microsoft.com/ws/2008/06/identity/claims/role"})
 _OBJECT_ID = ("oid", "http://schemas.microsoft.com/identity/claims/objectidentifier")
-# Not `name` or an e-mail address: in many tenants people change these themselves.
+# Not `name` or an e-mail address, because in many tenants people can change these themselves.
 _USER_NAME = ("preferred_username", "upn", f"{_SOAP}upn", "unique_name", f"{_SOAP}name")
 _APPLICATION = ("azp", "appid")
 _SCOPE = ("scp", "http://schemas.microsoft.com/identity/claims/scope")
 
 
 class Principal(Struct, frozen=True):
-    """A user by the name they sign in with (`user <object id>` where the token has none), or an application as
+    """A user with the name of their sign-in (`user <object id>` if the token has none), or an application, which is
     `application <client id>`.
 
-    `object_id` is theirs in the directory: it stays when the name is changed, and is not given to another one.
+    `object_id` identifies them in the directory. It does not change with the name, and is never given to another one.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Principal(Struct, frozen=True):
 
 
 class PrincipalError(ValueError):
-    """The header cannot be read, or names nobody. The message says what is wrong, never what was found."""
+    """The header cannot be read, or names nobody. The message does not repeat its content."""
 
 
 class _Claim(Struct, frozen=True):
@@ -55,36 +55,36 @@ class _Claim(Struct, frozen=True):
     val: str | None = None
 
 
-class _Told(Struct, frozen=True):
+class _Claims(Struct, frozen=True):
     auth_typ: str
     claims: tuple[_Claim, ...]
 
 
 def parse_principal(header: str) -> Principal:
     """Raises PrincipalError."""
-    told = _decoded(header)
-    if told.auth_typ.casefold() != PROVIDER:
+    decoded = _decoded(header)
+    if decoded.auth_typ.casefold() != PROVIDER:
         raise PrincipalError("is of another identity provider; accepted is Microsoft Entra ID")
-    object_id = _one(told.claims, _OBJECT_ID)
+    object_id = _one(decoded.claims, _OBJECT_ID)
     if not object_id:
         raise PrincipalError("names nobody: an object id (the claim oid) is needed")
-    roles = frozenset(c.val for c in told.claims if c.typ in _ROLES and c.val)
-    return Principal(_name(told.claims) or f"user {object_id}", object_id, roles)
+    roles = frozenset(c.val for c in decoded.claims if c.typ in _ROLES and c.val)
+    return Principal(_name(decoded.claims) or f"user {object_id}", object_id, roles)
 
 
 def _name(claims: Sequence[_Claim]) -> str:
-    """A token has a scope where an application, such as the Azure CLI, speaks for a user; it is not the caller then."""
+    """The caller's name. A token with a scope is of a user for whom an application acts, such as the Azure CLI."""
     name, application = _one(claims, _USER_NAME), _one(claims, _APPLICATION)
     if name or not application or _one(claims, _SCOPE):
         return name
     return f"application {application}"
 
 
-def _decoded(header: str) -> _Told:
+def _decoded(header: str) -> _Claims:
     if len(header) > MAX_HEADER:
         raise PrincipalError(f"has {len(header)} characters; at most {MAX_HEADER} are accepted")
     try:
-        return msgspec.json.decode(base64.b64decode(header, validate=True), type=_Told)
+        return msgspec.json.decode(base64.b64decode(header, validate=True), type=_Claims)
     except (ValueError, RecursionError):  # those of base64, UTF-8 and msgspec are all ValueErrors
         raise PrincipalError(
             "is not readable: accepted is one JSON object of claims in base64; it may be cut, or there twice"
@@ -92,7 +92,7 @@ def _decoded(header: str) -> _Told:
 
 
 def _one(claims: Sequence[_Claim], types: Sequence[str]) -> str:
-    """The value of the first of `types` that is there; '' for none. Two values for one of them name nobody."""
+    """The value of the first claim of these types; '' without one. Two values of one type are an error."""
     for type_ in types:
         found = {value for c in claims if c.typ == type_ and (value := one_line(c.val or "").strip())}
         if len(found) > 1:

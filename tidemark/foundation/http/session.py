@@ -1,4 +1,4 @@
-"""An HTTP session that is opened by its first use, and closed with what holds it."""
+"""An HTTP session that its first request opens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class HoldsSession:
-    """An async context manager, or closed with `aclose`; `_session` is made by the first request."""
+    """Owns an HTTP session. An async context manager, or closed with `aclose`; the first request creates `_session`."""
 
     _session: aiohttp.ClientSession | None = None
 

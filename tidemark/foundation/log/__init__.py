@@ -1,1 +1,1 @@
-"""A process: its log and terminal, from which secrets are kept, and how it is stopped while it loads."""
+"""The log and the terminal of a process, without secrets, and its end while it loads."""

@@ -1,8 +1,8 @@
-"""What keeps the log readable: no secrets, whoever logs them, and no lines of SDKs.
+"""Keeps secrets and lines of SDKs out of the log of a process.
 
-SDKs write signed addresses, and exceptions what they had. The Functions worker lets the root logger pass INFO, and at
-INFO the SDKs write two lines per request, which the host sends on unsampled, to be paid for: twenty for each of ours.
-So their loggers get a level of their own, which no later level or handler of the root logger changes.
+SDKs log signed addresses, and exceptions contain their arguments. The root logger of the Functions worker passes INFO, at which
+the SDKs log two lines per request. The host would send them without sampling: twenty paid lines for each of ours. So the loggers
+of the SDKs get their own level, which no later level or handler of the root logger changes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from tidemark.foundation.settings_reader import SDK_LOG_LEVEL, read_log_level
 _formatter = logging.Formatter()
 
 LIBRARIES = ("aiohttp", "azure", "msal", "uamqp", "urllib3")
-"""Loggers of the SDKs and of what they send requests with. What somebody sets below them (`azure.cosmos`) stays."""
+"""Loggers of the SDKs and their HTTP libraries. Levels of loggers below them (`azure.cosmos`) stay."""
 
 
 def quiet_sdks(settings: Mapping[str, str]) -> None:
-    """Sets the level that TIDEMARK_SDK_LOG_LEVEL names. Safe to call often: should a library have set its own level in
-    the meantime, the next invocation has ours again.
+    """Set the level of TIDEMARK_SDK_LOG_LEVEL. Call it at every invocation, in case a library has set its own level since.
 
-    Never raises, as the app is being loaded: `assemble` and the consumer's `read_config` tell a wrong level.
+    Never raises, because the app is being loaded: `assemble` and the consumer's `read_config` report a wrong level.
     """
     try:
         level = read_log_level(settings)
@@ -46,7 +45,7 @@ def quiet_sdks(settings: Mapping[str, str]) -> None:
 
 
 def hide_secrets(record: logging.LogRecord) -> None:
-    """Rewrites a record that holds a secret, in its message or its traceback; any other stays as it is."""
+    """Replace the secrets in the message and traceback of a record. A record without secrets stays unchanged."""
     try:
         text = record.getMessage()
     except Exception:  # arguments that do not fit: the handler reports it, with the arguments
@@ -63,21 +62,21 @@ def hide_secrets(record: logging.LogRecord) -> None:
 
 
 def hide_in_tracebacks() -> None:
-    """The same for what goes to standard error without being logged: what ends a process or a thread, what is raised where
-    nobody can catch it, and warnings.
+    """Hide secrets in texts that go to standard error without a logger: errors that end the process or a thread, errors that
+    cannot be caught, and warnings.
     """
-    sys.excepthook = _tell_fault
-    threading.excepthook = lambda fault: _tell_fault(
+    sys.excepthook = _print_error
+    threading.excepthook = lambda fault: _print_error(
         fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback
     )
-    sys.unraisablehook = _tell_unraisable
+    sys.unraisablehook = _print_unraisable
     if warnings.showwarning is not _warn:
         warnings.showwarning = _warn
 
 
-def _tell_unraisable(fault: Any) -> None:
+def _print_unraisable(fault: Any) -> None:
     if fault.exc_value is not None:
-        _tell_fault(fault.exc_type, fault.exc_value, fault.exc_traceback)
+        _print_error(fault.exc_type, fault.exc_value, fault.exc_traceback)
 
 
 def _warn(
@@ -94,26 +93,26 @@ def _warn(
             stream.write(without_secrets(warnings.formatwarning(message, category, filename, lineno, line)))
 
 
-def _tell_fault(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _print_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if sys.stderr is not None and not issubclass(kind, SystemExit):
         sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 @contextmanager
 def report_without_secrets() -> Iterator[None]:
-    """Around a command as a whole: an error that nobody expected ends it with its traceback and status 1, as ever, but
-    without secrets. Typer has a hook of its own for these.
+    """For a whole command: an unexpected error ends it with the traceback and status 1, as usual, but without secrets. Typer has
+    its own hook for such errors.
     """
     keep_secrets_from_logs()
     try:
         yield
-    except Exception as error:  # told as the interpreter would
-        _tell_fault(type(error), error, error.__traceback__)
+    except Exception as error:  # printed as the interpreter would
+        _print_error(type(error), error, error.__traceback__)
         raise SystemExit(1) from None
 
 
 class _Factory:
-    """Makes records as before, without secrets. A factory sees those of all loggers, a filter those of one."""
+    """Creates records without secrets, with the factory before it. A factory sees the records of all loggers, a filter those of one."""
 
     def __init__(self, make: Callable[..., logging.LogRecord]) -> None:
         self._make = make
@@ -125,14 +124,14 @@ class _Factory:
 
 
 class ForPeople(logging.Formatter):
-    """For terminals: without the tails that are for queries."""
+    """Formats lines for terminals, without the tails, which are for queries."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_tail(super().format(record))
 
 
 def keep_secrets_from_logs() -> None:
-    """In this process, from now on; again is the same."""
+    """Keep secrets out of the logs of this process from now on. Calling it again changes nothing."""
     hide_settings(os.environ)
     hide_in_tracebacks()
     make = logging.getLogRecordFactory()

@@ -1,12 +1,12 @@
-"""The tail of a log line: what the line says, once more for queries, as one JSON object at its end. Pure.
+"""Adds a tail to a log line: the content of the line again, as one JSON object for queries. Pure.
 
-Of what a Python function logs, Application Insights keeps the text, the level and the name of the logger; `extra` fields
-are not sent. So what queries need travels in the text:
+Application Insights keeps the text, the level and the logger's name of a line that a Python function logs, and no `extra` fields.
+So the fields for queries are part of the text:
 
     scaling plan-orders out 1 -> 3: average backlog 812 > 250 ... [plan-orders@...]; {"tidemark":1,"kind":"decision",...}
 
-A query takes what stands from the last `{"tidemark":` on. Inside of a tail that text cannot stand, as JSON writes the
-quotation marks of a value with a backslash; and what was written before it, by an operator say, is not the last.
+A query reads the text from the last `{"tidemark":` on. That text cannot occur within a tail, because JSON escapes the quotation
+marks of a value; and an earlier one, for example from an operator, is not the last.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from tidemark.foundation.sanitize import (
 from tidemark.foundation.secrets.patterns import without_spelt
 
 SCHEMA = 1
-"""Of the fields' names and meanings; new fields do not change it."""
+"""The version of the fields' names and meanings. New fields do not change it."""
 
 MARK = '{"tidemark":'
 
 SEPARATOR = "; "
-"""The semicolon also ends whatever `sanitize` might take for the beginning of a secret, before the tail."""
+"""The semicolon also ends a text before the tail that `sanitize` could take for the beginning of a secret."""
 
 MAX_LINE = 30_000
-"""Characters. Application Insights cuts a message at 32,768, and a tail that is cut is none."""
+"""Characters of the longest line. Application Insights cuts a message at 32,768, and a cut tail is unreadable."""
 
 MAX_TAIL = 16_000
 _FRAME, _AROUND = 100, 4
 """Characters of a tail besides its fields, and of a field besides its name and value."""
 
 MAX_TEXT = 1_000
-"""Characters of one text inside a tail."""
+"""Characters of the longest text within a tail. Chosen."""
 
 
 class Line(str):
-    """A log line for people, with the same in fields; whoever takes it for a text loses nothing but those."""
+    """A log line for people, together with its fields. It can be used as a plain text."""
 
     __slots__ = ("fields", "kind")
 
@@ -54,14 +54,14 @@ class Line(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, text: str, kind: str, fields: Mapping[str, Any]) -> Self:
-        """`fields` are what JSON has, in Python's types; those that are None are left out."""
+        """`fields` have values that JSON can represent. Fields that are None are omitted."""
         line = super().__new__(cls, text)
         line.kind, line.fields = kind, fields
         return line
 
 
 def log_line(line: str) -> str:
-    """`line` as it goes into the log: on one line, without secrets, and with its tail where it has fields."""
+    """The line for the log: one line without secrets, with a tail if it has fields."""
     text = sanitize_line(line)
     if not isinstance(line, Line):
         return text[:MAX_LINE]
@@ -72,8 +72,8 @@ def log_line(line: str) -> str:
 
 
 def line_without_secrets(text: str) -> str:
-    """A line that is about to be written, whoever made it. Of a tail the texts are looked into one by one, so that it stays
-    what it is: taken as one text, a value could seem to begin with the quotation mark that ends another.
+    """Any line without secrets. The texts in a tail are searched one by one, so that it stays JSON: in the whole tail, a value
+    could seem to begin with the quotation mark that ends another.
     """
     shown = without_secrets(text)
     start = text.rfind(SEPARATOR + MARK)
@@ -91,14 +91,14 @@ def _tail_without_secrets(tail: str) -> str | None:
 
 
 def without_tail(text: str) -> str:
-    """A logged line as people read it in a terminal."""
+    """A logged line for people at a terminal."""
     start = text.rfind(SEPARATOR + MARK)
     return text[:start] if start >= 0 and text.endswith("}") else text
 
 
 def _tail(kind: str, fields: Mapping[str, Any]) -> str:
-    """Fields that do not fit are left out, the longest first, and named in `cut`. Never raises: a line that cannot be
-    logged must not undo the work that it tells of.
+    """The tail. Fields that do not fit are omitted, the longest first, and named in `cut`. Never raises, because a line that
+    cannot be logged must not undo the work that it reports.
     """
     found: dict[str, str] = {}
     cut: list[str] = []
@@ -106,11 +106,7 @@ def _tail(kind: str, fields: Mapping[str, Any]) -> str:
         if value is not None:
             try:
                 found[_clean(name)] = _json(_clean(value))
-            except (
-                TypeError,
-                ValueError,
-                RecursionError,
-            ):  # of a rule of the user's own: an object, a circle
+            except (TypeError, ValueError, RecursionError):  # a user's rule may give an object or a circle
                 cut.append(_clean(name))
     size = _FRAME + len(kind) + sum(len(name) + len(text) + _AROUND for name, text in found.items())
     for name in sorted(found, key=lambda name: len(found[name]), reverse=True):
@@ -124,7 +120,7 @@ def _tail(kind: str, fields: Mapping[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    """What JSON does not have (a number without end, one beyond 64 bits) is null: an unknown number, as elsewhere."""
+    """The value as JSON. An infinite number, and one beyond 64 bits, is null, which means unknown."""
     return msgspec.json.encode(value).decode()
 
 
@@ -134,12 +130,12 @@ def _text(value: str) -> str:
 
 @lru_cache(2_000)
 def _word(value: str) -> str:
-    """By spelling alone: what is known by value may grow, and is looked for in the finished tail."""
+    """Hide only recognised secrets, so that the result can be cached. Secrets known by value are hidden in the finished tail."""
     return one_line(without_spelt(value.encode("utf-8", "replace").decode()))
 
 
 WORD = 60
-"""Characters of what may be a name of a field, target or metric, or a reason: the same in every line."""
+"""Characters of the longest text that is cached: names of fields, targets and metrics, and reasons, which recur in every line. Chosen."""
 
 
 def _quickly(value: str) -> str:

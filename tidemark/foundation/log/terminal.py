@@ -1,6 +1,6 @@
-"""What commands print: lines, tables and JSON, all without secrets.
+"""Prints lines, tables and JSON of commands without secrets.
 
-Secrets are hidden before a text is laid out. A table or a box wraps a long secret, and half a secret is recognised by nobody.
+Secrets are hidden before the layout, because a table or a box wraps a long secret, and half a secret is not recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidemark.foundation.sanitize import json_without_secrets, without_secrets
 
 
 class Console(RichConsole):
-    """Rich's console. Every text that it prints has no secrets, also one in a cell of a table."""
+    """The console of rich. It hides secrets in every text, also in the cells of tables."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Called by rich for each text, before it is wrapped."""
@@ -26,5 +26,5 @@ class Console(RichConsole):
 
 
 def print_json(value: object) -> None:
-    """For `--json`: `value` on standard output, indented."""
+    """Print `value` as indented JSON on standard output, for `--json`."""
     typer.echo(msgspec.json.format(json_without_secrets(value), indent=2).decode())

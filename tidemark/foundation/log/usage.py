@@ -1,4 +1,4 @@
-"""What commands print of an option that is wrong, without secrets. Light: it is imported by every command."""
+"""Hides secrets in errors about wrong options. It imports little, because every command imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidemark.foundation.sanitize import without_secrets
 
 @contextmanager
 def _usage_errors_without_secrets() -> Iterator[None]:
-    """People paste a connection string where a name belongs, and the error quotes it."""
+    """Hide secrets in usage errors: people paste a connection string in place of a name, and the error quotes it."""
     try:
         yield
     except _UsageError as error:
@@ -23,7 +23,7 @@ def _usage_errors_without_secrets() -> Iterator[None]:
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's base of all errors in options; typer has a click of its own and does not export it."""
+"""The base of click's errors in options. Typer contains its own click, and does not export this class."""
 
 
 class _WithoutSecrets:

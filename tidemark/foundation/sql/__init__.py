@@ -1,1 +1,1 @@
-"""A SQL database for code that must not block: threads, deadlines, errors."""
+"""A SQL database for code that must not block: threads, deadlines and errors."""

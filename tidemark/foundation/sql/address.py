@@ -1,8 +1,8 @@
-"""A database's URL: whether it is written so that all who parse it see the same, and how messages name it. Pure.
+"""Checks that all parsers read a database URL in the same way, and names a database in messages. Pure.
 
-A '@', ':' or '/' that stands uncoded in a password ends the user part too early, and each parser ends it elsewhere: SQLAlchemy
-raises with a half of the password in its text, libpq looks for a host of that name. So a URL is read strictly, once, at the
-start. What is wrong is told by its position, never by its text.
+A '@', ':' or '/' that is not encoded in a password ends the user part too early, and each parser ends it at another place:
+SQLAlchemy raises an error with half of the password in its text, and libpq looks for a host of that name. So the URL is checked
+strictly at the start. Errors give the position of the problem, never the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CODES = "'@' is written %40, ':' %3A, '/' %2F, '?' %3F, '#' %23, and a blank %20
 
 
 def check_url(url: str, setting: str) -> None:
-    """Raises SettingsError, naming `setting` and the position, for a URL whose parts could be taken for one another."""
+    """Raises SettingsError, which names `setting` and the position, for a URL whose parts are ambiguous."""
     begun = _SCHEME.match(url)
     if begun is None:
         raise SettingsError(
@@ -53,7 +53,7 @@ def check_url(url: str, setting: str) -> None:
 
 
 def location_of(url: str) -> str:
-    """How messages name the database: scheme, host and name, and of those only what is written without a doubt."""
+    """The database for messages: scheme, host and name, as far as they are unambiguous."""
     begun = _SCHEME.match(url)
     if begun is None:
         return "a database"
@@ -74,12 +74,12 @@ def location_of(url: str) -> str:
 
 
 def _is_file(url: str, start: int) -> bool:
-    """Whether what follows the scheme is the path of a file, of any characters."""
+    """Whether the rest after the scheme is the path of a file, which may have any characters."""
     return url.startswith("sqlite") and url[start : start + 1] in {"", "/", "?"}
 
 
 def _of_odbc(text: str) -> str:
-    """`server/database` of a connection string that is read to its end; '' where it is not."""
+    """`server/database` of an ODBC connection string; '' if it cannot be read to its end."""
     pairs: dict[str, str] = {}
     at = 0
     while at < len(text):
@@ -130,8 +130,8 @@ _SAID = (
 
 
 def describe_connection_failure(text: str) -> str:
-    """A driver's words about a connection that never stood, in ours: its own may hold a part of the URL that it took for a
-    host, an option or a database.
+    """Describe a driver's error about a failed connection in our own words. Those of the driver may contain a part of the URL
+    that it took for a host, an option or a database.
     """
     lower = text.casefold()
     return next(

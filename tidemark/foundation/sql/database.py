@@ -1,8 +1,8 @@
-"""A database and the threads that talk to it: nothing here ever blocks the event loop.
+"""A database and the threads that call it, so that nothing blocks the event loop.
 
-A call that has not ended by its deadline keeps its thread until the driver gives it back, which the timeouts below
-see to. There are never more threads than connections; leases have some of their own, so that partitions whose rows
-are locked cost no others; and a shutdown leaves behind what hangs.
+A call that has not ended by its deadline keeps its thread until the driver returns, which the timeouts below ensure. There are
+never more threads than connections. Leases have their own threads, so that partitions with locked rows do not delay others. A
+shutdown abandons calls that hang.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ log = logging.getLogger("tidemark.consumer")
 T = TypeVar("T")
 
 STATEMENT_TIMEOUT = 30.0
-"""Seconds. As long as a stopped process holds a row's lock in an open transaction, nobody can take its partition
-over; the server ends the transaction after this time.
+"""Seconds. While a stopped process holds the lock of a row in an open transaction, no other process can take its partition over.
+After this time the server ends the transaction. Chosen.
 """
 CONNECT_TIMEOUT = 5
 LOGIN_TIMEOUT = 15
-"""Seconds; Azure SQL's gateway takes its time, and a serverless database that sleeps refuses at once."""
+"""Seconds. The gateway of Azure SQL may take several; a paused serverless database refuses at once. Chosen."""
 LOCK_TIMEOUT = 10.0
-"""Seconds a statement in Azure SQL waits for a row that another transaction holds. Its server never ends the
-transaction of a frozen client by itself: the heir of a partition must not wait there, but try again and say why.
+"""Seconds that a statement in Azure SQL waits for a row that another transaction has locked. The server never ends the transaction
+of a stopped client by itself, so the next owner of a partition must not wait, but try again and report the reason. Chosen.
 """
 RELEASE_TIMEOUT = 5.0
-"""Seconds a shutdown waits for calls that are still running."""
+"""Seconds that a shutdown waits for running calls. Chosen."""
 URGENT = 2
-"""Threads and connections for leases."""
+"""How many threads and connections there are for leases. Chosen."""
 RECYCLE = 1200
-"""Seconds; gateways of the cloud drop connections that were idle for half an hour."""
+"""Seconds after which a connection is replaced, because gateways in Azure drop connections that were idle for 30 minutes."""
 
 _DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "mssql": "mssql+pyodbc"}
 _EXTRAS = {"postgresql": "postgres", "mssql": "azure-sql"}
 
 
 class JsonText(str):
-    """Text that is JSON already."""
+    """A text that is JSON already."""
 
     __slots__ = ()
 
@@ -115,14 +115,14 @@ class SqlDatabase:
                 threads.shutdown()
 
     async def _wait_for(self, running: set[asyncio.Future[Any]]) -> int:
-        """How many have not ended in the time that a shutdown has for them."""
+        """How many calls have not ended after RELEASE_TIMEOUT."""
         if not running:
             return 0
         _, late = await asyncio.wait(running, timeout=RELEASE_TIMEOUT)
         return len(late)
 
     def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs `work` in a thread of the database's own. It goes on when nobody waits for it any more."""
+        """Run `work` in a thread of the database. It continues if the caller stops waiting."""
         return self._follow(self._threads.submit(work))
 
     def _follow(self, submitted: Future[T]) -> asyncio.Future[T]:
@@ -134,13 +134,13 @@ class SqlDatabase:
     def _ended(self, future: asyncio.Future[Any]) -> None:
         self._running.discard(future)
         if not future.cancelled():
-            future.exception()  # seen, although its caller may have gone
+            future.exception()  # retrieved, because the caller may have stopped waiting
 
     async def call(self, work: Callable[[], T], *, deadline: float | None = None, urgent: bool = False) -> T:
-        """The result of `work`, which waits for no other than urgent ones if it is `urgent`.
+        """The result of `work`. `urgent` work waits only for other urgent work.
 
-        Raises TidemarkErrors as `work` raises them, and UnavailableError for everything else, and after the deadline:
-        what was begun then goes on, and its outcome is unknown.
+        Raises the TidemarkErrors of `work`, and UnavailableError for all other errors and after the deadline: then the work
+        continues, and its outcome is unknown.
         """
         submitted: Future[T] | None = None
         try:
@@ -157,7 +157,7 @@ class SqlDatabase:
             raise UnavailableError(f"{self!r}: {type(error).__name__}: {message_of(error)}") from error
         finally:
             if submitted is not None:
-                submitted.cancel()  # what was not begun in time never is
+                submitted.cancel()  # work that has not begun by the deadline never begins
 
     async def transact(
         self,
@@ -167,9 +167,9 @@ class SqlDatabase:
         again_on_conflict: int = 0,
         urgent: bool = False,
     ) -> T:
-        """As `call`, in a transaction of its own, once its tables are known to exist (SettingsError).
+        """Run `work` in a transaction, as `call` does, after checking that the tables exist (SettingsError).
 
-        It is tried again when another transaction took the same key first, up to `again_on_conflict` times.
+        If another transaction inserts the same key first, it is repeated up to `again_on_conflict` times.
         """
         transaction = partial(self._transaction, work, again_on_conflict)
         return await self.call(transaction, deadline=deadline, urgent=urgent)
@@ -186,9 +186,9 @@ class SqlDatabase:
             return work(connection)
 
     def check_tables(self, tables: Sequence[Table]) -> None:
-        """Creates missing tables where that is allowed; blocks. Raises SettingsError, DBAPIError."""
+        """Create missing tables, if that is allowed. Blocks. Raises SettingsError and DBAPIError."""
         if self._checked.issuperset(table.name for table in tables):
-            return  # without the lock, which a call that hangs may hold
+            return  # without the lock, because a hanging call may hold it
         with self._checking:
             missing = [table for table in tables if table.name not in self._checked]
             if self._create:
@@ -213,8 +213,8 @@ class SqlDatabase:
                         raise
 
     def _additions(self, table: Table) -> list[str]:
-        """The statements that add what the table lacks where these are columns that may be NULL: an older version made it.
-        None for a table that lacks more: it is somebody else's.
+        """The statements that add missing columns, if all of them may be NULL: then an older version created the table. No
+        statements if others are missing: then the table is not ours.
         """
         has = {column["name"] for column in inspect(self.engine).get_columns(table.name)}
         lacking = [column for column in table.c if column.name not in has]
@@ -251,7 +251,7 @@ class SqlDatabase:
 
 
 def ddl(tables: Sequence[Table], dialect: str) -> str:
-    """The statements that make the tables in `sqlite`, `postgresql` or `mssql`."""
+    """The statements that create the tables in `sqlite`, `postgresql` or `mssql`."""
     spoken = make_url(f"{dialect}://").get_dialect()()
     return "\n".join(f"{str(CreateTable(table).compile(dialect=spoken)).strip()};\n" for table in tables)
 
@@ -311,13 +311,13 @@ def _postgres_options(url: URL) -> dict[str, Any]:
 
 
 def _connect(dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A connection of the driver's. What it says when it makes none is told in words of ours: see `describe_connection_failure`."""
+    """Open a connection. Errors of the driver are replaced by our own text: see `describe_connection_failure`."""
     try:
         return dialect.connect(*arguments, **options)
     except dialect.loaded_dbapi.Error as error:
         state = _state_of(error)
-        told = describe_connection_failure(str(error))
-        fault = type(error)(*([state, told] if error.args and error.args[0] == state else [told]))
+        reason = describe_connection_failure(str(error))
+        fault = type(error)(*([state, reason] if error.args and error.args[0] == state else [reason]))
         with contextlib.suppress(AttributeError):
             fault.sqlstate = state
         raise fault from None
@@ -334,13 +334,15 @@ def _open_azure_sql(connection: Any, _record: Any) -> None:
 def _open_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver's own transactions know no savepoints
     connection.execute("PRAGMA journal_mode = WAL")
-    # A power cut may take the last transactions, but rows and position go together: nothing is lost or doubled.
+    # A power cut may undo the last transactions, but rows and positions together: nothing is lost or doubled.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA busy_timeout = {int(STATEMENT_TIMEOUT * 1000)}")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")  # the lock at once: one taken later can end in a deadlock
+    connection.exec_driver_sql(
+        "BEGIN IMMEDIATE"
+    )  # takes the lock at once, because taking it later can end in a deadlock
 
 
 def _json(value: Any) -> str:
@@ -348,7 +350,7 @@ def _json(value: Any) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """One line, without the statement and its parameters: those hold the events' data."""
+    """The error on one line, without the statement and its parameters, which contain data of events."""
     cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
     text = without_secrets(" ".join(str(cause).split())) or type(cause).__name__
     name = NAMES.get(sqlstate(error))
@@ -367,7 +369,7 @@ NAMES = {
 
 
 def sqlstate(error: BaseException) -> str:
-    """The five characters of the database's answer; '' where there is none, as with SQLite."""
+    """The five characters of the database's SQLSTATE; '' without one, as in SQLite."""
     cause = error.orig if isinstance(error, exc.StatementError) else None
     return "" if cause is None else _state_of(cause)
 
