@@ -37,7 +37,8 @@ def curve(found: Answer) -> Figure:
         return row.instance_hours * 24.0 / found.question.hours, 100.0 * row.late
 
     axes.plot(*zip(*map(place, best), strict=True), color=GREEN, alpha=0.6, zorder=2)
-    axes.scatter(*zip(*map(place, points), strict=True), s=36, color=GREEN, zorder=3, label="service_level")
+    costs, lates = zip(*map(place, points), strict=True)
+    axes.scatter(costs, lates, s=36, color=GREEN, zorder=3, label="service_level")
     named: list[Row] = []
     for row in (trade_off, best[-1], best[0]):  # one name only where they lie together
         if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
