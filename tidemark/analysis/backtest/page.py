@@ -187,15 +187,15 @@ def _line(name: str, training: Score, held_out: Score) -> tuple[object, ...]:
 def _assumptions(found: Analysis) -> str:
     model = found.job.settings.model
     return (
-        f"One instance serves {_rates(found)} messages a second while there are any, and nothing else limits it. A change "
-        f"has its effect {model.scaling_time:g} s after its decision, and new instances work {model.start_up:g} s after "
+        f"One instance serves {_rates(found)} messages a second while there are any; the model has no other limit. A change "
+        f"has its effect {model.scaling_time:g} s after its decision, and new instances serve {model.start_up:g} s after "
         f"that; they are billed from the decision on. The objective is {model.slo:g} s: a message is late when it waits "
         f"longer, a minute is missed while the oldest waits longer. An instance-hour costs {model.price:g}. A flap is a "
         f"change back within {model.flap_window / 60:g} minutes.\n\n"
-        "The queue is a fluid, first in, first out, with arrivals and service spread evenly within a step; single "
-        "messages, their different sizes and poison messages are not in it. Where the history has gaps, no report is "
-        "made, as in production; the queue stands still, and the time counts for nothing. Policies in dry-run are "
-        "replayed as if they were not."
+        "The queue is a fluid, first in, first out, with arrivals and service spread evenly within a step. The model knows no "
+        "single messages, no messages of different sizes and no poison messages. In a gap of the history there is no report, as "
+        "in production: the queue does not change, and the time is not counted. Policies in dry-run are replayed as if they "
+        "were not."
     )
 
 
