@@ -41,9 +41,9 @@ class AzureEntityCollector(ABC, Generic[Client]):
     @classmethod
     def _share(cls, collectors: Sequence[AzureEntityCollector[Any]]) -> None:
         """Lets collectors of one kind use the client of the first; the last one that is closed closes it."""
-        client, users = collectors[0]._client, set[object](collectors)  # noqa: SLF001 - of this class, here and below
+        client, users = collectors[0]._client, set[object](collectors)
         for each in collectors:
-            each._client, each._users = client, users  # noqa: SLF001 - as above
+            each._client, each._users = client, users
 
     @abstractmethod
     def _open(self) -> Client:

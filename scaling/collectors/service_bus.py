@@ -70,12 +70,12 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         """Lets the collectors of a connection share a client and its lists."""
         connections: dict[str, list[_ServiceBusCollector]] = {}
         for each in collectors:
-            connections.setdefault(each._connection, []).append(each)  # noqa: SLF001 - of this class, here and below
+            connections.setdefault(each._connection, []).append(each)
         for own in connections.values():
             cls._share(own)
             for each in own:
-                each._lists = own[0]._lists  # noqa: SLF001
-                each._lists.join(each, each._place)  # noqa: SLF001
+                each._lists = own[0]._lists
+                each._lists.join(each, each._place)
 
     async def aclose(self) -> None:
         if self._lists.leave(self):
@@ -110,11 +110,11 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         return found
 
     def _open(self) -> ServiceBusAdministrationClient:
-        from azure.servicebus.aio.management import (  # noqa: PLC0415 - half a second, only when needed
+        from azure.servicebus.aio.management import (  # half a second, only when needed
             ServiceBusAdministrationClient,
         )
 
-        from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - as above
+        from scaling.calls.transport import GatedTransport
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
         transport = GatedTransport(self._settings, api="service_bus")

@@ -54,6 +54,6 @@ class TargetCapacityCollector:
         await self._states.aclose()
 
     def _open(self) -> TableStateStore:
-        from scaling.storage.states import TableStateStore  # noqa: PLC0415 - imports the SDKs, only when needed
+        from scaling.storage.states import TableStateStore  # imports the SDKs, only when needed
 
         return TableStateStore(self._settings, STORAGE)

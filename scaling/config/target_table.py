@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
@@ -81,6 +82,10 @@ def _judged(kind: str, name: str, options: Mapping[str, Any]) -> _Judged:
         return _Judged(error.problems)
     learning = (memory_name(each) for each in flatten_rules((rule,)) if hasattr(each, "learn"))
     return _Judged({}, metrics_of(rule), tuple(learning))
+
+
+def _problems_in(kind: str, name: str, options: Mapping[str, Any]) -> Mapping[str, str]:
+    return _judged(kind, name, options).problems
 
 
 class TargetTable:
@@ -371,11 +376,7 @@ class TargetTable:
             if not kind:
                 continue
             judged = _judged(kind, name, options.values)
-            shown = problems_as_written(
-                judged.problems,
-                options,
-                lambda values: _judged(kind, name, values).problems,  # noqa: B023 - called at once
-            )
+            shown = problems_as_written(judged.problems, options, partial(_problems_in, kind, name))
             for option, text in shown.items():
                 reader.problem(option, text)
             for metric in judged.metrics:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -182,17 +183,11 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 missing = [partition for partition in partitions if partition not in found]
                 if not missing:
                     break
-                blobs = await gather(
-                    lambda one: _list(client.container, one, missing),  # noqa: B023 - used up in this round
-                    listed,
-                    at_once=PARALLEL,
-                )
+                listing = partial(_list, client.container, missing)
+                blobs = await gather(listing, listed, at_once=PARALLEL)
                 candidates = [blob for many in blobs for blob in many]
-                read = await gather(
-                    lambda partition: self._newest(client.container, candidates, partition),  # noqa: B023 - as above
-                    missing,
-                    at_once=PARALLEL,
-                )
+                newest = partial(self._newest, client.container, candidates)
+                read = await gather(newest, missing, at_once=PARALLEL)
                 found.update({one.partition: one for one in read if one is not None})
         except AzureError as error:
             params = self._params
@@ -226,7 +221,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     # Errors and log lines.
 
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
-        from azure.eventhub.exceptions import AuthenticationError, ConnectError  # noqa: PLC0415 - as in _open
+        from azure.eventhub.exceptions import AuthenticationError, ConnectError
 
         if isinstance(error, ConnectError):
             story = shorten(" ".join(str(error.message).split()), 300)
@@ -272,7 +267,7 @@ async def _partition(hub: EventHubConsumerClient, partition: str) -> lag.Partiti
 
 
 async def _list(
-    container: ContainerClient, listing: layouts.Listing, partitions: Sequence[str]
+    container: ContainerClient, partitions: Sequence[str], listing: layouts.Listing
 ) -> list[Checkpoint]:
     blobs: AsyncIterable[Any] = (
         container.walk_blobs(include=["metadata"], delimiter="/")

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from scaling.calls.gate import PATIENCE
+from scaling.scalers.arm.resources import ArmResources
+from tidemark.foundation.azure.connections import IdentityCredential, credential
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
-
-    from scaling.scalers.arm.resources import ArmResources
-    from tidemark.foundation.azure.connections import IdentityCredential
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -62,7 +61,7 @@ def scope(settings: Mapping[str, str]) -> str:
 
 def open_web(settings: Mapping[str, str], subscription: str) -> WebSiteManagementClient:
     """A client of App Service for one subscription; as `open_monitor`."""
-    from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see `open_monitor`
+    from azure.mgmt.web.aio import WebSiteManagementClient
 
     return WebSiteManagementClient(identity_of(settings), subscription, **_options(settings))
 
@@ -72,15 +71,13 @@ def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManag
 
     Raises ValueError naming the setting at fault.
     """
-    from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
+    from azure.mgmt.monitor.aio import MonitorManagementClient
 
     return MonitorManagementClient(identity_of(settings), subscription, **_options(settings))
 
 
 def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> ArmResources:
     """A client of resources of any type; as `open_monitor`. A `patient` one waits out throttling: for many lists in a row."""
-    from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
-
     options = _options(settings, patience=LONG_PATIENCE if patient else PATIENCE)
     retries = {name: options.pop(name) for name in _RETRIES}
     if patient:
@@ -90,8 +87,6 @@ def open_resources(settings: Mapping[str, str], *, patient: bool = False) -> Arm
 
 def identity_of(settings: Mapping[str, str]) -> IdentityCredential:
     """What signs in to Resource Manager; as `open_monitor`."""
-    from tidemark.foundation.azure.connections import credential  # noqa: PLC0415 - see above
-
     return credential(settings, CONNECTION, _local_identity(settings))
 
 
@@ -106,7 +101,7 @@ def _local_identity(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _options(settings: Mapping[str, str], *, patience: float = PATIENCE) -> dict[str, Any]:
     """What every client of Resource Manager is opened with."""
-    from scaling.calls.transport import GatedTransport  # noqa: PLC0415 - see above
+    from scaling.calls.transport import GatedTransport
 
     return {
         "base_url": endpoint(settings),

@@ -20,13 +20,12 @@ from scaling.calls.gate import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import open_resources, open_web
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.arm.states import may_be_on
 from tidemark.foundation.azure.opening import Opened
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
-
-    from scaling.scalers.arm.resources import ArmResources
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +180,7 @@ class UsesArm:
         """Lets them all use what the first one would; one by key uses nothing of it."""
         users = [each for each in scalers if hasattr(each, "_arm")]
         for each in users[1:]:
-            each._use(users[0]._arm)  # noqa: SLF001 - of this class
+            each._use(users[0]._arm)
 
     async def aclose(self) -> None:
         if hasattr(self, "_arm"):

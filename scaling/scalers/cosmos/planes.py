@@ -204,7 +204,7 @@ class DataPlane(Plane):
             return {}
 
     async def write(self, value: int, seen: Throughput) -> None:
-        from azure.cosmos import ThroughputProperties  # noqa: PLC0415 - half a second, only when needed
+        from azure.cosmos import ThroughputProperties  # half a second, only when needed
 
         owner = await self._owner()
         wanted = ThroughputProperties(auto_scale_max_throughput=value) if seen.autoscale else value
@@ -240,7 +240,7 @@ class DataPlane(Plane):
 
         `retry_total=0` alone leaves nine repetitions of a 429.
         """
-        from azure.cosmos.aio import CosmosClient  # noqa: PLC0415 - half a second, only when needed
+        from azure.cosmos.aio import CosmosClient  # half a second, only when needed
 
         return CosmosClient(
             self._url,
