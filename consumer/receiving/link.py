@@ -68,9 +68,8 @@ class Link:
         self.last_enqueued: int | None = None
         """The sequence number of the partition's newest event, as the last batch taken reports it."""
         self._partition = options.partition
-        self._waiting = self._taken = (
-            0  # events of the batch that waits for room, and of the batch taken last
-        )
+        # Events of the batch that waits for room, and of the batch taken last.
+        self._waiting = self._taken = 0
         self._shortcut = _shortcut(client, options, self._handed_over)
         self._client: EventHubConsumerClient | None = client
         self.is_closed = False

@@ -15,13 +15,12 @@ from consumer.config import ConsumerConfig
 from consumer.errors import PositionError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Origin, Outcome, PartitionState, WriteResult
-from consumer.options import BacklogLimits, BatchLimits, PositionPolicy
-from consumer.running.driver import Driver, DriverSettings
+from consumer.options import BacklogLimits, PositionPolicy
 from consumer.running.hosted import HostedConsumer
-from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.ports import started
 from tidemark.foundation.errors import TidemarkError, UnavailableError
 
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
@@ -243,22 +242,13 @@ class Process:
         self.parts = [Mortal(each) for each in (story.sink, positions, story.dead_letters, leases)]
         sink, checkpoints, dead_letters, leases = self.parts
         self.receiver = Receiver(story)
-        limits = BacklogLimits(checkpoint_every=3.0)
-        self.driver = Driver(
-            DriverSettings("hub", "group", limits, BatchLimits(flush_after=0.1)),
-            sink,
-            checkpoints,
-            dead_letters,
+        self.consumer, self.task, self._stop = started(
+            *(self.receiver, sink, checkpoints, dead_letters, leases, f"owner {id(self)}"),
+            limits=BacklogLimits(checkpoint_every=3.0),
+            policy=policy,
+            shutdown=5.0,
         )
-        self.consumer = Consumer(
-            RuntimeSettings(f"owner {id(self)}", policy, shutdown=5.0),
-            self.receiver,
-            self.driver,
-            checkpoints,
-            leases,
-        )
-        self._stop = asyncio.Event()
-        self.task = asyncio.create_task(self.consumer.run(self._stop))
+        self.driver = self.consumer.driver
 
     @property
     def claims(self):

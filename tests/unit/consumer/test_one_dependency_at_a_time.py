@@ -12,12 +12,10 @@ import pytest
 from consumer.errors import ShutdownError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, PartitionState, Routes
-from consumer.options import BatchLimits
-from consumer.running.driver import Driver, DriverSettings
-from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.ports import Around, started
 from tidemark.foundation.errors import UnavailableError
 
 PARTITIONS = [str(number) for number in range(8)]
@@ -43,26 +41,6 @@ async def break_():
 
 
 TROUBLES = [hang, refuse, break_]
-
-
-class Troubled:
-    """Calls of the wrapped object in `world.trouble` are in trouble: a name -> (which arguments, what happens)."""
-
-    def __init__(self, world, name, inner):
-        self._world, self._name, self._inner = world, name, inner
-
-    def __getattr__(self, name):
-        found = getattr(self._inner, name)
-        if not asyncio.iscoroutinefunction(found):
-            return found
-
-        async def call(*arguments, **options):
-            concerns, trouble = self._world.trouble.get(f"{self._name}.{name}", (None, None))
-            if trouble is not None and concerns(*arguments):
-                await trouble()
-            return await found(*arguments, **options)
-
-        return call
 
 
 class Hub:
@@ -143,24 +121,19 @@ class World:
         self.dead_letters = MemoryDeadLetterStore()
 
     def start(self, owner="a"):
-        def troubled(name):
-            return Troubled(self, name, getattr(self, name))
+        ports = ("hub", "sink", "checkpoints", "dead_letters", "leases")
+        return started(*map(self._troubled, ports), owner, shutdown=SHUTDOWN)
 
-        driver = Driver(
-            DriverSettings("hub", "group", batches=BatchLimits(flush_after=0.1)),
-            troubled("sink"),
-            troubled("checkpoints"),
-            troubled("dead_letters"),
-        )
-        consumer = Consumer(
-            RuntimeSettings(owner, shutdown=SHUTDOWN),
-            troubled("hub"),
-            driver,
-            troubled("checkpoints"),
-            troubled("leases"),
-        )
-        stop = asyncio.Event()
-        return consumer, asyncio.create_task(consumer.run(stop)), stop
+    def _troubled(self, port):
+        """Calls of it that `trouble` names are in trouble: a name -> (which arguments, what happens)."""
+
+        async def call(name, found, *arguments, **options):
+            concerns, trouble = self.trouble.get(f"{port}.{name}", (None, None))
+            if trouble is not None and concerns(*arguments):
+                await trouble()
+            return await found(*arguments, **options)
+
+        return Around(getattr(self, port), call)
 
     def in_trouble(self, trouble, *calls, concerns=lambda *_: True):
         self.trouble = dict.fromkeys(calls, (concerns, trouble))

@@ -14,13 +14,12 @@ from consumer.errors import FencedError, PoisonError, PositionError, ShutdownErr
 from consumer.leasing.start_position import Expired
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
-from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
-from consumer.running.driver import Driver, DriverSettings
+from consumer.options import BacklogLimits, OnGap, PositionPolicy
 from consumer.running.replaying import Replay
-from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.ports import Around, started
 from tests.support.failures import exceptions
 from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
 from tidemark.foundation.errors import SettingsError, UnavailableError
@@ -100,18 +99,8 @@ class World:
 
     def start(self, owner="a", **settings):
         """A consumer's task and the event that stops it."""
-        driver = Driver(
-            DriverSettings("hub", "group", self.limits, BatchLimits(flush_after=0.1)),
-            self.sink,
-            self.checkpoints,
-            self.dead_letters,
-        )
-        consumer = Consumer(
-            RuntimeSettings(owner, **settings), self.hub, driver, self.checkpoints, self.leases
-        )
-        consumer.driver = driver
-        stop = asyncio.Event()
-        return consumer, asyncio.create_task(consumer.run(stop)), stop
+        ports = self.hub, self.sink, self.checkpoints, self.dead_letters, self.leases
+        return started(*ports, owner, limits=self.limits, **settings)
 
     async def until(self, condition, within=200.0):
         async with asyncio.timeout(within):
@@ -207,27 +196,21 @@ async def test_instances_that_start_while_the_first_leases_are_written_share_the
     await ended((task, stop), (other, stop_other))
 
 
-class Failing:
+def failing_once(port, method, nth, failure, *, after):
     """A port one of whose calls raises once: before what it does, or after."""
+    left = [nth]
 
-    def __init__(self, port, method, nth, failure, *, after):
-        self._port, self._method, self._nth, self._failure, self._after = port, method, nth, failure, after
+    async def call(name, found, *arguments, **options):
+        left[0] -= name == method
+        is_due = name == method and left[0] == 0
+        if is_due and not after:
+            raise failure
+        answer = await found(*arguments, **options)
+        if is_due:
+            raise failure
+        return answer
 
-    def __getattr__(self, name):
-        found = getattr(self._port, name)
-        return self._fail_once(found) if name == self._method else found
-
-    def _fail_once(self, call):
-        async def failing(*args, **options):
-            self._nth -= 1
-            if self._nth == 0 and not self._after:
-                raise self._failure
-            answer = await call(*args, **options)
-            if self._nth == 0:
-                raise self._failure
-            return answer
-
-        return failing
+    return Around(port, call)
 
 
 AWAITS = {
@@ -250,22 +233,22 @@ AWAITS = {
 async def test_whatever_any_call_raises_everything_is_settled_all_the_same(where, nth, failure, after):
     world = World([*bodies(10), b"poison", *bodies(10, 10)], bodies(10, 20))
     port, method = where
-    setattr(world, port, Failing(getattr(world, port), method, nth, failure, after=after))
+    setattr(world, port, failing_once(getattr(world, port), method, nth, failure, after=after))
     _, task, stop = world.start()
 
     async def everything():
         found = await checkpoints.load_all(deadline=0)
         return {name: each.sequence_number for name, each in found.items()} == {"0": 20, "1": 9}
 
-    checkpoints = getattr(world.checkpoints, "_port", world.checkpoints)
+    checkpoints = getattr(world.checkpoints, "port", world.checkpoints)
     async with asyncio.timeout(150.0):
         while not task.done() and not await everything():
             await asyncio.sleep(0.5)
     if not task.done():
         await ended((task, stop))
 
-    assert len(getattr(world.sink, "_port", world.sink).documents) == 30
-    assert len([each async for each in getattr(world.dead_letters, "_port", world.dead_letters).list()]) == 1
+    assert len(world.sink.documents) == 30
+    assert len([each async for each in world.dead_letters.list()]) == 1
 
 
 async def test_a_refused_receiver_comes_again_without_haste():
@@ -407,9 +390,9 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         troubles = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
         world = World([*bodies(40), b"poison"], bodies(20, 40))
-        world.checkpoints = Slow(world.checkpoints)
-        world.leases = Slow(world.leases)
-        world.dead_letters = Slow(world.dead_letters)
+        world.checkpoints = Around(world.checkpoints, slowly)
+        world.leases = Around(world.leases, slowly)
+        world.dead_letters = Around(world.dead_letters, slowly)
         _, task, stop = world.start()
         await asyncio.sleep(first)
         task.cancel() if cancelled else stop.set()
@@ -432,22 +415,9 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         gc.unfreeze()
 
 
-class Slow:
-    """A store each of whose calls takes a while."""
-
-    def __init__(self, store):
-        self._store = store
-
-    def __getattr__(self, name):
-        method = getattr(self._store, name)
-        if not asyncio.iscoroutinefunction(method):
-            return method
-
-        async def slowly(*args, **kwargs):
-            await asyncio.sleep(0.02)
-            return await method(*args, **kwargs)
-
-        return slowly
+async def slowly(_name, found, *arguments, **options):
+    await asyncio.sleep(0.02)
+    return await found(*arguments, **options)
 
 
 async def test_a_consumer_whose_sink_does_not_open_closes_its_receiver():
