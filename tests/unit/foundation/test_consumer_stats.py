@@ -12,6 +12,7 @@ from tidemark.foundation.consumer_stats import (
     from_row,
     to_row,
 )
+from tidemark.foundation.keys import key_of
 
 STATS = ConsumerStats(
     consumer="flights to cosmos",
@@ -112,3 +113,10 @@ def test_a_row_that_is_wrong_is_refused_by_name_of_the_instance(change, words):
 
     assert "host/1" in str(raised.value)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["x" * 400, "x" * 401, "é" * 1_000])
+def test_a_key_of_any_text_leaves_room_for_a_prefix_or_a_time_and_is_of_that_text_alone(text):
+    """Table Storage takes 512 characters, of which a row's other parts have the rest."""
+    assert len(key_of(text)) <= 400
+    assert key_of(text) != key_of(text + "y")
