@@ -18,7 +18,6 @@ from tidemark.publisher.errors import (
 from tidemark.publisher.event_hubs.core.event_sets import last_of, next_number, numbers_of
 from tidemark.publisher.event_hubs.core.producer_state import PartitionPublisher
 from tidemark.publisher.event_hubs.core.steps import (
-    Done,
     Failed,
     FailureKind,
     Identify,
@@ -127,7 +126,7 @@ class Shell:
         fault = self.chance.choice(["", "", "", "before", "after", "late", "busy"])
         match step:
             case Pause():
-                return self.failed(FailureKind.NOT_STORED) if fault == "before" else Done()
+                return self.failed(FailureKind.NOT_STORED) if fault == "before" else None
             case Open():
                 if fault == "before":
                     return self.failed(FailureKind.NOT_STORED, lost=True)
@@ -166,7 +165,7 @@ class Shell:
         self.maybe_crash()
         if fault == "after":
             return self.failed(FailureKind.UNKNOWN, lost=True)
-        return Done() if refused is None else self.failed(refused)
+        return None if refused is None else self.failed(refused)
 
     def maybe_crash(self):
         if self.chance.random() < self.crashes:
@@ -341,9 +340,9 @@ def calm(shell, step, set_):
             return shell.save(step, "")
         case Transfer():
             refused = shell.service.transfer(step.stamp, set_.bodies)
-            return Done() if refused is None else Failed(refused, "refused", 0.0)
+            return None if refused is None else Failed(refused, "refused", 0.0)
         case _:
-            return Done()
+            return None
 
 
 @pytest.mark.parametrize("number", [0, 2**31 - 2, 2**31 - 1])

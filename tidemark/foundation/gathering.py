@@ -138,8 +138,7 @@ class Rounds(Generic[_T, _R]):
     def _abandon(self, key: str, task: asyncio.Task[_R]) -> None:
         def ended(task: asyncio.Task[_R]) -> None:
             self._abandoned.pop(key, None)
-            if not task.cancelled():
-                task.exception()  # otherwise the loop would log an unretrieved exception
+            _retrieve_exception(task)
 
         task.cancel()
         self._abandoned[key] = task
@@ -161,7 +160,7 @@ class AskedOnce(Generic[_T]):
         """The answer to `key`, at most `age` seconds old. Raises what `ask` raised."""
         known = self._known.get(key)
         if known is None or self._is_stale(*known, now, age):
-            task = asyncio.ensure_future(_awaited(ask))
+            task = asyncio.ensure_future(ask())
             task.add_done_callback(_retrieve_exception)
             known = self._known[key] = task, now
         return await asyncio.shield(known[0])
@@ -179,10 +178,6 @@ class AskedOnce(Generic[_T]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _awaited(ask: Callable[[], Awaitable[_T]]) -> _T:
-    return await ask()
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:

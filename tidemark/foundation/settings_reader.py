@@ -149,15 +149,8 @@ class Reader:
 
         Keys that the sub-table lacks are taken from `defaults`, also in tables within it.
         """
-        self._known.append(key)
-        if key not in self._rest:
-            return None
-        raw = self._rest.pop(key)
-        if not isinstance(raw, Mapping):
-            self.problem(key, f"found {raw!r}; a table is accepted")
-            return None
         base = defaults._rest if defaults is not None else {}  # noqa: SLF001 - the same class
-        return Reader(merged(base, raw), f"{self.path}.{key}".strip("."), self.shared)
+        return self._sub_table(key, base, self.shared)
 
     def tables(self, key: str) -> list[Reader]:
         """The tables of an array of tables; none if it is absent."""
@@ -172,17 +165,22 @@ class Reader:
         """The sub-table; None if it is absent. It inherits the `inherited` keys that it lacks from this table. Its problems are
         recorded separately, in its `shared`, so that the caller can leave it out.
         """
+        shared = Shared(self.shared.name, self.shared.lines, self.shared.settings)
+        base = {name: self._rest[name] for name in inherited if name in self._rest}
+        return self._sub_table(key, base, shared, otherwise={})
+
+    def _sub_table(
+        self, key: str, base: Mapping[str, Any], shared: Shared, otherwise: Mapping[str, Any] | None = None
+    ) -> Reader | None:
+        """The sub-table over `base`; `otherwise`, if there is another value in its place."""
         self._known.append(key)
         if key not in self._rest:
             return None
-        raw = self._rest.pop(key)
-        shared = Shared(self.shared.name, self.shared.lines, self.shared.settings)
-        path = f"{self.path}.{key}".strip(".")
-        if not isinstance(raw, Mapping):
-            shared.problem(path, f"found {raw!r}; a table is accepted")
-            raw = {}
-        base = {name: self._rest[name] for name in inherited if name in self._rest}
-        return Reader(merged(base, raw), path, shared)
+        table, path = self._rest.pop(key), f"{self.path}.{key}".strip(".")
+        if not isinstance(table, Mapping):
+            shared.problem(path, f"found {table!r}; a table is accepted")
+            table = otherwise
+        return None if table is None else Reader(merged(base, table), path, shared)
 
     def names(self) -> tuple[str, ...]:
         """The keys that were not taken yet."""

@@ -93,40 +93,31 @@ def _of_odbc(text: str) -> str:
     return f"{server[1] if server else ''}{f'/{database[0]}' if database else ''}"
 
 
-_SAID = (
-    (("refused",), "the connection was refused"),
-    (("password authentication failed", "login failed", "no password supplied"), "the login was refused"),
+_REASONS = (
+    ("refused", "the connection was refused"),
+    ("password authentication failed|login failed|no password supplied", "the login was refused"),
     (
-        (
-            "resolve host",
-            "could not translate",
-            "name or service not known",
-            "nodename nor",
-            "getaddrinfo",
-            "unknown host",
-        ),
+        "resolve host|could not translate|name or service not known|nodename nor|getaddrinfo|unknown host",
         "there is no such host",
     ),
-    (("does not exist", "cannot open database"), "there is no such database, or this login may not open it"),
-    (("timeout", "timed out"), "no answer in time"),
-    (("certificate", "ssl", "tls"), "TLS cannot be agreed upon, or the certificate is not trusted"),
-    (("too many", "remaining connection slots"), "the server has no connection left"),
+    ("does not exist|cannot open database", "there is no such database, or this login may not open it"),
+    ("timeout|timed out", "no answer in time"),
+    ("certificate|ssl|tls", "TLS cannot be agreed upon, or the certificate is not trusted"),
+    ("too many|remaining connection slots", "the server has no connection left"),
+    ("starting up|shutting down|not currently available|recovery mode", "the server does not serve for now"),
+    ("unreachable|no route", "there is no way to the host"),
+    ("closed the connection|reset by peer|broken pipe", "the connection was closed at once"),
     (
-        ("starting up", "shutting down", "not currently available", "recovery mode"),
-        "the server does not serve for now",
-    ),
-    (("unreachable", "no route"), "there is no way to the host"),
-    (("closed the connection", "reset by peer", "broken pipe"), "the connection was closed at once"),
-    (
-        ("can't open lib", "driver manager", "data source name not found"),
+        "can't open lib|driver manager|data source name not found",
         "the driver that the URL names is not installed",
     ),
-    (("not allowed to access", "firewall"), "the server's firewall does not let this address in"),
+    ("not allowed to access|firewall", "the server's firewall does not let this address in"),
     (
-        ('missing "="', "invalid connection option", "invalid dsn", "invalid integer", "invalid uri"),
+        'missing "="|invalid connection option|invalid dsn|invalid integer|invalid uri',
         "the driver cannot read what the URL says",
     ),
 )
+"""Parts of drivers' errors in lower case, separated by `|`, and what they mean. The first match counts."""
 
 
 def describe_connection_failure(text: str) -> str:
@@ -135,6 +126,6 @@ def describe_connection_failure(text: str) -> str:
     """
     lower = text.casefold()
     return next(
-        (ours for theirs, ours in _SAID if any(each in lower for each in theirs)),
+        (reason for parts, reason in _REASONS if any(part in lower for part in parts.split("|"))),
         "the driver gives a reason that is not shown, as it may hold parts of the URL",
     )

@@ -107,7 +107,9 @@ async def _send(options: Options) -> Summary:
     endpoint = service_bus_endpoint(settings, options.connection)
     claims = options.claim_check
     container = None if claims is None else blob_container(settings, options.storage, claims)
-    created_at = await _created_at(options, endpoint, settings)
+    from tidemark.publisher.service_bus.sdk.entity_identity import entity_created_at  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+
+    created_at = await entity_created_at(endpoint, options.queue, options.topic, transport_options(settings))
     new_resume = replace(_new_resume(options, endpoint, container, schedule_at), created_at=created_at)
     with command.open_input(options.file) as source, _journal(options, new_resume) as journal:
         lines = LineMessages(
@@ -155,13 +157,6 @@ def _new_resume(
     return Resume(entity, lines, prefix, [], [], [], 0, nothing_read, given=given)
 
 
-async def _created_at(options: Options, endpoint: Endpoint, settings: Mapping[str, str]) -> str | None:
-    from tidemark.publisher.service_bus.sdk.entity_identity import entity_created_at  # noqa: PLC0415 - the SDK takes half a second; --help needs none
-
-    transport = transport_options(settings)
-    return await entity_created_at(endpoint, options.queue, options.topic, transport)
-
-
 def _account_of(container: ContainerClient | None) -> str:
     """The container's address without its signature, so that a new key of the same account changes nothing.
 
@@ -197,7 +192,7 @@ async def _sender(
     container: ContainerClient | None,
     journal: Journal,
 ) -> AsyncIterator[BigBatchSender]:
-    from tidemark.publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from tidemark.publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - as above
     from tidemark.publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - as above
 
     async with contextlib.AsyncExitStack() as stack:

@@ -193,22 +193,18 @@ class PartitionShell:
                 case steps.Open():
                     return await finish_before_cancelling(self._open(step, deadline), grace=0.0)
                 case steps.Pause():
-                    await asyncio.sleep(step.seconds)
-                    return steps.Done()
+                    return await asyncio.sleep(step.seconds)
         except LinkError as error:
             if error.link_lost:
                 await self.close_link()
             return Failed(error.kind, str(error), self._now(), link_lost=error.link_lost)
 
-    async def _transfer(
-        self, step: steps.Transfer, deadline: float | None, events: SentSet | None
-    ) -> steps.Done:
+    async def _transfer(self, step: steps.Transfer, deadline: float | None, events: SentSet | None) -> None:
         if self._link is None or events is None:
             raise AssertionError("a transfer without a link or events")
         await self._link.transfer(
             events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline)
         )
-        return steps.Done()
 
     async def _open(self, step: steps.Open, deadline: float | None) -> Claims | Failed:
         await self.close_link()

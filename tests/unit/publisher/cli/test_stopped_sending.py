@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from tidemark.publisher.cli import send as command
+from tidemark.publisher.service_bus.sdk import entity_identity
 
 BUS = "Endpoint=sb://localhost:1/;SharedAccessKeyName=a;SharedAccessKey=b"
 
@@ -24,15 +25,18 @@ async def stopped_sender(*_):
     yield await stopped()
 
 
-@pytest.mark.parametrize(
-    ("step", "stop"), [("_created_at", stopped), ("_sender", stopped_sender)], ids=["asking", "connecting"]
-)
-def test_a_stop_before_the_first_line_is_said_and_leaves_no_file(tmp_path, monkeypatch, step, stop):
-    async def no_time(*_):
-        return None
+async def no_time(*_):
+    return None
 
-    monkeypatch.setattr(command, "_created_at", no_time)
-    monkeypatch.setattr(command, step, stop)
+
+@pytest.mark.parametrize(
+    ("asking", "connecting"),
+    [(stopped, command._sender), (no_time, stopped_sender)],
+    ids=["asking", "connecting"],
+)
+def test_a_stop_before_the_first_line_is_said_and_leaves_no_file(tmp_path, monkeypatch, asking, connecting):
+    monkeypatch.setattr(entity_identity, "entity_created_at", asking)
+    monkeypatch.setattr(command, "_sender", connecting)
     monkeypatch.setenv("ServiceBusConnection", BUS)
     (tmp_path / "lines").write_text("a\nb\n")
     app = typer.Typer()

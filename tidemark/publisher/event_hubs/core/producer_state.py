@@ -175,10 +175,9 @@ class PartitionPublisher:
         stamp = None
         if set_ is not None and group is not None and level is not None:
             stamp = model.Stamp(group, level, set_.pending.first)
-        answer = yield steps.Transfer(stamp)
-        if isinstance(answer, steps.Done):
+        failed: Failed | None = yield steps.Transfer(stamp)
+        if failed is None:
             return None
-        failed: Failed = answer
         self._is_open = self._is_open and not failed.link_lost
         if failed.kind is FailureKind.UNKNOWN and set_ is not None:
             self._unknown_set = set_

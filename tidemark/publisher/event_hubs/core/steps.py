@@ -43,19 +43,17 @@ class Open(Struct, frozen=True):
 
 
 class Transfer(Struct, frozen=True):
-    """Send the events once over the link, without numbers if the stamp is None. The answer is Done."""
+    """Send the events once over the link, without numbers if the stamp is None. The answer is None once the service has stored
+    the events, now or before.
+    """
 
     stamp: Stamp | None
 
 
 class Pause(Struct, frozen=True):
-    """Wait. The answer is Done."""
+    """Wait. The answer is None."""
 
     seconds: float
-
-
-class Done(Struct, frozen=True):
-    """After a Transfer: the service has stored the events, now or before."""
 
 
 class FailureKind(enum.Enum):
