@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
-from consumer.errors import BacklogError, FencedError, PositionError
+from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Event, Outcome, PartitionState, WriteResult
+from consumer.model import Event, Outcome, WriteResult
 from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.stores.memory import MemoryCheckpointStore
 from tests.support.consumer.memory_dead_letters import MemoryDeadLetterStore
 from tests.support.consumer.memory_sink import MemorySink
+from tests.support.consumer.next_starts import Hub, Receiver
 from tests.support.failures import exceptions
 from tests.support.virtual_time import all_in_virtual_time, in_virtual_time
-from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.errors import SettingsError, TidemarkError
 
 BUDGET = 45.0
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
@@ -54,38 +55,6 @@ class Sink(MemorySink):
         self.open_now -= 1
 
 
-class TriggerHub:
-    """What a host receives from, as the consumer asks it: a receiver knows the hub that it asked first."""
-
-    def __init__(self, created_at=1000.0, begin=0, last=99_999):
-        self.created_at, self.begin, self.last = created_at, begin, last
-        self.away = False
-
-    def receiver(self):
-        return TriggerReceiver(self)
-
-
-class TriggerReceiver:
-    def __init__(self, hub):
-        self.hub, self.created_at = hub, None
-
-    async def partitions(self):
-        if self.hub.away:
-            raise UnavailableError("the hub is away")
-        if self.created_at not in {None, self.hub.created_at}:
-            raise PositionError("created anew")
-        self.created_at = self.hub.created_at
-        return [str(n) for n in range(4)]
-
-    async def state(self, partition):
-        if self.hub.away:
-            raise UnavailableError("the hub is away")
-        return PartitionState(partition, self.hub.begin, self.hub.last, "", 0.0, self.hub.last < 0)
-
-    async def close(self, deadline):
-        pass
-
-
 class World:
     """A hosted consumer; stands in for its parts."""
 
@@ -94,7 +63,7 @@ class World:
         self.settings = {}
         self.memory = Sink()
         self.stored_letters = MemoryDeadLetterStore()
-        self.hub = TriggerHub()
+        self.hub, self.is_away = Hub(1000.0, 4), False
         self.positions = MemoryCheckpointStore()
         self.made = 0
         self.hosted = HostedConsumer(self.config, {}, self._parts)
@@ -111,7 +80,7 @@ class World:
         return self.stored_letters
 
     def receiver(self):
-        return self.hub.receiver()
+        return Receiver(self)
 
     def known_hubs(self):
         return self.positions
