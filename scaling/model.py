@@ -14,8 +14,6 @@ from msgspec import Struct, field
 from scaling.flip import Flip
 from scaling.notice import Telling
 from scaling.reason import Reason as Reason
-from scaling.spent import Spent
-from scaling.withdrawn import Withdrawn
 
 
 class Direction(StrEnum):
@@ -275,6 +273,40 @@ class AskedToWait(Struct, frozen=True):
 
     at: float
     until: float
+
+
+class Withdrawn(Struct, frozen=True):
+    """An action that was withdrawn at `at` (seconds since the epoch, UTC), before its effect was seen.
+
+    `may_lead_to` is the capacity that the platform may still come to; None where no scaler had begun the action.
+    """
+
+    action_id: str
+    from_capacity: int
+    to_capacity: int
+    expires_at: float
+    at: float
+    may_lead_to: int | None = None
+
+
+class Spent(Struct, frozen=True):
+    """What a target with a budget has spent of the day that began at `day`; times are seconds since the epoch.
+
+    `hours` are units of capacity times hours, up to `until`; since then there are `capacity` units. They are counted
+    from `since` on, and assumed before it. `pace` is the mean capacity of about the last hour. Where hours are billed
+    at their highest capacity, `hours` holds the whole of the hour that began at `hour`, at its highest so far, `peak`.
+    `warned`: that the budget will not last was told on that day.
+    """
+
+    day: float
+    since: float
+    until: float
+    hours: float
+    capacity: int
+    pace: float
+    hour: float = 0.0
+    peak: int = 0
+    warned: bool = False
 
 
 class TargetState(Struct, frozen=True):

@@ -17,10 +17,14 @@ from copy import copy
 from msgspec import structs
 
 from scaling.analysis.apart import flapping_apart
-from scaling.analysis.budgets import never_binds, unpaid_floors
-from scaling.analysis.fallbacks import outlasted_fallbacks
 from scaling.analysis.flapping import flapping, span_text
-from scaling.analysis.readings import counted_again, unread_texts
+from scaling.analysis.options import (
+    counted_again,
+    never_binds,
+    outlasted_fallbacks,
+    unpaid_floors,
+    unread_texts,
+)
 from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
@@ -105,7 +109,7 @@ def _checked(policy: Policy) -> tuple[Finding, ...]:
     found = [
         Finding(severity, kind, policy.target, f"targets.{policy.target}: {text}")
         for kind, (severity, check) in _CHECKS.items()
-        if subject.tried or kind in _WITHOUT_COUNTS
+        if subject.tried or kind not in _BY_COUNT
         for text in check(subject)
     ]
     return _errors_first(found)
@@ -336,18 +340,6 @@ def _unknown_concurrency(subject: Subject) -> Iterator[str]:
             )
 
 
-def _unpaid_floors(subject: Subject) -> Iterator[str]:
-    return unpaid_floors(subject.policy)
-
-
-def _never_binds(subject: Subject) -> Iterator[str]:
-    return never_binds(subject.policy)
-
-
-def _outlasted(subject: Subject) -> Iterator[str]:
-    return outlasted_fallbacks(subject.policy)
-
-
 def _not_tried(subject: Subject) -> Iterator[str]:
     if not subject.tried:
         yield "its capacities are request units, or too many to be tried one by one for flapping"
@@ -369,31 +361,19 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "wait_unmet": (Severity.WARNING, _waiting_levels),
     "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
     "counted_again": (Severity.WARNING, counted_again),
-    "unpaid_floor": (Severity.WARNING, _unpaid_floors),
+    "unpaid_floor": (Severity.WARNING, unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
-    "idle_budget": (Severity.NOTE, _never_binds),
-    "outlasted_fallback": (Severity.NOTE, _outlasted),
+    "idle_budget": (Severity.NOTE, never_binds),
+    "outlasted_fallback": (Severity.NOTE, outlasted_fallbacks),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
     "unread_text": (Severity.NOTE, unread_texts),
     "not_tried": (Severity.NOTE, _not_tried),
 }
-_WITHOUT_COUNTS = frozenset(
+_BY_COUNT = frozenset(
     {
-        "large_step",
-        "short_cooldown",
-        "hasty",
-        "short_memory",
-        "sent_once",
-        "wait_unmet",
-        "unknown_concurrency",
-        "fixed",
-        "unused_metric",
-        "not_tried",
-        "counted_again",
-        "unread_text",
-        "unpaid_floor",
-        "idle_budget",
-        "outlasted_fallback",
+        *("rule_fails", "must_flap", "overlapping_thresholds", "unreachable_threshold"),
+        *("one_way", "stuck_at_zero", "runaway", "old_evidence"),
     }
 )
+"""Checks that need capacities to be tried one by one."""

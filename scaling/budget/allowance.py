@@ -26,9 +26,8 @@ from msgspec import Struct
 from scaling.budget.expected import Need, need_of
 from scaling.budget.spending import HOUR, day_of, hour_of, spent_by
 from scaling.config.policy import Budget, Policy
-from scaling.model import TargetState
+from scaling.model import Spent, TargetState
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
-from scaling.spent import Spent
 from scaling.target_facts import settable_of
 from tidemark.foundation.wording import duration_text, number_text
 

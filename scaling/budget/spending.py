@@ -18,8 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec.structs import replace
 
 from scaling.config.policy import Budget
-from scaling.model import EffectRecord, TargetState
-from scaling.spent import Spent
+from scaling.model import EffectRecord, Spent, TargetState
 
 HOUR = 3600.0
 DAY = 86_400.0

@@ -168,7 +168,7 @@ def is_scheduled(verdict: Verdict) -> bool:
 
 def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
     """Everything that forbids a change to `wanted`, in the order it is reported."""
-    out = direction is Direction.OUT
+    out, paused = direction is Direction.OUT, active_pause(case.controls, direction, case.now)
     holds = (
         _at_bound(case, wanted, out=out),
         _over_budget(case, wanted) if out else None,
@@ -178,7 +178,7 @@ def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Bloc
         None if out else _unknown(case, wanted),
         _cooling(case, direction, wanted),
         _out_of_changes(case, direction, wanted),
-        _pause_blocker(case, direction, wanted),
+        None if paused is None else pause_limit(case, paused, wanted),
     )
     return [blocker for blocker in holds if blocker is not None]
 
@@ -349,11 +349,6 @@ def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Block
     text += f", of which the last {kept} are for scaling out" if kept else ""
     limit = Limit(Reason.CHANGES_SPENT, wanted, case.view.current, text)
     return limit, lifted_at(until)
-
-
-def _pause_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
-    paused = active_pause(case.controls, direction, case.now)
-    return pause_limit(case, paused, wanted) if paused is not None else None
 
 
 def pause_limit(case: Situation, paused: Pause, wanted: int) -> Blocker:

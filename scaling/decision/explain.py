@@ -7,7 +7,7 @@ A decision becomes one line that a person can read in the portal's log stream wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import ceil, floor, log10
 
 from scaling.flip import Condition, Conditions, Flip
@@ -46,11 +46,6 @@ def flip_text(flip: Flip) -> str:
         outcome = "a change" if flip.outcome is None else flip.outcome.replace("_", " ")
         return f"no {outcome} is possible: it takes {what}"
     return f"{_outcome_text(flip)} if {what}"
-
-
-def flips_text(flips: Iterable[Flip]) -> str:
-    """All of them, each an alternative."""
-    return "; or ".join(map(flip_text, flips))
 
 
 def _outcome_text(flip: Flip) -> str:
@@ -154,7 +149,7 @@ def line(recommendation: Recommendation) -> str:
         head = f"scaling {r.target} hold {'?' if r.current is None else r.current}"
     parts = [_why(r)]
     if r.flips and not r.acts:
-        parts.append(flips_text(r.flips))
+        parts.append("; or ".join(map(flip_text, r.flips)))
     return f"{head}: {'; '.join(part for part in parts if part)} [{r.decision_id}]"
 
 

@@ -47,7 +47,10 @@ def capacities(state: TargetState) -> dict[str, float] | None:
     if state.pending is not None:  # and what it took the place of: what became of that may not be known
         action = state.pending
         pending = tuple(there for there in (action.to_capacity, action.replaces) if there is not None)
-    here = (state.expected, state.capacity.current, *pending, *_may_turn_up(state, state.capacity))
+    gone = state.withdrawn  # it may still take effect, until a reading is newer than the end of its time
+    if gone is not None and gone.may_lead_to is not None and state.capacity.at < gone.expires_at:
+        pending = (*pending, gone.may_lead_to)
+    here = (state.expected, state.capacity.current, *pending)
     wanted, last = list(here), state.last
     if last is not None and last.reason not in _WILL_NOT_ACT:
         if last.desired is not None:
@@ -56,14 +59,6 @@ def capacities(state: TargetState) -> dict[str, float] | None:
         if last.acts or len(waiting) == len(last.limits):
             wanted += [min(capacity, last.maximum) for capacity in waiting]
     return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
-
-
-def _may_turn_up(state: TargetState, seen: Capacity) -> tuple[int, ...]:
-    """Where a withdrawn action may still lead, until a reading is newer than the end of its time."""
-    gone = state.withdrawn
-    if gone is None or gone.may_lead_to is None or seen.at >= gone.expires_at:
-        return ()
-    return (gone.may_lead_to,)
 
 
 def as_of(state: TargetState) -> float:

@@ -34,11 +34,6 @@ UNREAD = frozenset({Reason.COLLECT_FAILED, Reason.STALE_METRIC, Reason.INVALID_M
 """Reasons of a metric of which nothing is known now. A window that fills is read, and a disabled entity answered."""
 
 
-def is_unread(summary: Summary) -> bool:
-    """Whether nothing is known of a metric now: its reads fail, or its newest sample is old, or it never had any."""
-    return summary.problem in UNREAD or (summary.problem is Reason.INCOMPLETE_WINDOW and not summary.count)
-
-
 def unread_keeps_from_voting(policy: Policy, view: MetricsView) -> bool:
     """Whether the rules do not vote because a metric is not read: the time of `[fallback]` runs then, and only then.
 
@@ -46,7 +41,9 @@ def unread_keeps_from_voting(policy: Policy, view: MetricsView) -> bool:
     voting, too, though every metric is read. So the rules are asked again as if no window had to fill. Of disabled
     entities alone nothing is unread: more units would receive nothing.
     """
-    if not any(is_unread(summary) for summary in view.metrics().values()):
+    summaries = view.metrics().values()
+    never_read = any(s.problem is Reason.INCOMPLETE_WINDOW and not s.count for s in summaries)
+    if not never_read and UNREAD.isdisjoint(summary.problem for summary in summaries):
         return False
     filled = view.once_filled()
     verdict = combine([safe_evaluate(rule, filled) for rule in policy.flat_rules], view.current)

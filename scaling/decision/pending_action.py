@@ -37,10 +37,10 @@ from scaling.model import (
     Refused,
     ScaleAction,
     TargetState,
+    Withdrawn,
     effect_of,
 )
 from scaling.window import GAP_INTERVALS, NO_WINDOWS, Window
-from scaling.withdrawn import Withdrawn
 
 # -- its effect
 

@@ -235,7 +235,10 @@ def _with_room(
 def _reconciled(
     policy: Policy, state: TargetState, report: MetricsReport, *, now: float, controls: Controls
 ) -> TargetState:
-    capacity, known_at = report.capacity, _read_at(state, now)
+    capacity = report.capacity
+    known_at = -inf if state.capacity is None else state.capacity.at
+    if known_at > now + CLOCK_TOLERANCE:  # what is further ahead than clocks may be outranks nothing
+        known_at = -inf
     if capacity is None:
         if report.at < known_at:
             return state
@@ -252,12 +255,6 @@ def _reconciled(
     if gone is not None and (late_effect := found_effect(state, gone, capacity)):
         state = record_effect(state, late_effect)  # before that it is left to the check, which also logs it
     return reconcile_capacity(policy, state, capacity, now=now, controls=controls)
-
-
-def _read_at(state: TargetState, now: float) -> float:
-    """When the capacity that is known was read. What is further ahead than clocks may be outranks nothing."""
-    at = -inf if state.capacity is None else state.capacity.at
-    return at if at <= now + CLOCK_TOLERANCE else -inf
 
 
 def reconcile_capacity(

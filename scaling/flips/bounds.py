@@ -7,7 +7,7 @@ from msgspec import structs
 from scaling.decision.decide import Case
 from scaling.flip import Condition, Conditions, Flip
 from scaling.flips.search import border_of
-from scaling.flips.what_if import NEXT, RAISED, apply_conditions, border, is_read
+from scaling.flips.what_if import NEXT, RAISED, apply_conditions, border, exactly, is_read
 from scaling.model import Recommendation
 from scaling.window import MAX_VALUE
 
@@ -75,15 +75,15 @@ class _Probe:
                     last, beyond = _at(_not(end)), _at(end)
                     middle = (condition.value + last) / 2
                     within = all(
-                        self.same((*conditions, *_exactly(end.quantity, value))) for value in (middle, last)
+                        self.same((*conditions, *exactly(end.quantity, value))) for value in (middle, last)
                     )
-                    if within and not self.same((*conditions, *_exactly(end.quantity, beyond))):
+                    if within and not self.same((*conditions, *exactly(end.quantity, beyond))):
                         return end
         return None
 
     def _searched(self, condition: Condition, conditions: Conditions) -> Condition | None:
         return border_of(
-            lambda value: not self.same((*conditions, *_exactly(condition.quantity, value))),
+            lambda value: not self.same((*conditions, *exactly(condition.quantity, value))),
             condition.value,
             condition.quantity,
             upward=condition.comparator.startswith(">"),
@@ -112,10 +112,6 @@ def _at(condition: Condition) -> float:
     """The value at the border of a condition, on the side where it holds."""
     low, high = border(condition)
     return high if condition.comparator.startswith("<") else low
-
-
-def _exactly(quantity: str, value: float) -> Conditions:
-    return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
 def _not(end: Condition) -> Condition:

@@ -21,7 +21,15 @@ from scaling.decision.decide import Case, case_of, unknown_capacity
 from scaling.flip import Condition, Conditions, Flip, Lifts, all_lifted
 from scaling.flips.bounds import bound_flip
 from scaling.flips.search import COARSE, FINE, border_of
-from scaling.flips.what_if import NEXT, WHOLE, AskedEnoughError, apply_conditions, is_read, metrics_in
+from scaling.flips.what_if import (
+    NEXT,
+    WHOLE,
+    AskedEnoughError,
+    apply_conditions,
+    exactly,
+    is_read,
+    metrics_in,
+)
 from scaling.model import NO_CONTROLS, Controls, Direction, Reason, Recommendation, TargetState, Verdict
 from scaling.rules.combine import PROBLEMS, metrics_of
 from scaling.rules.composite import CompositeRule
@@ -168,7 +176,7 @@ class _Explaining:
             return None
         width = COARSE if quantity.startswith(NEXT) else FINE
         return border_of(
-            lambda value: self._wants(way, (*start, *_exactly(quantity, value))),
+            lambda value: self._wants(way, (*start, *exactly(quantity, value))),
             summary.latest,
             quantity,
             upward=upward,
@@ -182,7 +190,7 @@ class _Explaining:
         if len(quantities) < 2 or any(quantity.startswith(NEXT) for quantity in quantities):
             return ()
         for far in (0.0, 1e15):
-            pinned = {quantity: _exactly(quantity, far) for quantity in quantities}
+            pinned = {quantity: exactly(quantity, far) for quantity in quantities}
             if not self._wants(way, (*start, *_flat(pinned.values()))):
                 continue
             for quantity in quantities:
@@ -236,7 +244,9 @@ class _Explaining:
             conditions = more
         else:
             return None
-        if way is not None and not (made.acts and _direction(made) is way):
+        if way is not None and not (
+            made.acts and ((made.desired or 0) > (made.current or 0)) == (way is Direction.OUT)
+        ):
             return None
         if (made.reason, made.desired) == (self.made.reason, self.made.desired):
             return None
@@ -250,16 +260,11 @@ class _Explaining:
         (known,), others = read, tuple(c for c in conditions if not is_read(c))
 
         def steps(value: float) -> bool:
-            case = apply_conditions(self.case, (*others, *_exactly(known.quantity, value)))
-            return (
-                case is not None
-                and case.decided().reason is not Reason.BETWEEN_STEPS
-                and (
-                    case.verdict.desired is not None
-                    and (case.verdict.desired > case.view.current) == (way is Direction.OUT)
-                    and case.verdict.desired != case.view.current
-                )
-            )
+            case = apply_conditions(self.case, (*others, *exactly(known.quantity, value)))
+            if case is None or case.decided().reason is Reason.BETWEEN_STEPS:
+                return False
+            desired, current = case.verdict.desired, case.view.current
+            return desired is not None and (desired > current if way is Direction.OUT else desired < current)
 
         border = border_of(steps, known.value, known.quantity, upward=known.comparator.startswith(">"))
         return None if border is None or border == known else (border, *others)
@@ -278,14 +283,6 @@ class _Explaining:
 
 _IMPOSSIBLE = frozenset({Reason.AT_MINIMUM, Reason.AT_MAXIMUM, *PROBLEMS})
 """Holds that nothing ends where they do not say what would."""
-
-
-def _direction(made: Recommendation) -> Direction:
-    return Direction.OUT if (made.desired or 0) > (made.current or 0) else Direction.IN
-
-
-def _exactly(quantity: str, value: float) -> Conditions:
-    return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
 def _flat(groups: Iterable[Conditions]) -> Conditions:

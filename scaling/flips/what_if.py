@@ -5,7 +5,7 @@ Nothing is worked out here by hand: what a condition names is set, and the case 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import lru_cache
 from math import inf
@@ -73,12 +73,8 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
     if values is None or any(c.value < 0.0 and c.comparator.startswith("<") for c in conditions):
         return None
     policy = _policy(base.policy, conditions)
-    controls, state, windows, now = (
-        _controls(base.controls, conditions),
-        base.state,
-        base.view.windows,
-        base.now,
-    )
+    controls, state = _controls(base.controls, conditions), base.state
+    windows, now = base.view.windows, base.now
     summaries: Mapping[str, Summary] | None = base.view.metrics()
     if policy.learns and any(c.quantity.startswith(NEXT) for c in conditions):
         windows, state, now = _next(base, tuple(values.items()))
@@ -91,7 +87,8 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
     current = capacity_in_force(state, state.expected)
     view = view_of(policy, windows, state, state.capacity, current, now=now)
     if summaries is not None:
-        whole = {name for kind, _, name in _split(conditions) if kind in WHOLE}
+        quantities = (condition.quantity.partition(" ") for condition in conditions)
+        whole = {name for kind, _, name in quantities if kind in WHOLE}
         view = view.with_summaries(
             {
                 name: _summary(summary, values.get(name), whole=name in whole)
@@ -100,10 +97,6 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
         )
     verdicts = [_rebounded(verdict, conditions) for verdict in verdicts_of(policy, view)]
     return Case(policy, state, controls, view, verdicts, now, base.decision_id)
-
-
-def _split(conditions: Iterable[Condition]) -> Iterable[tuple[str, str, str]]:
-    return (condition.quantity.partition(" ") for condition in conditions)
 
 
 def values_of(view: MetricsView, conditions: Conditions) -> dict[str, float] | None:
@@ -124,6 +117,11 @@ def values_of(view: MetricsView, conditions: Conditions) -> dict[str, float] | N
         name: min(max(shared[name], low), high) if name in shared else _within(low, high)
         for name, (low, high) in ranges.items()
     }
+
+
+def exactly(quantity: str, value: float) -> Conditions:
+    """That a metric is this value."""
+    return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
 def _within(low: float, high: float) -> float:

@@ -81,7 +81,7 @@ class Autoscaler:
         self._lint_reported = False
         self._shadows = ShadowRunner()
         self._due_targets = shell.DueTargets()
-        seconds = reading.round_seconds(config.interval)
+        seconds = min(reading.LONGEST_ROUND, max(reading.SHORTEST_ROUND, config.interval / 2))
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
         self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds, reading.endpoint_of)
         self._checks: Rounds[Scaler, Outcome] = Rounds(seconds, reading.endpoint_of)

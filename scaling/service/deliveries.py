@@ -165,8 +165,9 @@ class Deliveries(Struct, frozen=True):
             return _Delivered(structs.replace(checked_effect(effect), at=self.clock()))
         except ScalerError as error:
             text, unknown = sanitize_line(str(error)), error.unknown is True
-            asked = _is_a_wait(error.retry_after)
-            again_after = float(error.retry_after or 0.0) if asked else AGAIN_AFTER
+            wait: object = error.retry_after  # of a user's scaler it may be anything
+            if isinstance(wait, int | float) and 0 < wait < MAX_WAIT:
+                asked, again_after = True, float(wait)
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
         except Exception as error:  # a scaler of the user's own may raise anything
@@ -214,11 +215,6 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
         return state
     due_at = effect.at + delivered.again_after
     return pending_action.hand_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
-
-
-def _is_a_wait(retry_after: object) -> bool:
-    """Whether a ScalerError says how long to wait; it may be of a user's scaler and then say anything."""
-    return isinstance(retry_after, int | float) and 0 < retry_after < MAX_WAIT
 
 
 def _deadline_of(scaler: Scaler) -> float:

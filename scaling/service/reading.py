@@ -27,7 +27,7 @@ recognised by its silence.
 """
 
 SHORTEST_ROUND = 5.0
-"""Seconds a round lasts if need be, however close the schedule: opening a client alone takes one or two."""
+"""Seconds a round lasts if need be, where half of the schedule's interval is less: opening a client alone takes one or two."""
 
 ALLOWED_KEPT = 1_000
 """Values a platform may allow: 24 KB of a target's row. App Service and Event Hubs allow a few dozen."""
@@ -43,11 +43,6 @@ class MetricSource(Struct, frozen=True):
     metric: str
     entity: str
     count: str
-
-
-def round_seconds(interval: float) -> float:
-    """How long one round of reads may take: at most half of the schedule's interval."""
-    return min(LONGEST_ROUND, max(SHORTEST_ROUND, interval / 2))
 
 
 def endpoint_of(key: str, port: object) -> str:

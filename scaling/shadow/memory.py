@@ -13,8 +13,7 @@ from msgspec import Struct, field
 
 from scaling.config.policy import Policy
 from scaling.log_entry import ShadowSaid
-from scaling.model import EffectRecord
-from scaling.spent import Spent
+from scaling.model import EffectRecord, Spent
 
 VERSION = 1
 

@@ -7,10 +7,11 @@ What they would have decided is worked out as for a shadow, with the same imagin
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from scaling.analysis.replay import Inputs, decode_inputs
+from scaling.analysis.replay import decode_inputs
 from scaling.config.policy import Policy
 from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import NO_CONTROLS, Recommendation, TargetState
@@ -68,7 +69,9 @@ def simulate_past(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
     """`policy` with the rules to try as its shadow; `entries` are decisions with their inputs, oldest first."""
     sums = _Sums()
     for entry in entries:
-        made, inputs = entry.recommendation, _inputs_of(entry)
+        made, inputs = entry.recommendation, None
+        with suppress(ValueError):  # inputs of another release
+            inputs = None if entry.inputs is None else decode_inputs(entry.inputs)
         if made is None or inputs is None:
             sums.skipped += 1
             continue
@@ -93,14 +96,6 @@ def simulate_past(policy: Policy, entries: Iterable[LogEntry]) -> Trial:
         warnings=tuple(sums.warnings),
         view=view,
     )
-
-
-def _inputs_of(entry: LogEntry) -> Inputs | None:
-    """None where there are none, or those of another release."""
-    try:
-        return None if entry.inputs is None else decode_inputs(entry.inputs)
-    except ValueError:
-        return None
 
 
 def _compare(sums: _Sums, made: Recommendation, said: ShadowSaid) -> None:

@@ -197,10 +197,9 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
 
 
 def _service_levels(policy: Policy, state: TargetState) -> tuple[ServiceLevelView, ...]:
-    """What the rules of an objective have learned."""
     rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
-    told = (rule.view(state.memories.get(rule.name)) for rule in rules)
-    return tuple(view for view in told if view is not None)
+    views = (rule.view(state.memories.get(rule.name)) for rule in rules)
+    return tuple(view for view in views if view is not None)
 
 
 def _pending(state: TargetState, now: float) -> PendingView | None:

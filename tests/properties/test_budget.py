@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from scaling.config.policy import Budget
-from scaling.model import Reason, TargetState
-from scaling.spent import Spent
+from scaling.model import Reason, Spent, TargetState
 from tests.support.scaling.budget import MIDNIGHT, RULE, budgeted, live, memories
 
 MINUTES = 1440

@@ -28,9 +28,9 @@ from scaling.model import (
     Reason,
     Refused,
     ScaleAction,
+    Spent,
     TargetState,
 )
-from scaling.spent import Spent
 from scaling.window import Window, summarize
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, metric, policy
 

@@ -31,12 +31,12 @@ from scaling.model import (
     Reason,
     Refused,
     ScaleAction,
+    Spent,
     Statistic,
     TargetState,
     effect_of,
 )
 from scaling.rules.combine import metrics_of
-from scaling.spent import Spent
 from scaling.window import Window
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy, report
 

@@ -88,14 +88,10 @@ class Interval(Struct, kw_only=True):
     old_now: float
 
 
+@lru_cache(maxsize=64)
 def safety_factors(interval: float, *, counted: bool) -> tuple[float, ...]:
     """That of each candidate, for a report every `interval` seconds, with arrivals counted or inferred."""
-    return _scaled_factors(interval, 1.0 if counted else INFERRED_SHARE)
-
-
-@lru_cache(maxsize=64)
-def _scaled_factors(interval: float, share: float) -> tuple[float, ...]:
-    scale = min((REFERENCE_INTERVAL / interval) ** INTERVAL_POWER, 1.0) * share
+    scale = min((REFERENCE_INTERVAL / interval) ** INTERVAL_POWER, 1.0) * (1.0 if counted else INFERRED_SHARE)
     return tuple(scale * factor for factor in SAFETY_FACTORS)
 
 

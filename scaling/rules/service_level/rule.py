@@ -184,7 +184,7 @@ class ServiceLevelRule:
         needed = estimates.instances_needed(known, outlook, summary.latest, current, self.objective)
         needed = min(needed, float(MAX_INSTANCES))
         hold = estimates.hold_time(known, outlook.start_up)
-        need = sizing.need_for_scale_in(needed, outlook)
+        need = max(sizing.round_instances(needed), sizing.fewest_that_keep_up(outlook))
         needs = sizing.needs_with(known.needs, known.at, need, hold)
         desired = sizing.next_capacity(needed, current, needs, known.at, hold)
         note, reason = "", Reason.WITHIN_TARGET

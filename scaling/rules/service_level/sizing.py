@@ -114,11 +114,6 @@ def fewest_that_keep_up(outlook: Outlook) -> int:
     return ceil(level - falls_behind)
 
 
-def need_for_scale_in(needed: float, outlook: Outlook) -> int:
-    """What scale-in goes by: the whole instances needed, and never fewer than keep up."""
-    return max(round_instances(needed), fewest_that_keep_up(outlook))
-
-
 # Instances that start
 
 

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Controls, Direction, Override, Pause
-from scaling.spent import Spent
+from scaling.model import Controls, Direction, Override, Pause, Spent
 from tests.support.scaling.fakes import MemoryDecisionLog, MemoryPoisonQueues
 from tests.support.scaling.runner import NOW, World, at, changed, policy
 from tests.support.scaling.shadow import fixed

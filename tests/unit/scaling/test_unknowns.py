@@ -20,14 +20,13 @@ from scaling.decision.transitions import advance, learn_from_report
 from scaling.doctor import checks, running
 from scaling.flips.explained import decide_and_explain
 from scaling.log_entry import LogKind
-from scaling.model import NO_CONTROLS, EffectRecord, MetricFailure, Reason, ScaleAction
+from scaling.model import NO_CONTROLS, EffectRecord, MetricFailure, Reason, ScaleAction, Spent
 from scaling.notices.events import announced
 from scaling.ports import CollectError, Reading, Snapshot
 from scaling.rules.view import MetricsView
 from scaling.service.reading import MetricSource, make_report, report_line
 from scaling.shadow.memory import Shadow
 from scaling.shadow.queue import observe
-from scaling.spent import Spent
 from scaling.web.views import target_view
 from spark_jobs.sources.records.telemetry_rows import decision_row
 from tests.kusto.test_queries import Tables, ask, moment, subjects

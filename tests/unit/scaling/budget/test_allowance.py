@@ -6,8 +6,7 @@ import pytest
 from scaling.budget.allowance import allowance_of
 from scaling.budget.expected import HEADROOM, need_of
 from scaling.config.policy import Budget
-from scaling.model import Capacity, TargetState
-from scaling.spent import Spent
+from scaling.model import Capacity, Spent, TargetState
 from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, RULE, budgeted, memories
 from tests.support.scaling.runner import metric
 

@@ -5,8 +5,7 @@ import pytest
 
 from scaling.budget.spending import day_of, spent_by
 from scaling.config.policy import Budget
-from scaling.model import Capacity, EffectRecord, Reason, ScaleAction, TargetState
-from scaling.spent import Spent
+from scaling.model import Capacity, EffectRecord, Reason, ScaleAction, Spent, TargetState
 from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT
 
 BUDGET = Budget(amount=48.0)

@@ -22,10 +22,10 @@ from scaling.model import (
     Reason,
     Refused,
     ScaleAction,
+    Spent,
     TargetState,
     Verdict,
 )
-from scaling.spent import Spent
 from scaling.target_facts import TargetFacts
 from scaling.window import Window
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy

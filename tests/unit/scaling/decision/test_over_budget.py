@@ -24,11 +24,11 @@ from scaling.model import (
     Reason,
     Refused,
     ScaleAction,
+    Spent,
     TargetState,
     Verdict,
 )
 from scaling.rules.service_level.rule import ServiceLevelRule
-from scaling.spent import Spent
 from scaling.window import Window
 from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, budgeted, live, memories
 from tests.support.scaling.runner import at, full

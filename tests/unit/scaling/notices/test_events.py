@@ -9,13 +9,12 @@ from scaling.calls.noting import Noted
 from scaling.calls.usage import CallsView
 from scaling.config.notify_table import CHOSEN
 from scaling.config.policy import Pace
-from scaling.model import Capacity, Controls, EffectRecord, Override, Reason, Refused, TargetState
+from scaling.model import Capacity, Controls, EffectRecord, Override, Reason, Refused, Spent, TargetState
 from scaling.notice import Notice, Telling
 from scaling.notices.events import KEPT, announced, poison_notice
 from scaling.ports import CollectError, PoisonMessage
 from scaling.service import shell
 from scaling.service.shell import Outcome
-from scaling.spent import Spent
 from tests.support.scaling.runner import MINUTE, NOW, World, metric, policy
 from tests.support.servers.webhooks import People, notice
 from tidemark.foundation.errors import StoreUnavailableError

@@ -3,8 +3,7 @@
 import msgspec
 
 from scaling.config.policy import Budget
-from scaling.model import Capacity, TargetState
-from scaling.spent import Spent
+from scaling.model import Capacity, Spent, TargetState
 from scaling.web.budget_view import BudgetView, budget_view
 from tests.support.scaling.budget import DAY, HOUR, MIDNIGHT, budgeted
 

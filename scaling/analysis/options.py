@@ -1,0 +1,122 @@
+"""What can be said of single options of a policy: metrics that are read in a way that makes their numbers say something else, floors that
+a budget does not pay for, a budget that never binds, a fallback that outlasts what it answers. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scaling.analysis.steady import Subject
+from scaling.budget.spending import DAY, day_of
+from scaling.config.policy import Budget, Policy
+from scaling.rules.combine import safe_evaluate
+from scaling.rules.schedule import ScheduleRule
+from scaling.rules.view import MetricsView
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.wording import duration_text, number_text
+
+MINUTE = 60.0
+"""Seconds: the finest grain of Azure Monitor, and what one reading of Service Bus counts takes (docs/service-level.md)."""
+
+SERVICE_BUS = frozenset({"service_bus_queue", "service_bus_subscription"})
+
+
+def counted_again(subject: Subject) -> Iterator[str]:
+    """Counts of a stretch of time, or counts that a service renews once a minute, read more often than that."""
+    metrics = subject.policy.spec.metrics
+    flows = {
+        options.get(key): name
+        for name, options in subject.options("service_level")
+        for key in ("incoming", "outgoing")
+    }
+    for name, metric in metrics.items():
+        interval, options = metric.window.interval, metric.options
+        if (
+            metric.collector == "azure_monitor"
+            and name in flows
+            and options.get("aggregation") in {"total", "count"}
+        ):
+            grain = parse_duration(options.get("grain", MINUTE))
+            if 0 < interval < grain:
+                yield (
+                    f"rule '{flows[name]}' takes {name} for what came in {duration_text(interval)}, but it is the "
+                    f"{options['aggregation']} of {duration_text(grain)}: it counts {number_text(grain / interval)} times. "
+                    f"Read it every {duration_text(grain)} (COLLECT_SCHEDULE, or `interval` of the target)"
+                )
+        if metric.collector in SERVICE_BUS and 0 < interval < MINUTE:
+            yield (
+                f"{name} is read every {duration_text(interval)}, but counts of Service Bus are limited to about one reading "
+                f"a minute and entity: samples in between may repeat the one before, or fail"
+            )
+
+
+def unread_texts(subject: Subject) -> Iterator[str]:
+    """A path that reads numbers from texts, beside a number for no value."""
+    for name, metric in subject.policy.spec.metrics.items():
+        options = metric.options
+        if metric.collector == "http_json" and "to_number" in str(options.get("path")) and "empty" in options:
+            yield (
+                f"{name} has empty = {options['empty']:g} and a path with to_number: `empty` counts where there is no value; a "
+                "text that is no number fails the read, and then nothing is scaled in"
+            )
+
+
+MONDAY = 946_857_600.0  # 3 January 2000
+STEP = 900.0
+
+
+def unpaid_floors(subject: Subject) -> Iterator[str]:
+    """The floors of schedules, where those of the dearest day of a week take more than the budget."""
+    policy = subject.policy
+    budget, rules = policy.spec.budget, [r for r in policy.flat_rules if isinstance(r, ScheduleRule)]
+    if budget is None or not rules:
+        return
+    cost = max(_floors_of(policy, budget, rules, MONDAY + DAY * day) for day in range(7))
+    if cost > budget.hours:
+        yield (
+            f"the floors of its schedules take {_amount_text(budget, cost)} on the dearest day, and budget is "
+            f"{_amount_text(budget, budget.hours)}: the floors will not be held to the end of that day"
+        )
+
+
+def _floors_of(policy: Policy, budget: Budget, rules: list[ScheduleRule], within: float) -> float:
+    """Units of capacity times hours that the floors of one day take."""
+    at, end = day_of(within, budget.time_zone)
+    total = 0.0
+    while at < end:
+        view = MetricsView({}, {}, 0, ready=0, minimum=policy.minimum, maximum=policy.maximum, now=at)
+        floors = [safe_evaluate(rule, view).floor or 0 for rule in rules]
+        total += min(max([policy.minimum, *floors]), policy.maximum) * STEP / 3600.0
+        at += STEP
+    return total
+
+
+def never_binds(subject: Subject) -> Iterator[str]:
+    """A budget that the maximum does not reach, however long it lasts."""
+    budget, most = subject.policy.spec.budget, subject.policy.maximum * 24.0
+    if budget is not None and budget.hours >= most:
+        yield (
+            f"budget can never bind: the maximum of {subject.policy.maximum} takes {_amount_text(budget, most)} a day, and budget is "
+            f"{_amount_text(budget, budget.hours)}"
+        )
+
+
+def _amount_text(budget: Budget, hours: float) -> str:
+    unit = "" if budget.unit == "money" else f" {budget.unit.replace('_', '-')}"
+    return f"{number_text(round(budget.in_its_unit(hours), 2))}{unit}"
+
+
+def outlasted_fallbacks(subject: Subject) -> Iterator[str]:
+    """A fallback that comes sooner than a window is whole again: what it costs lasts longer than what it answers."""
+    policy = subject.policy
+    fallback = policy.spec.fallback
+    if fallback is None or fallback.capacity <= policy.minimum:
+        return
+    longest = max(policy.windows, key=lambda name: policy.windows[name].span, default=None)
+    if longest is None or (span := policy.windows[longest].span) <= fallback.after:
+        return
+    yield (
+        f"fallback.after ({duration_text(fallback.after)}) is shorter than the window of {longest} "
+        f"({duration_text(span)}): once {policy.spec.facts.counted(fallback.capacity)} are there, nothing is scaled in "
+        f"before the failed reads have left that window, {duration_text(span)} after the last one"
+    )
