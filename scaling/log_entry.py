@@ -1,4 +1,4 @@
-"""One row of the scaling log, and the id of the decision it tells of: immutable data, as in `scaling.model`. Pure."""
+"""One row of the scaling log, and the id of its decision: immutable data, as in `scaling.model`. Pure."""
 
 from __future__ import annotations
 

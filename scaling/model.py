@@ -51,11 +51,11 @@ class Capacity(Struct, frozen=True):
     """What a target has now, as its management API says.
 
     `floor` and `ceiling` are the platform's limits (of the SKU), not the policy's. `ready` counts instances
-    that already work, where the platform tells. `held_by` names another controller (an Azure Monitor
+    that already work, where the platform counts them. `held_by` names another controller (an Azure Monitor
     autoscale setting, say) that also moves this target. `pending` is true while the platform still
     carries out an earlier change; `unknown_state` is what the platform calls a state that may be one, first read at
     `unknown_since`. It may be set to multiples of `step` only, or to `allowed` values. Where `advised`,
-    nobody can tell: what was advised last is taken for done, and `current` is for the beginning.
+    the platform reports no capacity: what was advised last counts as done, and `current` is for the beginning.
     """
 
     current: int
@@ -295,7 +295,7 @@ class Spent(Struct, frozen=True):
     `hours` are units of capacity times hours, up to `until`; since then there are `capacity` units. They are counted
     from `since` on, and assumed before it. `pace` is the mean capacity of about the last hour. Where hours are billed
     at their highest capacity, `hours` holds the whole of the hour that began at `hour`, at its highest so far, `peak`.
-    `warned`: that the budget will not last was told on that day.
+    `warned`: that a warning of that day says the budget will not last.
     """
 
     day: float

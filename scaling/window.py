@@ -234,7 +234,7 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
 def _tolerated_failure(window: Window, spec: WindowSpec) -> Reason | None:
     """The reason of the newest failure while no more reads in a row than allowed can have failed since the newest sample.
 
-    Only of reads that failed: what a service did tell (a disabled entity, a number that is none) is no matter of waiting.
+    Only of reads that failed: what a service did answer (a disabled entity, a number that is none) does not change by waiting.
     """
     failure = window.failure
     if failure is None or failure.reason is not Reason.COLLECT_FAILED or not spec.failures_allowed:

@@ -92,7 +92,6 @@ def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ..
 
 
 def _with_rules(policy: Policy, kept: Sequence[int]) -> Policy:
-    """The policy with some of its rules, as they are built already."""
     fewer = copy(policy)
     fewer.rules = tuple(policy.rules[index] for index in kept)
     fewer.spec = structs.replace(policy.spec, rules=tuple(policy.spec.rules[index] for index in kept))
@@ -245,7 +244,6 @@ def _unused(subject: Subject) -> Iterator[str]:
 
 
 def _tried(policy: Policy) -> Iterator[str]:
-    """The metrics that its shadow reads."""
     if policy.shadow is None or policy.spec.shadow is None:
         return
     yield from (metric for rule in policy.shadow.rules for metric in metrics_of(rule))

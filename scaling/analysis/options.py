@@ -22,7 +22,7 @@ SERVICE_BUS = frozenset({"service_bus_queue", "service_bus_subscription"})
 
 
 def counted_again(subject: Subject) -> Iterator[str]:
-    """Counts of a stretch of time, or counts that a service renews once a minute, read more often than that."""
+    """Counts of a time range, or counts that a service renews once a minute, read more often than that."""
     metrics = subject.policy.spec.metrics
     flows = {
         options.get(key): name
@@ -80,7 +80,6 @@ def unpaid_floors(subject: Subject) -> Iterator[str]:
 
 
 def _floors_of(policy: Policy, budget: Budget, rules: list[ScheduleRule], within: float) -> float:
-    """Units of capacity times hours that the floors of one day take."""
     at, end = day_of(within, budget.time_zone)
     total = 0.0
     while at < end:

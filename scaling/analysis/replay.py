@@ -6,7 +6,7 @@ replaying:
 * a new field of anything inside `Inputs` (a policy, a window, the state) has a default under which decisions are
   made as before the field was there. Most mends need no more than that;
 * where the same inputs lead to another decision all the same, `VERSION` is one more than that of the last release
-  (once a release, however many changes), and `CHANGES` tells what is decided otherwise.
+  (once a release, however many changes), and `CHANGES` says what is decided otherwise.
 
 tests/data holds decisions as earlier releases wrote them: they replay byte for byte, or say that they are older.
 """
@@ -140,7 +140,7 @@ def inputs_of(made: Recommendation, candidate: bytes | None) -> bytes | None:
 
 
 def comparison(inputs: Inputs, recorded: Recommendation, replayed: Recommendation) -> str:
-    """How the two decisions compare, in words; a difference that a newer version explains is told with it."""
+    """How the two decisions compare, in words; with what a newer version decides otherwise."""
     if same(recorded, replayed):
         return "identical, byte for byte"
     if inputs.version >= VERSION:

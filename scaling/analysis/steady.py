@@ -2,7 +2,7 @@
 
 A load is the value of one metric at every count or, for a metric that falls as instances are added
 (`per_instance`), its total over all instances. Between two neighbouring levels of the rules nothing
-changes: these stretches, and the levels themselves, are the pieces that are tried, one load for each.
+changes: these ranges, and the levels themselves, are the pieces that are tried, one load for each.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Steps:
     """The next count after every count from the minimum to the maximum, under a steady load of some metrics.
 
     `metrics` share the load, all others are 0. `rows[count][i]` is the count after `count` under the loads
-    of `pieces[i]`. `exact` is False where a rule does not tell its levels; the pieces are then samples.
+    of `pieces[i]`. `exact` is False where a rule has no levels; the pieces are then samples.
     """
 
     def __init__(

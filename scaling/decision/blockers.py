@@ -62,9 +62,9 @@ class Situation:
         self.proposed = self.verdict.desired
         if self.proposed is None and self.verdict.reason not in PROBLEMS:
             self.proposed = self.view.current
-        self._bound()
+        self._narrow_bounds()
 
-    def _bound(self) -> None:
+    def _narrow_bounds(self) -> None:
         """The narrowest of the bounds of policy, schedule and platform; a floor of the platform holds above them all."""
         policy, view, verdict, capacity = self.policy, self.view, self.verdict, self.state.capacity
         low, high, self.low_is, self.high_is = policy.minimum, policy.maximum, "minimum", "maximum"
@@ -73,7 +73,7 @@ class Situation:
         if verdict.ceiling is not None and verdict.ceiling < high:
             high, self.high_is = verdict.ceiling, "ceiling of the schedule"
         if verdict.floor is not None and verdict.floor > low:
-            low = self._paid_for(verdict.floor)
+            low = self._affordable_floor(verdict.floor)
         self.settable = settable_of(capacity)
         if capacity is not None:
             if capacity.ceiling is not None and capacity.ceiling < high:
@@ -81,7 +81,7 @@ class Situation:
             if capacity.floor > low:
                 low, self.low_is = capacity.floor, PLATFORM_FLOOR
             if view.current > high and capacity.floor > high:
-                high, self.high_is = self.stepped(capacity.floor), PLATFORM_FLOOR
+                high, self.high_is = self.round_to_step(capacity.floor), PLATFORM_FLOOR
         # Bounds between two steps are met from within, but move nothing that is within them.
         current = view.current
         self.high = max(self.settable.down(high), current if current <= high else 0, 0)
@@ -91,10 +91,10 @@ class Situation:
             )
             if self.high < first <= current:  # below its first step the platform can be set to nothing
                 self.high, self.high_is = first, "first step of the platform"
-        self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
+        self.low = min(self.round_to_step(low), current) if current >= low else self.round_to_step(low)
         self.low = min(self.low, self.high)
 
-    def _paid_for(self, floor: int) -> int:
+    def _affordable_floor(self, floor: int) -> int:
         """The floor of a schedule as far as the budget pays for it; the minimum it always pays for."""
         allowance, current = self.allowance, self.view.current
         if allowance is None:
@@ -103,7 +103,7 @@ class Situation:
         self.unpaid_floor = floor if paid < floor else None
         return paid
 
-    def lower(self, most: int) -> Conditions:
+    def lower_bounds_above(self, most: int) -> Conditions:
         """What together keeps no lower bound above `most`."""
         capacity = self.state.capacity
         bounds = (
@@ -113,7 +113,7 @@ class Situation:
         )
         return tuple(Condition(n, "<=", float(most)) for n, b in bounds if b is not None and b > most)
 
-    def higher(self, least: int) -> Conditions:
+    def upper_bounds_below(self, least: int) -> Conditions:
         """What together keeps no upper bound below `least`."""
         capacity = self.state.capacity
         bounds = (
@@ -123,25 +123,25 @@ class Situation:
         )
         return tuple(Condition(n, ">=", float(least)) for n, b in bounds if b is not None and b < least)
 
-    def stepped(self, wanted: int) -> int:
+    def round_to_step(self, wanted: int) -> int:
         """`wanted` rounded up to what the platform can be set to: too little is throttled, too much costs a step."""
         return self.settable.up(wanted)
 
-    def overrides(self, pending: ScaleAction) -> bool:
+    def is_overridden(self, pending: ScaleAction) -> bool:
         """True when an operator's override asks for another capacity than the pending action leads to."""
         override = self.controls.override
         if override is None or self.now >= override.until:
             return False
-        return self.as_ordered(override) != pending.to_capacity
+        return self.override_capacity(override) != pending.to_capacity
 
-    def as_ordered(self, override: Override) -> int:
+    def override_capacity(self, override: Override) -> int:
         """The capacity of an override, as a step of the platform within the bounds."""
-        return min(max(self.stepped(override.capacity), self.low), self.high)
+        return min(max(self.round_to_step(override.capacity), self.low), self.high)
 
-    def order_limits(self, override: Override) -> tuple[Limit, ...]:
+    def override_limits(self, override: Override) -> tuple[Limit, ...]:
         """What makes the capacity of an override another one than was ordered."""
-        asked, wanted = override.capacity, self.as_ordered(override)
-        limits, stepped = [], self.stepped(asked)
+        asked, wanted = override.capacity, self.override_capacity(override)
+        limits, stepped = [], self.round_to_step(asked)
         if stepped != asked:
             limits.append(Limit(Reason.BETWEEN_STEPS, asked, stepped, self.settable.words))
         if wanted < stepped:
@@ -150,12 +150,12 @@ class Situation:
             limits.append(Limit(Reason.AT_MINIMUM, stepped, wanted, f"{self.low_is} {self.low}"))
         return tuple(limits)
 
-    def allowed(self) -> int:
+    def policy_ceiling(self) -> int:
         """The most that the policy and its schedules allow, whatever the platform does."""
         ceiling = self.verdict.ceiling
         return self.policy.maximum if ceiling is None else min(ceiling, self.policy.maximum)
 
-    def turned(self, exact: int, stepped: int) -> bool:
+    def loses_direction(self, exact: int, stepped: int) -> bool:
         """True when rounding up to a step of the platform leaves nothing of a change, or turns it round."""
         current = self.view.current
         return stepped == current or (stepped > current) != (exact > current)
@@ -166,28 +166,28 @@ def is_scheduled(verdict: Verdict) -> bool:
     return verdict.reason not in _LOADED
 
 
-def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
+def find_blockers(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
     """Everything that forbids a change to `wanted`, in the order it is reported."""
     out, paused = direction is Direction.OUT, active_pause(case.controls, direction, case.now)
     holds = (
-        _at_bound(case, wanted, out=out),
-        _over_budget(case, wanted) if out else None,
-        _guarded(case, wanted) if out else None,
-        _waiting(case, wanted) if out else None,
-        _plateaued(case, wanted) if out else None,
-        None if out else _unknown(case, wanted),
-        _cooling(case, direction, wanted),
-        _out_of_changes(case, direction, wanted),
+        _bound_blocker(case, wanted, out=out),
+        _budget_blocker(case, wanted) if out else None,
+        _guard_blocker(case, wanted) if out else None,
+        _lock_step_blocker(case, wanted) if out else None,
+        _plateau_blocker(case, wanted) if out else None,
+        None if out else _missing_metric_blocker(case, wanted),
+        _cooldown_blocker(case, direction, wanted),
+        _changes_blocker(case, direction, wanted),
         None if paused is None else pause_limit(case, paused, wanted),
     )
     return [blocker for blocker in holds if blocker is not None]
 
 
-def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
+def _bound_blocker(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
     current = case.view.current
     if out and current >= case.high:
         limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{case.high_is} {case.high}")
-        return limit, (case.higher(case.settable.after(current)),)
+        return limit, (case.upper_bounds_below(case.settable.after(current)),)
     if not out and current <= case.low:
         if (kept := _still_active(case)) is not None:
             limit = Limit(Reason.STILL_ACTIVE, wanted, current, _compared(kept))
@@ -196,7 +196,7 @@ def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
         below = case.settable.down(current - 1) if current else -1
         active = [v for v in case.verdicts if not is_scheduled(v) and (v.floor or 0) > below]
         quiet = [tuple(flip.conditions for flip in v.flips) for v in active]
-        return limit, all_lifted(((case.lower(below),), *quiet)) if below >= 0 else ()
+        return limit, all_lifted(((case.lower_bounds_above(below),), *quiet)) if below >= 0 else ()
     return None
 
 
@@ -216,8 +216,7 @@ def _compared(verdict: Verdict) -> str:
     return f"{evidence.metric} {evidence.value:g} {evidence.comparator} {evidence.threshold:g}"
 
 
-def _over_budget(case: Situation, wanted: int) -> Blocker | None:
-    """The budget pays for no step more."""
+def _budget_blocker(case: Situation, wanted: int) -> Blocker | None:
     allowance, current = case.allowance, case.view.current
     if allowance is None or case.settable.down(allowance.out) > current:
         return None
@@ -234,7 +233,7 @@ def budget_lifts(case: Situation, allowance: Allowance) -> Lifts:
     return (*more, *lifted_at(allowance.ends)) if enough else more
 
 
-def _guarded(case: Situation, wanted: int) -> Blocker | None:
+def _guard_blocker(case: Situation, wanted: int) -> Blocker | None:
     # Where the rules could not vote it is the fallback that scales out: what is unknown at zero does not hold that, but a
     # disabled entity does, from which the first one would receive nothing.
     unknown = PROBLEMS - {Reason.ENTITY_DISABLED} if case.verdict.desired is None else frozenset()
@@ -274,7 +273,7 @@ _LOADED = PROBLEMS | {Reason.STILL_ACTIVE}
 _INACTIVE = PROBLEMS | {Reason.NOT_ACTIVE}
 
 
-def _waiting(case: Situation, wanted: int) -> Blocker | None:
+def _lock_step_blocker(case: Situation, wanted: int) -> Blocker | None:
     """Scaling out has to wait for another target; for what it waits is the next step that the limits allow."""
     allowed = case.verdict.out_ceiling
     if allowed is None or allowed > case.view.current:
@@ -287,7 +286,9 @@ def _waiting(case: Situation, wanted: int) -> Blocker | None:
     reached, _ = pace.apply_pace(
         wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now
     )
-    return Limit(Reason.LOCK_STEP, case.stepped(reached), case.view.current, out_ceiling_text(case)), lifts
+    return Limit(
+        Reason.LOCK_STEP, case.round_to_step(reached), case.view.current, out_ceiling_text(case)
+    ), lifts
 
 
 def out_ceiling_text(case: Situation) -> str:
@@ -299,7 +300,7 @@ def out_ceiling_text(case: Situation) -> str:
     return f"{seen.metric} {seen.value:g} suffices for {lowest.out_ceiling}"
 
 
-def _unknown(case: Situation, wanted: int) -> Blocker | None:
+def _missing_metric_blocker(case: Situation, wanted: int) -> Blocker | None:
     """A missing metric forbids scaling in, also where the rules did not need it."""
     missing = first_missing(case.view)
     if missing is None:
@@ -309,7 +310,7 @@ def _unknown(case: Situation, wanted: int) -> Blocker | None:
     return Limit(reason, wanted, case.view.current, name), (needed,)
 
 
-def _plateaued(case: Situation, wanted: int) -> Blocker | None:
+def _plateau_blocker(case: Situation, wanted: int) -> Blocker | None:
     plateau = case.policy.spec.plateau
     if plateau is None:
         return None
@@ -326,7 +327,7 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     return Limit(Reason.PLATEAU, wanted, case.view.current, text), lifts
 
 
-def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
+def _cooldown_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
     spec = case.policy.spec
     until = pace.cooldown_until(case.state.effects, direction, spec.out, spec.inward)
     if until is None or case.now >= until:
@@ -335,7 +336,7 @@ def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | No
     return limit, lifted_at(until)
 
 
-def _out_of_changes(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
+def _changes_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
     """The platform would refuse a change more, or the last ones of the hour are kept for scaling out."""
     most = case.policy.spec.facts.changes_per_hour
     if most is None:

@@ -60,7 +60,7 @@ def decide(
     """The recommendation for one target at `now`, without flips. Never raises for any windows, state or controls."""
     case = case_of(policy, windows, state, now=now, controls=controls, decision_id=decision_id, flips=False)
     if case is not None:
-        return case.decided()
+        return case.decide()
     return unknown_capacity(policy, state, now=now, decision_id=decision_id)
 
 
@@ -93,8 +93,8 @@ def no_longer_wanted(
         return f"not wanted any more: {Reason.CAPACITY_UNKNOWN.words}" if unseen else None
     if capacity.held_by is not None:
         return f"held by {capacity.held_by}"
-    fresh = case.free()
-    return None if case.wants(pending, fresh) else f"not wanted any more: {fresh.reason.words}"
+    fresh = case.decide_afresh()
+    return None if case.still_wants(pending, fresh) else f"not wanted any more: {fresh.reason.words}"
 
 
 def case_of(
@@ -131,38 +131,43 @@ def _unknown_state(capacity: Capacity) -> str:
 class Case(Steps):
     """One decision in the making, step 1 included."""
 
-    def decided(self) -> Recommendation:
+    def decide(self) -> Recommendation:
         """Step 1, and then the others: with a pending action as if nothing were pending, to compare the two."""
         state, capacity = self.state, self.state.capacity
         calm = state.pending is None and state.external_change is None and state.corrupt_since is None
         calm = calm and state.asked_to_wait is None and (capacity is None or not capacity.unknown_state)
         if calm and capacity is not None and capacity.held_by is None and not capacity.pending:
-            return super().free()  # as nearly always: none of step 1 can say anything
-        return self._distrusted() or self._moved_by_others() or self._moving() or self._reconsidered()
+            return super().decide_afresh()  # as nearly always: none of step 1 can say anything
+        return (
+            self._hold_corrupt_state()
+            or self._follow_other_controllers()
+            or self._hold_while_changing()
+            or self._reconsider_pending()
+        )
 
-    def _reconsidered(self) -> Recommendation:
-        fresh, pending, capacity = self.free(), self.state.pending, self.state.capacity
+    def _reconsider_pending(self) -> Recommendation:
+        fresh, pending, capacity = self.decide_afresh(), self.state.pending, self.state.capacity
         if capacity is not None and capacity.unknown_state:
             rest = f"{_unknown_state(capacity)}: taken for at rest"
             fresh = structs.replace(fresh, note=f"{fresh.note}; {rest}" if fresh.note else rest)
-        if fresh.acts and (asked := self._asked(fresh.reason)):
+        if fresh.acts and (asked := self._wait_text(fresh.reason)):
             fresh = structs.replace(fresh, note=f"{fresh.note}{asked}".removeprefix("; "))
         if pending is None or self.now >= pending.expires_at:
             return fresh
-        if self.wants(pending, fresh):
-            note = f"{action_text(pending)}{self._asked(pending.reason)}"
+        if self.still_wants(pending, fresh):
+            note = f"{action_text(pending)}{self._wait_text(pending.reason)}"
             return self.hold(Reason.ACTION_PENDING, lifted_at(pending.expires_at), note)
         text = f"it takes the place of {action_text(pending)}"
         if not fresh.acts:
             text = f"{action_text(pending)} is withdrawn"
         return structs.replace(fresh, note=f"{fresh.note}; {text}" if fresh.note else text)
 
-    def _asked(self, reason: Reason) -> str:
+    def _wait_text(self, reason: Reason) -> str:
         """That the platform takes no change yet, in words to be added to others."""
         until = held_until(self.state, reason, self.now)
         return "" if until is None else f"; sent in {until - self.now:.0f} s, for the platform asked to wait"
 
-    def wants(self, pending: ScaleAction, fresh: Recommendation) -> bool:
+    def still_wants(self, pending: ScaleAction, fresh: Recommendation) -> bool:
         """True while a pending action that nobody carries out is what would be decided now."""
         highest, blind = None, fresh.proposed is None and fresh.reason in PROBLEMS
         problems = {summary.problem for summary in self.view.metrics().values()}
@@ -174,7 +179,7 @@ class Case(Steps):
             highest = min(self.high, max(waits))
         return is_still_wanted(self.state, pending, fresh, highest)
 
-    def _distrusted(self) -> Recommendation | None:
+    def _hold_corrupt_state(self) -> Recommendation | None:
         since, spec = self.state.corrupt_since, self.policy.spec
         if since is None:
             return None
@@ -184,25 +189,25 @@ class Case(Steps):
             return None
         return self.hold(Reason.STATE_CORRUPT, lifted_at(until), "stored state was unreadable")
 
-    def _moved_by_others(self) -> Recommendation | None:
+    def _follow_other_controllers(self) -> Recommendation | None:
         capacity, external = self.state.capacity, self.state.external_change
         if capacity is not None and capacity.held_by is not None:
             lifts = lifted_by("other controller")
             return self.hold(Reason.EXTERNAL_CHANGE, lifts, f"held by {capacity.held_by}")
         if external is not None and is_begun(self.state, self.now):
-            return self.free()
+            return self.decide_afresh()
         return None
 
-    def _moving(self) -> Recommendation | None:
+    def _hold_while_changing(self) -> Recommendation | None:
         pending, capacity = self.state.pending, self.state.capacity
         live = pending if pending is not None and self.now < pending.expires_at else None
         if live is not None and is_begun(self.state, self.now):
             note, until = action_text(live), live.expires_at
-            if self.overrides(live):
+            if self.is_overridden(live):
                 note = f"the override waits for {note}, which is being carried out"
             over = under_way_until(self.state, self.now, live.action_id)
-            later = None if over is None else self.later(over)
-            if over is not None and later is not None and not later.wants(live, later.free()):
+            later = None if over is None else self.at_later_time(over)
+            if over is not None and later is not None and not later.still_wants(live, later.decide_afresh()):
                 until = min(over, until)
             return self.hold(Reason.ACTION_PENDING, lifted_at(until), note)
         if capacity is not None and capacity.pending:
@@ -213,15 +218,15 @@ class Case(Steps):
             return self.hold(Reason.ACTION_PENDING, lifts, note)
         return None
 
-    def free(self) -> Recommendation:
-        made = super().free()
+    def decide_afresh(self) -> Recommendation:
+        made = super().decide_afresh()
         return (
             made
             if self.state.external_change is None
-            else self._beside_others(made, self.state.external_change)
+            else self._restrict_to_safe_changes(made, self.state.external_change)
         )
 
-    def _beside_others(self, made: Recommendation, external: ExternalChange) -> Recommendation:
+    def _restrict_to_safe_changes(self, made: Recommendation, external: ExternalChange) -> Recommendation:
         """What is decided while somebody else's change stands: bounds are kept, more is added, and nothing is taken away
         but by an order given since.
         """

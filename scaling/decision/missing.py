@@ -79,7 +79,6 @@ def _condition(name: str, summary: Summary, spec: WindowSpec) -> Condition:
 
 
 def _whole(name: str, summary: Summary, spec: WindowSpec) -> Condition:
-    """With no sample missing there is another outcome."""
     whole = summary.count + summary.missing if spec.schedule else ceil(spec.span / spec.interval)
     return Condition(f"samples {name}", ">=", float(max(whole, spec.min_samples)))
 

@@ -199,7 +199,6 @@ def leads_to(state: TargetState, pending: ScaleAction, current: int) -> bool:
 
 
 def _is_part(pending: ScaleAction, current: int) -> bool:
-    """True for a capacity on the way of an action."""
     low, high = sorted((pending.from_capacity, pending.to_capacity))
     return low < current < high
 

@@ -99,7 +99,7 @@ def is_still_wanted(
 ) -> bool:
     """True while the pending action is what would be decided now. `fresh` is decided as if nothing were pending.
 
-    A scale-in needs the rules to want it now. A scale-out stays, too, while they cannot tell for lack of data, or while it
+    A scale-in needs the rules to want it now. A scale-out stays, too, while they have no vote for lack of data, or while it
     waits for another target: `highest` is then the most that may be asked for, and None in all other cases.
     """
     out, to, wanted = pending.direction is Direction.OUT, pending.to_capacity, fresh.desired

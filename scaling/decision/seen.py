@@ -24,7 +24,7 @@ def view_of(
     now: float,
     flips: bool = True,
 ) -> MetricsView:
-    """The view at `now`: `current` is the capacity believed in, `capacity` the platform's reading. With `flips` rules tell what
+    """The view at `now`: `current` is the capacity believed in, `capacity` the platform's reading. With `flips` rules name what
     would change their vote.
     """
     return MetricsView(
@@ -63,7 +63,7 @@ def plateau_level(policy: Policy, windows: Mapping[str, Window], *, now: float) 
 
 
 def as_advised(state: TargetState, capacity: Capacity) -> Capacity:
-    """The reading; where nobody can tell what there is, what was advised last."""
+    """The reading; where the platform reports none, what was advised last."""
     if not capacity.advised or state.expected is None:
         return capacity
     return structs.replace(capacity, current=state.expected)

@@ -33,60 +33,62 @@ from scaling.rules.combine import PROBLEMS, combine, objection_of
 class Steps(Situation):
     """One decision in the making, from step 2 on. Each step returns a recommendation, or None to go on."""
 
-    asked: int = 0
+    cases_decided: int = 0
     """How many other cases were decided to explain this one."""
 
     lifts: Lifts = ()
     """What would end the hold decided last, or undo the change where the rules are not what it follows from."""
 
-    def free(self) -> Recommendation:
+    def decide_afresh(self) -> Recommendation:
         """Steps 2 to 6."""
-        return self.ordered() or self.bounded() or self.budgeted() or self.ruled()
+        return self.follow_override() or self.enforce_bounds() or self.enforce_budget() or self.follow_rules()
 
-    def later(self, until: float) -> Self:
+    def at_later_time(self, until: float) -> Self:
         """The same case at `until`."""
         later = copy(self)
         later.now = until
         if later.allowance is not None:
-            later._bound()  # noqa: SLF001 - a copy of this one
+            later._narrow_bounds()  # noqa: SLF001 - a copy of this one
         return later
 
-    def ordered(self) -> Recommendation | None:
+    def follow_override(self) -> Recommendation | None:
         """Step 2a: an operator's override. It stands above a pause: both are orders, and it is the exact one."""
         override = self.controls.override
         if override is None or self.now >= override.until:
             return None
-        wanted, limits = self.as_ordered(override), self.order_limits(override)
+        wanted, limits = self.override_capacity(override), self.override_limits(override)
         note = f"override to {override.capacity} by {override.by}"
         lifts = lifted_at(override.until)
         if wanted == self.view.current:
             return self.hold(Reason.OVERRIDDEN, lifts, note, limits=limits)
         return self._act(wanted, Reason.OVERRIDDEN, limits, note, lifts=lifts)
 
-    def bounded(self) -> Recommendation | None:
+    def enforce_bounds(self) -> Recommendation | None:
         """Step 3: a capacity outside its bounds goes to the bound, without cooldown. Where the rules may go
         further than the minimum, they decide.
         """
         current = self.view.current
         if current < self.low:
-            ruled = self.ruled()
+            ruled = self.follow_rules()
             if ruled.desired is not None and ruled.desired > self.low:
                 return ruled
             wanted, reason = self.low, Reason.BELOW_MINIMUM
-            lifts: Lifts = (self.lower(current),)
+            lifts: Lifts = (self.lower_bounds_above(current),)
         elif current > self.high and first_missing(self.view) is None:
             wanted, reason = self.high, Reason.ABOVE_MAXIMUM
-            lifts = (self.higher(current),)
+            lifts = (self.upper_bounds_below(current),)
         elif current == self.high and self.high_is == PLATFORM_FLOOR:
-            below = Limit(Reason.AT_MINIMUM, self.allowed(), current, f"{PLATFORM_FLOOR} {current}")
+            below = Limit(Reason.AT_MINIMUM, self.policy_ceiling(), current, f"{PLATFORM_FLOOR} {current}")
             lifts = lifted_by(PLATFORM_FLOOR, "<=", float(max(self.settable.down(current - 1), 0)))
             return self.hold(Reason.AT_MINIMUM, lifts, self.verdict.note, limits=(below,))
         else:
             return None
         unpaid = self.unpaid_floor
-        return self._to_bound(wanted, reason, lifts, () if unpaid is None else (self._unpaid(unpaid),))
+        return self._move_to_bound(
+            wanted, reason, lifts, () if unpaid is None else (self._unpaid_floor_limit(unpaid),)
+        )
 
-    def budgeted(self) -> Recommendation | None:
+    def enforce_budget(self) -> Recommendation | None:
         """Step 3b: capacity that the budget of the day does not pay for any more goes, without cooldown, as with any bound;
         where the rules go further, they decide. The floor of a schedule is held as far as it is paid for.
         """
@@ -95,7 +97,7 @@ class Steps(Situation):
             return None
         kept = max(self.settable.down(allowance.keep), self.low)
         if kept < current and first_missing(self.view) is None:
-            ruled = self.ruled()
+            ruled = self.follow_rules()
             if ruled.desired is not None and ruled.desired <= kept:
                 return ruled
             if ruled.reason is Reason.OVER_BUDGET:  # the rules want more still
@@ -109,19 +111,18 @@ class Steps(Situation):
                     return ruled
                 both = (limit, Limit(Reason.LOCK_STEP, kept, current, needed))
                 return self.hold(Reason.OVER_BUDGET, lifts, self.verdict.note, limits=both)
-            return self._to_bound(kept, Reason.OVER_BUDGET, lifts, (limit,))
+            return self._move_to_bound(kept, Reason.OVER_BUDGET, lifts, (limit,))
         if self.unpaid_floor is not None and current == self.low:
             lifts = blockers.budget_lifts(self, allowance)
-            limits = (self._unpaid(self.unpaid_floor),)
+            limits = (self._unpaid_floor_limit(self.unpaid_floor),)
             return self.hold(Reason.OVER_BUDGET, lifts, self.verdict.note, limits=limits)
         return None
 
-    def _unpaid(self, floor: int) -> Limit:
-        """The floor of a schedule that the budget does not pay for."""
+    def _unpaid_floor_limit(self, floor: int) -> Limit:
         text = self.allowance.text() if self.allowance is not None else ""
         return Limit(Reason.OVER_BUDGET, floor, self.low, text)
 
-    def _to_bound(
+    def _move_to_bound(
         self, wanted: int, reason: Reason, lifts: Lifts, limits: tuple[Limit, ...]
     ) -> Recommendation:
         """To a bound, unless that direction is paused."""
@@ -132,41 +133,41 @@ class Steps(Situation):
             return self.hold(Reason.PAUSED, lifts, limits=(limit,))
         return self._act(wanted, reason, limits, self.verdict.note, lifts=lifts)
 
-    def ruled(self) -> Recommendation:
+    def follow_rules(self) -> Recommendation:
         """Steps 2b, 4, 5 and 6: what the rules want, held back and reduced."""
-        wanted, reason = self._wanted()
+        wanted, reason = self._wanted_by_rules()
         current, spec = self.view.current, self.policy.spec
         lifts: Lifts = ()
         if wanted is None:
             lifts = (missing_conditions(self.view, self.policy.windows, gaps=True),)
-            return self.hold(reason, lifts, self.verdict.note, evidence=self._pointed())
+            return self.hold(reason, lifts, self.verdict.note, evidence=self._evidence_so_far())
         if wanted == current:
             if reason is not Reason.WITHIN_TARGET:  # a cap, or samples that are missing
                 ways = {Reason.SCALE_OUT, Reason.SCALE_IN}
                 lifts = tuple(flip.conditions for flip in self.verdict.flips if flip.outcome in ways)
             return self.hold(reason, lifts, self.verdict.note)
-        wanted, exact = self.stepped(wanted), wanted
-        if self.turned(exact, wanted):
-            return self._between_steps(exact, ())
+        wanted, exact = self.round_to_step(wanted), wanted
+        if self.loses_direction(exact, wanted):
+            return self._hold_between_steps(exact, ())
         stable = pace.apply_stabilization(
             wanted, current, self.state.recommendations, spec.out, spec.inward, self.now
         )
         if stable == current:
-            return self._stabilizing(wanted)
+            return self._hold_stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
-        if holds := blockers.blockers_of(self, direction, stable):
+        if holds := blockers.find_blockers(self, direction, stable):
             limits, lifts = tuple(limit for limit, _ in holds), all_lifted(own for _, own in holds)
             return self.hold(limits[0].reason, lifts, self.verdict.note, limits=limits)
-        return self._reduced(wanted, stable, direction, reason)
+        return self._reduce_change(wanted, stable, direction, reason)
 
-    def _stabilizing(self, wanted: int) -> Recommendation:
+    def _hold_stabilizing(self, wanted: int) -> Recommendation:
         current, spec = self.view.current, self.policy.spec
         until = pace.stable_until(wanted, current, self.state.recommendations, spec.out, spec.inward)
         text = f"the {'lowest' if wanted > current else 'highest'} recommendation of the window"
         limit = Limit(Reason.STABILIZING, wanted, current, text)
         return self.hold(Reason.STABILIZING, lifted_at(until), self.verdict.note, limits=(limit,))
 
-    def _wanted(self) -> tuple[int | None, Reason]:
+    def _wanted_by_rules(self) -> tuple[int | None, Reason]:
         """What the rules ask for, or the fallback when metrics have not been read for long."""
         verdict, fallback = self.verdict, self.policy.spec.fallback
         since = self.state.missing_since
@@ -184,7 +185,7 @@ class Steps(Situation):
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
 
-    def _pointed(self) -> tuple[Evidence, ...] | None:
+    def _evidence_so_far(self) -> tuple[Evidence, ...] | None:
         """The numbers that the samples point to, were those that are there all there is to know; None where they are too
         little.
         """
@@ -198,7 +199,9 @@ class Steps(Situation):
         silent = self.verdict.desired is None and self.verdict.reason in PROBLEMS
         return silent and unread_keeps_from_voting(self.policy, self.view)
 
-    def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
+    def _reduce_change(
+        self, wanted: int, stable: int, direction: Direction, reason: Reason
+    ) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
         current, spec = self.view.current, self.policy.spec
         limits: list[Limit] = []
@@ -208,9 +211,9 @@ class Steps(Situation):
         desired, rate_limits = pace.apply_pace(stable, current, self.state.effects, mine, self.now)
         limits.extend(rate_limits)
         if desired != current:
-            desired, exact = self.stepped(desired), desired
-            if self.turned(exact, desired):
-                return self._between_steps(exact, tuple(limits))
+            desired, exact = self.round_to_step(desired), desired
+            if self.loses_direction(exact, desired):
+                return self._hold_between_steps(exact, tuple(limits))
         within = self.verdict.out_ceiling
         if direction is Direction.OUT and within is not None and within < desired:
             limits.append(Limit(Reason.LOCK_STEP, desired, within, blockers.out_ceiling_text(self)))
@@ -239,7 +242,7 @@ class Steps(Situation):
             lifts = (missing_conditions(self.view, self.policy.windows, gaps=gaps),)
         return self._act(clamped, reason, tuple(limits), self.verdict.note, lifts=lifts)
 
-    def _between_steps(self, wanted: int, limits: tuple[Limit, ...]) -> Recommendation:
+    def _hold_between_steps(self, wanted: int, limits: tuple[Limit, ...]) -> Recommendation:
         current = self.view.current
         lifts = lifted_by("platform step", "<=", float(abs(wanted - current)))
         limit = Limit(Reason.BETWEEN_STEPS, wanted, current, self.settable.words)
@@ -258,7 +261,9 @@ class Steps(Situation):
     ) -> Recommendation:
         """`evidence` in place of the verdict's, where there is any."""
         self.lifts = lifts
-        return self._made(self.view.current, reason, evidence or self.verdict.evidence, limits, note)
+        return self._recommendation(
+            self.view.current, reason, evidence or self.verdict.evidence, limits, note
+        )
 
     def _act(
         self, desired: int, reason: Reason, limits: tuple[Limit, ...], note: str, *, lifts: Lifts
@@ -273,9 +278,9 @@ class Steps(Situation):
             limits = (*limits, Limit(Reason.REFUSED, desired, self.view.current, refused.detail))
             return self.hold(Reason.REFUSED, lifted_at(until), note, limits=limits)
         self.lifts = lifts
-        return self._made(desired, reason, self.verdict.evidence, limits, note)
+        return self._recommendation(desired, reason, self.verdict.evidence, limits, note)
 
-    def _made(
+    def _recommendation(
         self,
         desired: int,
         reason: Reason,

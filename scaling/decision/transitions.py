@@ -77,7 +77,7 @@ def already_evaluated(state: TargetState, at: float, *, now: float) -> bool:
 
 def is_overtaken(policy: Policy, state: TargetState, at: float, *, now: float) -> bool:
     """True for a report of `at` that only fills windows: it waited, or a newer one was decided upon, and the capacity that it
-    tells of was changed since. Each of many reports that waited in the queue would take a step on the same data.
+    reports was changed since. Each of many reports that waited in the queue would take a step on the same data.
 
     What is ahead of this clock overtakes nothing: clocks of instances differ.
     """

@@ -20,14 +20,14 @@ def bound_flip(base: Case, conditions: Conditions, made: Recommendation) -> Flip
     condition more, and where it goes further, that is said. None where it ends somewhere that has no name.
     """
     probe = _Probe(base, made)
-    kept = probe.closed(conditions, _furthest(conditions))
+    kept = probe.close(conditions, _furthest(conditions))
     if kept is None:
         return None
     beyond = probe.further
     for condition in conditions:
         if condition.quantity in _BOUNDS:
             far = structs.replace(condition, value=float(FAR) if condition.quantity in RAISED else 0.0)
-            after = probe.decided(tuple(far if other is condition else other for other in conditions))
+            after = probe.decide(tuple(far if other is condition else other for other in conditions))
             beyond = beyond or (after is not None and after.desired != made.desired)
     return Flip(made.reason, kept, made.desired if made.acts else None, beyond and made.acts)
 
@@ -45,75 +45,73 @@ def _furthest(conditions: Conditions) -> Conditions:
 
 
 class _Probe:
-    """Decides beyond the borders of a flip."""
-
     def __init__(self, base: Case, made: Recommendation) -> None:
         self.base, self.made, self.further = base, made, False
 
-    def closed(self, conditions: Conditions, borders: Conditions) -> Conditions | None:
+    def close(self, conditions: Conditions, borders: Conditions) -> Conditions | None:
         """The conditions, with those more that end where the outcome does, for the first metric that can be bounded so,
         all others being as far beyond as can be.
         """
-        if not borders or self.same((*conditions, *(_far(border) for border in borders))):
+        if not borders or self.has_same_outcome(
+            (*conditions, *(_furthest_beyond(border) for border in borders))
+        ):
             return conditions
         for condition in borders:
-            others = tuple(_far(border) for border in borders if border is not condition)
-            if not self.same((*conditions, *others)) or condition.quantity.startswith(NEXT):
+            others = tuple(_furthest_beyond(border) for border in borders if border is not condition)
+            if not self.has_same_outcome((*conditions, *others)) or condition.quantity.startswith(NEXT):
                 continue
-            end = self._said(condition, (*conditions, *others)) or self._searched(
+            end = self._find_named_end(condition, (*conditions, *others)) or self._search_end(
                 condition, (*conditions, *others)
             )
-            return conditions if end is None else (*conditions, _not(end))
+            return conditions if end is None else (*conditions, _opposite_of(end))
         return None
 
-    def _said(self, condition: Condition, conditions: Conditions) -> Condition | None:
+    def _find_named_end(self, condition: Condition, conditions: Conditions) -> Condition | None:
         """The end that the rules name themselves, where the outcome is the same up to it and another one there."""
         case = apply_conditions(self.base, conditions)
         for flip in () if case is None else case.verdict.flips:
             for end in flip.conditions:
                 if end.quantity == condition.quantity and end.comparator[0] == condition.comparator[0]:
-                    last, beyond = _at(_not(end)), _at(end)
+                    last, beyond = _value_at(_opposite_of(end)), _value_at(end)
                     middle = (condition.value + last) / 2
                     within = all(
-                        self.same((*conditions, *exactly(end.quantity, value))) for value in (middle, last)
+                        self.has_same_outcome((*conditions, *exactly(end.quantity, value)))
+                        for value in (middle, last)
                     )
-                    if within and not self.same((*conditions, *exactly(end.quantity, beyond))):
+                    if within and not self.has_same_outcome((*conditions, *exactly(end.quantity, beyond))):
                         return end
         return None
 
-    def _searched(self, condition: Condition, conditions: Conditions) -> Condition | None:
+    def _search_end(self, condition: Condition, conditions: Conditions) -> Condition | None:
         return border_of(
-            lambda value: not self.same((*conditions, *exactly(condition.quantity, value))),
+            lambda value: not self.has_same_outcome((*conditions, *exactly(condition.quantity, value))),
             condition.value,
             condition.quantity,
             upward=condition.comparator.startswith(">"),
         )
 
-    def same(self, conditions: Conditions) -> bool:
+    def has_same_outcome(self, conditions: Conditions) -> bool:
         """True where the outcome is the same; that it goes further is noted."""
-        after = self.decided(conditions)
+        after = self.decide(conditions)
         if after is None or after.reason is not self.made.reason or after.acts is not self.made.acts:
             return False
         self.further = self.further or after.desired != self.made.desired
         return True
 
-    def decided(self, conditions: Conditions) -> Recommendation | None:
+    def decide(self, conditions: Conditions) -> Recommendation | None:
         case = apply_conditions(self.base, conditions)
-        return None if case is None else case.decided()
+        return None if case is None else case.decide()
 
 
-def _far(condition: Condition) -> Condition:
-    """As far beyond a border as values can be."""
+def _furthest_beyond(condition: Condition) -> Condition:
     upward = condition.comparator.startswith(">")
     return Condition(condition.quantity, ">=" if upward else "<=", MAX_VALUE if upward else 0.0)
 
 
-def _at(condition: Condition) -> float:
-    """The value at the border of a condition, on the side where it holds."""
+def _value_at(condition: Condition) -> float:
     low, high = border(condition)
     return high if condition.comparator.startswith("<") else low
 
 
-def _not(end: Condition) -> Condition:
-    """The values on the other side of a border."""
+def _opposite_of(end: Condition) -> Condition:
     return structs.replace(end, comparator={">": "<=", ">=": "<", "<": ">=", "<=": ">"}[end.comparator])

@@ -2,7 +2,7 @@
 
 Each flip is found by deciding again. What holds a change back says what would lift it (`Case.lifts`), and rules say at
 which values they change their minds; then the case is decided once more with that, and what holds it back next is added,
-until something else comes out. That is the outcome the flip names. Where a rule does not tell its borders (an
+until something else comes out. That is the outcome the flip names. Where a rule does not name its borders (an
 expression, a class of the user's, a rule that learns), they are searched for by asking it.
 
 A rule that learns takes every sample into what it knows, so that of such a policy the flips name the next report (`next
@@ -66,7 +66,7 @@ def decide_case(
     if case is None:
         made = unknown_capacity(policy, state, now=now, decision_id=decision_id)
         return structs.replace(made, flips=(Flip(None, (Condition("capacity", "==", 0.0),)),))
-    made = case.decided()
+    made = case.decide()
     flips: dict[Flip, None] = {}
     with suppress(AskedEnoughError):
         for flip in _Explaining(case, made).flips():
@@ -75,8 +75,6 @@ def decide_case(
 
 
 class _Explaining:
-    """One decision explained."""
-
     def __init__(self, case: Case, made: Recommendation) -> None:
         self.case, self.made, self.lifts = case, made, case.lifts
         self.rules = case.policy.flat_rules
@@ -87,31 +85,31 @@ class _Explaining:
         made = self.made
         if self.lifts:
             once = made.acts
-            yield from (f for lift in self.lifts if (f := self._followed(lift, once=once)) is not None)
+            yield from (f for lift in self.lifts if (f := self._follow(lift, once=once)) is not None)
         elif made.acts:
-            candidates = [self._followed(lift, once=True) for lift in self._to_stop()]
+            candidates = [self._follow(lift, once=True) for lift in self._conditions_to_stop()]
             flips = [flip for flip in candidates if flip is not None]
             yield from flips or ([] if self.case.policy.learns else [Flip(Reason.WITHIN_TARGET)])
         elif made.reason in _IMPOSSIBLE:
             return
         else:
             ways = [way for way in Direction if way is Direction.OUT or self.case.view.current]
-            starts = {way: self._starts(way) for way in ways}
+            starts = {way: self._conditions_to_start(way) for way in ways}
             if not any(starts.values()):
                 yield Flip(Reason.WITHIN_TARGET)
             for way, lift in starts.items():
-                yield from (f for start in lift if (f := self._followed(start, way=way)) is not None)
+                yield from (f for start in lift if (f := self._follow(start, way=way)) is not None)
 
     # What rules would have to see
 
-    def _starts(self, way: Direction) -> Lifts:
+    def _conditions_to_start(self, way: Direction) -> Lifts:
         known_lifts = [
             self._lifts_named(verdict, lambda outcome: outcome is _OF[way]) for verdict in self.case.verdicts
         ]
-        opaque = self._opaque()
+        opaque = self._opaque_quantities()
         if way is Direction.OUT:
             starts = [start for lifts in known_lifts for start in lifts]
-            return (*dict.fromkeys(starts), *self._searched(opaque, way, ()))
+            return (*dict.fromkeys(starts), *self._search(opaque, way, ()))
         voters = [
             lifts
             for verdict, lifts in zip(self.case.verdicts, known_lifts, strict=True)
@@ -121,22 +119,21 @@ class _Explaining:
         starts_in = all_lifted(known) if known else ((),)
         if not opaque:
             return starts_in if len(known) == len(voters) and known else ()
-        return tuple(conditions for start in starts_in for conditions in self._searched(opaque, way, start))
+        return tuple(conditions for start in starts_in for conditions in self._search(opaque, way, start))
 
-    def _to_stop(self) -> Lifts:
-        """What would have kept a change from being wanted."""
+    def _conditions_to_stop(self) -> Lifts:
         out = (self.made.desired or 0) > self.case.view.current
         own = _OF[Direction.OUT if out else Direction.IN]
         voters = [v for v in self.case.verdicts if v.reason is own]
         known_lifts = [self._lifts_named(verdict, lambda outcome: outcome is not own) for verdict in voters]
-        opaque = [name for name in self._opaque() if not self.case.policy.learns]
+        opaque = [name for name in self._opaque_quantities() if not self.case.policy.learns]
         if out:
             known = [lifts for lifts in known_lifts if lifts]
             starts = all_lifted(known) if known else ((),)
             if len(known) == len(known_lifts):
                 return starts
-            return tuple(conditions for start in starts for conditions in self._searched(opaque, None, start))
-        return (*(start for lifts in known_lifts for start in lifts), *self._searched(opaque, None, ()))
+            return tuple(conditions for start in starts for conditions in self._search(opaque, None, start))
+        return (*(start for lifts in known_lifts for start in lifts), *self._search(opaque, None, ()))
 
     def _lifts_named(self, verdict: Verdict, wanted: Callable[[Reason | None], bool]) -> Lifts:
         """What a rule says leads to such an outcome; a user's rule may name metrics that are not there."""
@@ -144,8 +141,8 @@ class _Explaining:
         flips = (flip for flip in verdict.flips if wanted(flip.outcome))
         return tuple(f.conditions for f in flips if all(known >= set(metrics_in(c)) for c in f.conditions))
 
-    def _opaque(self) -> list[str]:
-        """Quantities of the metrics of rules that vote and do not tell where they would change their minds."""
+    def _opaque_quantities(self) -> list[str]:
+        """Quantities of the metrics of rules that vote and do not name where they would change their minds."""
         quantities: dict[str, str] = {}
         for rule, verdict in zip(self.rules, self.case.verdicts, strict=False):
             if verdict.desired is None or verdict.flips:
@@ -158,7 +155,7 @@ class _Explaining:
             quantities |= {name: f"{named.get(name, 'latest')} {name}" for name in metrics_of(rule)}
         return list(quantities.values())
 
-    def _searched(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
+    def _search(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
         """Values of one metric that make the rules want the direction, or no change; else of all of them together."""
         lifts: list[Conditions] = []
         for quantity in quantities:
@@ -166,7 +163,7 @@ class _Explaining:
                 border = self._border(quantity, way, start, upward=upward)
                 if border is not None:
                     lifts.append((*start, border))
-        return tuple(lifts) or self._together(quantities, way, start)
+        return tuple(lifts) or self._search_together(quantities, way, start)
 
     def _border(
         self, quantity: str, way: Direction | None, start: Conditions, *, upward: bool
@@ -183,7 +180,7 @@ class _Explaining:
             width=width,
         )
 
-    def _together(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
+    def _search_together(self, quantities: list[str], way: Direction | None, start: Conditions) -> Lifts:
         """Where no single value does: all of them as low, or as high, as they can be, and then each as near to what it
         is as it may come.
         """
@@ -191,17 +188,17 @@ class _Explaining:
             return ()
         for far in (0.0, 1e15):
             pinned = {quantity: exactly(quantity, far) for quantity in quantities}
-            if not self._wants(way, (*start, *_flat(pinned.values()))):
+            if not self._wants(way, (*start, *_flatten(pinned.values()))):
                 continue
             for quantity in quantities:
-                others = _flat(c for q, c in pinned.items() if q != quantity)
+                others = _flatten(c for q, c in pinned.items() if q != quantity)
                 if self._wants(way, (*start, *others)):
                     del pinned[quantity]
                     continue
                 border = self._border(quantity, way, (*start, *others), upward=far > 0.0)
                 if border is not None:
                     pinned[quantity] = (border,)
-            return ((*start, *_flat(pinned.values())),)
+            return ((*start, *_flatten(pinned.values())),)
         return ()
 
     def _wants(self, way: Direction | None, conditions: Conditions) -> bool:
@@ -218,21 +215,19 @@ class _Explaining:
 
     # What else holds it back
 
-    def _followed(
-        self, start: Conditions, *, way: Direction | None = None, once: bool = False
-    ) -> Flip | None:
+    def _follow(self, start: Conditions, *, way: Direction | None = None, once: bool = False) -> Flip | None:
         """What comes of it, with everything added that would hold it back."""
         conditions = merge_conditions(start)
         for _ in range(STEPS):
-            if self._unknown(conditions):
+            if self._is_unknowable(conditions):
                 return Flip(None, conditions) if way is None else None
             case = apply_conditions(self.case, conditions)
             if case is None:
                 return Flip(None if way is None else _OF[way], conditions, possible=False)
-            made = case.decided()
+            made = case.decide()
             if (
                 made.reason is Reason.BETWEEN_STEPS
-                and (further := self._further(conditions, way)) is not None
+                and (further := self._go_on_to_step(conditions, way)) is not None
             ):
                 conditions = further
                 continue
@@ -252,7 +247,7 @@ class _Explaining:
             return None
         return bound_flip(self.case, conditions, made)
 
-    def _further(self, conditions: Conditions, way: Direction | None) -> Conditions | None:
+    def _go_on_to_step(self, conditions: Conditions, way: Direction | None) -> Conditions | None:
         """The one value named goes so far that it is worth a step of the platform."""
         read = [condition for condition in conditions if is_read(condition)]
         if way is None or len(read) != 1 or "(" in read[0].quantity or read[0].quantity.startswith(NEXT):
@@ -261,7 +256,7 @@ class _Explaining:
 
         def steps(value: float) -> bool:
             case = apply_conditions(self.case, (*others, *exactly(known.quantity, value)))
-            if case is None or case.decided().reason is Reason.BETWEEN_STEPS:
+            if case is None or case.decide().reason is Reason.BETWEEN_STEPS:
                 return False
             desired, current = case.verdict.desired, case.view.current
             return desired is not None and (desired > current if way is Direction.OUT else desired < current)
@@ -269,7 +264,7 @@ class _Explaining:
         border = border_of(steps, known.value, known.quantity, upward=known.comparator.startswith(">"))
         return None if border is None or border == known else (border, *others)
 
-    def _unknown(self, conditions: Conditions) -> bool:
+    def _is_unknowable(self, conditions: Conditions) -> bool:
         """True where nobody knows what the rules would say then."""
         case, now = self.case, self.case.now
         if any(condition in _UNREADABLE for condition in conditions):
@@ -285,7 +280,7 @@ _IMPOSSIBLE = frozenset({Reason.AT_MINIMUM, Reason.AT_MAXIMUM, *PROBLEMS})
 """Holds that nothing ends where they do not say what would."""
 
 
-def _flat(groups: Iterable[Conditions]) -> Conditions:
+def _flatten(groups: Iterable[Conditions]) -> Conditions:
     return tuple(condition for conditions in groups for condition in conditions)
 
 

@@ -65,23 +65,23 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
 
     Raises AskedEnoughError where rules of the user's own were asked ASKED times.
     """
-    base.asked += 1
-    if base.asked > ASKED and not all(is_ours(type(rule)) for rule in base.policy.flat_rules):
+    base.cases_decided += 1
+    if base.cases_decided > ASKED and not all(is_ours(type(rule)) for rule in base.policy.flat_rules):
         raise AskedEnoughError
     values = values_of(base.view, conditions)
     until = max((c.value for c in conditions if c.quantity == "time"), default=base.now)
     if values is None or any(c.value < 0.0 and c.comparator.startswith("<") for c in conditions):
         return None
-    policy = _policy(base.policy, conditions)
-    controls, state = _controls(base.controls, conditions), base.state
+    policy = _policy_with(base.policy, conditions)
+    controls, state = _controls_with(base.controls, conditions), base.state
     windows, now = base.view.windows, base.now
     summaries: Mapping[str, Summary] | None = base.view.metrics()
     if policy.learns and any(c.quantity.startswith(NEXT) for c in conditions):
-        windows, state, now = _next(base, tuple(values.items()))
+        windows, state, now = _after_next_report(base, tuple(values.items()))
         summaries = None
     if until > now:
-        windows, state, now = _later(policy, windows, state, controls, until, until - now)
-    if (capacity := _capacity(state.capacity, conditions)) is not state.capacity:
+        windows, state, now = _at_later_time(policy, windows, state, controls, until, until - now)
+    if (capacity := _capacity_with(state.capacity, conditions)) is not state.capacity:
         state = structs.replace(state, capacity=capacity)
     assert state.capacity is not None and state.expected is not None  # a case has both
     current = capacity_in_force(state, state.expected)
@@ -91,11 +91,11 @@ def apply_conditions(base: Case, conditions: Conditions) -> Case | None:
         whole = {name for kind, _, name in quantities if kind in WHOLE}
         view = view.with_summaries(
             {
-                name: _summary(summary, values.get(name), whole=name in whole)
+                name: _summary_with(summary, values.get(name), whole=name in whole)
                 for name, summary in summaries.items()
             }
         )
-    verdicts = [_rebounded(verdict, conditions) for verdict in verdicts_of(policy, view)]
+    verdicts = [_with_schedule_bounds(verdict, conditions) for verdict in verdicts_of(policy, view)]
     return Case(policy, state, controls, view, verdicts, now, base.decision_id)
 
 
@@ -112,9 +112,9 @@ def values_of(view: MetricsView, conditions: Conditions) -> dict[str, float] | N
         return None
     shared: dict[str, float] = {}
     for name in [name for name in ranges if "(" in name]:
-        shared |= _shared(view, name, _within(*ranges.pop(name)))
+        shared |= _share_among(view, name, _value_within(*ranges.pop(name)))
     return shared | {
-        name: min(max(shared[name], low), high) if name in shared else _within(low, high)
+        name: min(max(shared[name], low), high) if name in shared else _value_within(low, high)
         for name, (low, high) in ranges.items()
     }
 
@@ -124,8 +124,7 @@ def exactly(quantity: str, value: float) -> Conditions:
     return (Condition(quantity, ">=", value), Condition(quantity, "<=", value))
 
 
-def _within(low: float, high: float) -> float:
-    """A value at the border, or between two of them."""
+def _value_within(low: float, high: float) -> float:
     return low if high == inf else high if low == -inf else (low + high) / 2
 
 
@@ -143,7 +142,7 @@ def border(condition: Condition) -> tuple[float, float]:
             return -inf, value
 
 
-def _shared(view: MetricsView, combined: str, value: float) -> dict[str, float]:
+def _share_among(view: MetricsView, combined: str, value: float) -> dict[str, float]:
     """A combination of metrics has a value: a sum in the shares there are now, else each of them."""
     way, _, rest = combined.partition("(")
     names = rest.rstrip(")").split(", ")
@@ -155,7 +154,7 @@ def _shared(view: MetricsView, combined: str, value: float) -> dict[str, float]:
     return dict(zip(names, shares, strict=True))
 
 
-def _summary(summary: Summary, value: float | None, *, whole: bool) -> Summary:
+def _summary_with(summary: Summary, value: float | None, *, whole: bool) -> Summary:
     if whole and summary.count:
         summary = structs.replace(summary, problem=None, gap=False, lacking=None, missing=0)
     if value is None:
@@ -164,18 +163,17 @@ def _summary(summary: Summary, value: float | None, *, whole: bool) -> Summary:
 
 
 @lru_cache(maxsize=1)  # one case is explained at a time
-def _stored(base: Case) -> TargetState:
-    """The state as the decision of the case leaves it."""
-    state, _ = advance(base.policy, base.state, copy(base).decided(), report_at=base.now, level=None)
+def _state_after(base: Case) -> TargetState:
+    state, _ = advance(base.policy, base.state, copy(base).decide(), report_at=base.now, level=None)
     return state
 
 
 @lru_cache(maxsize=16)  # a border is asked for when it is searched, and again when it is followed
-def _next(
+def _after_next_report(
     base: Case, given: tuple[tuple[str, float], ...]
 ) -> tuple[Mapping[str, Window], TargetState, float]:
     """After the next report, in which every metric that is read now is read again: as `given`, or as it is."""
-    policy, view, state, values = base.policy, base.view, _stored(base), dict(given)
+    policy, view, state, values = base.policy, base.view, _state_after(base), dict(given)
     now = base.now + policy.interval
     samples = tuple(
         MetricSample(name, window.times[-1] + view.specs[name].interval, values.get(name, window.values[-1]))
@@ -187,7 +185,7 @@ def _next(
     return *absorb(policy, view.windows, state, report, now=now, controls=base.controls), now
 
 
-def _later(
+def _at_later_time(
     policy: Policy,
     windows: Mapping[str, Window],
     state: TargetState,
@@ -209,8 +207,7 @@ def _later(
     return shifted, reconcile_capacity(policy, state, capacity, now=until, controls=controls), until
 
 
-def _policy(policy: Policy, conditions: Conditions) -> Policy:
-    """With other bounds, another budget, or without limits of the pace."""
+def _policy_with(policy: Policy, conditions: Conditions) -> Policy:
     spec = policy.spec
     for condition in conditions:
         change = _OF_POLICY.get(condition.quantity)
@@ -222,13 +219,13 @@ def _policy(policy: Policy, conditions: Conditions) -> Policy:
     return changed
 
 
-def _free(way: str) -> Callable[[PolicySpec, float], PolicySpec]:
+def _without_pace_limits(way: str) -> Callable[[PolicySpec, float], PolicySpec]:
     return lambda spec, _: structs.replace(
         spec, **{way: structs.replace(getattr(spec, way), select="max", rates=())}
     )
 
 
-def _paid(spec: PolicySpec, amount: float) -> PolicySpec:
+def _with_budget(spec: PolicySpec, amount: float) -> PolicySpec:
     return (
         spec
         if spec.budget is None
@@ -239,14 +236,14 @@ def _paid(spec: PolicySpec, amount: float) -> PolicySpec:
 _OF_POLICY: dict[str, Callable[[PolicySpec, float], PolicySpec]] = {
     "minimum": lambda spec, value: structs.replace(spec, minimum=int(value)),
     "maximum": lambda spec, value: structs.replace(spec, maximum=int(value)),
-    "budget": _paid,
+    "budget": _with_budget,
     "dry-run": lambda spec, _: structs.replace(spec, dry_run=False),
-    **{f"{kind} out": _free("out") for kind in ("rates", "disabled")},
-    **{f"{kind} in": _free("inward") for kind in ("rates", "disabled")},
+    **{f"{kind} out": _without_pace_limits("out") for kind in ("rates", "disabled")},
+    **{f"{kind} in": _without_pace_limits("inward") for kind in ("rates", "disabled")},
 }
 
 
-def _controls(controls: Controls, conditions: Conditions) -> Controls:
+def _controls_with(controls: Controls, conditions: Conditions) -> Controls:
     quantities = {condition.quantity for condition in conditions}
     if "dry-run" in quantities:
         controls = structs.replace(controls, dry_run=False)
@@ -257,7 +254,7 @@ def _controls(controls: Controls, conditions: Conditions) -> Controls:
     return controls
 
 
-def _capacity(capacity: Capacity | None, conditions: Conditions) -> Capacity | None:
+def _capacity_with(capacity: Capacity | None, conditions: Conditions) -> Capacity | None:
     changes: dict[str, object] = {}
     for condition in conditions:
         value = int(condition.value)
@@ -275,8 +272,7 @@ def _capacity(capacity: Capacity | None, conditions: Conditions) -> Capacity | N
     return structs.replace(capacity, **changes) if capacity is not None and changes else capacity
 
 
-def _rebounded(verdict: Verdict, conditions: Conditions) -> Verdict:
-    """With a schedule's bounds as named."""
+def _with_schedule_bounds(verdict: Verdict, conditions: Conditions) -> Verdict:
     for condition in conditions:
         value = int(condition.value)
         if condition.quantity == "schedule ceiling" and verdict.ceiling is not None:

@@ -1,1 +1,1 @@
-"""What people are told by webhooks: which notices a change of state gives, and how each surely arrives."""
+"""Notices to people by webhooks: which ones a change of state gives, and how each surely arrives."""

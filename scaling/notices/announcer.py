@@ -41,12 +41,12 @@ ALLOWED_SECONDS = 86_400.0
 """How long what a receiver allowed is relied on, by one process."""
 
 KEPT_SECONDS = 90_000.0
-"""How long it is remembered what arrived. Nobody hands in a notice again after so long: a target is looked at once a day or
+"""How long it is remembered what arrived. Nobody hands in a notice again after so long: a target is evaluated once a day or
 more often, and a state has its notices until it is saved the next time.
 """
 
-LOOK_SECONDS = 3_600.0
-"""How often it is seen to what may be forgotten while nothing waits: a reminder of what stays may come then."""
+CLEAN_SECONDS = 3_600.0
+"""How often an outbox in which nothing waits is cleaned. Chosen: a reminder of what stays may come an hour late."""
 
 
 def sender_of(policies: Mapping[str, Policy], settings: Mapping[str, str]) -> Sender:
@@ -108,7 +108,7 @@ class Announcer:
         self._sender = sender
         self._outward = outward or Outward(settings)
         self._allowed_until: dict[str, float] = {}
-        self._look_at: dict[str, float] = {}
+        self._clean_at: dict[str, float] = {}
 
     async def aclose(self) -> None:
         await self._outward.aclose()
@@ -148,9 +148,9 @@ class Announcer:
         while webhook.counts_floods and (rows := fold_flood(queue.values())):
             await self._outbox.save(webhook.name, rows)
             queue.update((row.notice.id, row) for row in rows)
-        if not queue and now < self._look_at.get(webhook.name, 0.0):
+        if not queue and now < self._clean_at.get(webhook.name, 0.0):
             return
-        self._look_at[webhook.name] = now + LOOK_SECONDS
+        self._clean_at[webhook.name] = now + CLEAN_SECONDS
         sent = 0
         for queued in due(queue.values(), now, AT_ONCE):
             begun = with_next_try(queued, now)

@@ -1,7 +1,7 @@
 """Which notices a saved change of a target's state gives. Pure.
 
 They are read off the two states, before and after, and saved with the second: of writers that compete for a change one
-saves it, and with it what is told of it. Nothing is told that did not come to be, and nothing that did is left out.
+saves it, and with it its notices. There is no notice of what did not happen, and none is left out of what did.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def calls_notice(short: CallsView, now: float) -> Notice:
     text = (
         f"the budget of calls {short.api} for {short.scope} ({short.budget_text}) does not suffice: {short.refused_minute} of "
         f"{short.last_minute + short.refused_minute} calls of the last minute were refused, and so it was for ten minutes. "
-        "What they would have told is unknown, and nothing is scaled in meanwhile; `tidemark doctor` says what to do"
+        "What they would have read is unknown, and nothing is scaled in meanwhile; `tidemark doctor` says what to do"
     )
     identity = f"calls:{short.api}:{short.scope}@{datetime.fromtimestamp(now, UTC):%Y%m%d}"
     return Notice(identity, NoticeKind.CALLS, "", now, text)
@@ -119,7 +119,7 @@ def _moved(target: str, before: TargetState, after: TargetState) -> Iterator[Not
 
 def _not_carried_out(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
     """An action that is gone without an effect: refused by the platform, or given up. Not one that was withdrawn because
-    nobody wanted it any more, nor one that an external change was faster than, which is told as such.
+    nobody wanted it any more, nor one that an external change was faster than, which has a notice of its own.
     """
     action, instead = before.pending, after.pending
     refused = after.refused if after.refused != before.refused else None
@@ -168,7 +168,7 @@ def _external_changes(target: str, before: TargetState, after: TargetState) -> I
 
 
 def _budget(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
-    """The warning of a day. That the budget binds is told as what lasts."""
+    """The warning of a day. That the budget binds is a condition that lasts."""
     spent, known = after.spent, before.spent
     if spent is None or not spent.warned or (known is not None and known.warned and known.day == spent.day):
         return
@@ -194,10 +194,10 @@ def _lasting(
     if made is None or (before is not None and before.decision_id == made.decision_id):
         return (), known
     kind = _kind_of(made)
-    told: list[Notice] = []
+    notices: list[Notice] = []
     if known is not None and known.kind is not kind:
         if known.told:
-            told.append(_of_standing(known, target, made, ended=True))
+            notices.append(_of_standing(known, target, made, ended=True))
         known = None
     elif (
         kind is NoticeKind.HELD
@@ -207,12 +207,12 @@ def _lasting(
     ):
         known = None  # until now there was no vote, or now there is none: that is another wait
     if kind is None:
-        return tuple(told), None
+        return tuple(notices), None
     standing = known or Standing(kind, made.at)
     if not standing.told and made.at - standing.since >= notify.lasting(kind):
-        told.append(_of_standing(standing, target, made, ended=False))
+        notices.append(_of_standing(standing, target, made, ended=False))
         standing = structs.replace(standing, told=True)
-    return tuple(told), standing
+    return tuple(notices), standing
 
 
 def _kind_of(made: Recommendation) -> NoticeKind | None:

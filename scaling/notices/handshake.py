@@ -46,8 +46,8 @@ async def asked_leave(webhook: Webhook, settings: Mapping[str, str], outward: Ou
         body=None,
         limit=0,
     )
-    told = (answer.headers.get(f"WebHook-Allowed-{name}", "") for name in ("Origin", "Rate"))
-    allowed, rate = (sanitize_line(text.strip())[:200] for text in told)
+    answers = (answer.headers.get(f"WebHook-Allowed-{name}", "") for name in ("Origin", "Rate"))
+    allowed, rate = (sanitize_line(text.strip())[:200] for text in answers)
     return Leave(answer.status, allowed, rate)
 
 

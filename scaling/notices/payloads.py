@@ -42,7 +42,7 @@ class Message(Struct, frozen=True):
 
 
 class Sender(Struct, frozen=True):
-    """Who tells: `app` is the name of the Functions app; `resources` the resource ids of targets, where they have one."""
+    """Who sends: `app` is the name of the Functions app; `resources` the resource ids of targets, where they have one."""
 
     app: str
     resources: Mapping[str, str] = {}
@@ -56,8 +56,8 @@ def message_of(webhook: Webhook, notice: Notice, sender: Sender) -> Message:
     if webhook.format == "cloudevents_binary":
         data = event.pop("data")
         del event["datacontenttype"]  # which the media type stands for
-        told = {f"ce-{name}": quote(value, safe=_AS_IT_IS) for name, value in event.items()}
-        return Message(msgspec.json.encode(data), {"Content-Type": _JSON, **told})
+        attributes = {f"ce-{name}": quote(value, safe=_AS_IT_IS) for name, value in event.items()}
+        return Message(msgspec.json.encode(data), {"Content-Type": _JSON, **attributes})
     return Message(
         msgspec.json.encode(event), {"Content-Type": "application/cloudevents+json; charset=utf-8"}
     )

@@ -103,5 +103,5 @@ def _short(value: object) -> str:
     """`repr` as far as it is of use; it may be a user's, or of a number that has no end."""
     try:
         return repr(value)[:200]
-    except Exception:  # a class of the user's own may fail to tell
+    except Exception:  # a class of the user's own may fail to give its text
         return f"a {type(value).__name__}"

@@ -148,7 +148,7 @@ def memory_name(rule: Rule) -> str:
 
 
 def words_of_repr(error: BaseException) -> str:
-    """`ValueError('...')`; its kind alone where it fails to tell."""
+    """`ValueError('...')`; its kind alone where that fails."""
     try:
         return repr(error)
     except Exception:  # an exception of the user's own
@@ -186,7 +186,7 @@ def metrics_of(rule: Rule) -> tuple[str, ...]:
 
 
 def levels_of(rules: Sequence[Rule], current: int) -> tuple[LevelLine, ...]:
-    """The levels to draw at an instance count, of all rules that tell theirs. Drawing must not fail: a rule
+    """The levels to draw at an instance count, of all rules that have some. Drawing must not fail: a rule
     that raises has no lines.
     """
     lines: list[LevelLine] = []

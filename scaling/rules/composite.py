@@ -124,7 +124,6 @@ class CompositeRule:
         return self._verdict(desired, view, unknown)
 
     def _wanted(self, environment: Mapping[str, float | None], current: int) -> int | None:
-        """The capacity; None where that depends on what is unknown."""
         if self._desired is not None:
             value = self._desired(environment)
             return None if value is None else max(ceil(value), 0)

@@ -142,7 +142,6 @@ class ThresholdRule:
         return None
 
     def _back(self, readings: Sequence[tuple[str, Summary]], above: float) -> tuple[Flip]:
-        """The flip of a vote to scale out: all that are above are not."""
         statistic = self._params.out_statistic
         high = (
             n for n, summary in readings if summary.statistic(statistic) > above and summary.problem is None

@@ -20,7 +20,7 @@ class MetricsView:
     `current` is the capacity the decision starts from, `ready` the instances known to work already
     (`current` where the platform does not count them), `counted_ready` the platform's own count, or None. `minimum` and
     `maximum` are the policy's. `memories` is what rules that learn remember, `last_effect` the last change of the
-    capacity that was seen. With `wants_flips` rules tell what would change their vote; a decision alone does without.
+    capacity that was seen. With `wants_flips` rules name what would change their vote; a decision alone does without.
     """
 
     windows: Mapping[str, Window]
@@ -104,7 +104,6 @@ class MetricsView:
         )
 
     def _with(self, change: Callable[[Summary], Summary]) -> MetricsView:
-        """The same view with other summaries."""
         return self.with_summaries({name: change(summary) for name, summary in self.metrics().items()})
 
     def copied(self) -> MetricsView:

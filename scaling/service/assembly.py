@@ -170,13 +170,13 @@ def _ports(
 
 
 def _process() -> str:
-    """What tells this process from others of the app."""
+    """The name of this process among others of the app."""
     machine = os.environ.get("WEBSITE_INSTANCE_ID", "").strip()[:12] or platform.node()
     return f"{machine}/{os.getpid()}"
 
 
 def _announcer(config: Config, settings: Mapping[str, str], poison: PoisonQueues) -> Announcer:
-    from scaling.storage.documents import TableOutbox  # noqa: PLC0415 - only where somebody is told
+    from scaling.storage.documents import TableOutbox  # noqa: PLC0415 - only where a webhook is configured
 
     return Announcer(
         config.notify, TableOutbox(settings, STORAGE), poison, settings, sender_of(config.policies, settings)
@@ -227,7 +227,7 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
 
 
 def _words(error: Exception) -> str:
-    """A ValueError is about what is written in the file; with any other, its kind is half of the story."""
+    """A ValueError is about what is written in the file; of any other, the kind says as much as the text."""
     return str(error) if isinstance(error, ValueError) else describe_error(error)
 
 

@@ -248,7 +248,7 @@ class Autoscaler:
     # Verifying
 
     async def verify(self) -> Outcome:
-        """Compares requested with reached for every target; emits lost actions again; prunes the log; tells of poison."""
+        """Compares requested with reached for every target; emits lost actions again; prunes the log; reports poison messages."""
         now = self.clock()
         checks = self._checks.ask(
             self.ports.scalers, lambda target, scaler: self._checked(target, scaler, now)

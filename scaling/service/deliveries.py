@@ -105,7 +105,6 @@ class Deliveries(Struct, frozen=True):
         raise ConflictError(f"scaler {action.target}: state changed {ATTEMPTS} times before an action")
 
     async def _finished(self, delivered: _Delivered) -> Outcome:
-        """Logs and records what came of a delivery."""
         effect = delivered.effect
         entry = effect_entry(effect)
         await append(self.ports, [entry])

@@ -1,7 +1,7 @@
 """The autoscaler's OpenTelemetry metrics, read off its log lines. `python -m scaling.service.metrics` prints their part of
 docs/metrics.md.
 
-What a line says in fields (docs/log-fields.md) is what is measured, so that log and metrics cannot tell different things. Who
+What a line says in fields (docs/log-fields.md) is what is measured, so that log and metrics cannot differ. Who
 decided a report measures it, and nobody else: a target's decisions go from one instance of the app to another.
 """
 
@@ -205,7 +205,7 @@ class AutoscalerMetrics:
         meter.create_observable_gauge(AGE, [self._ages], "s", AGE_WORDS)
 
     def record(self, lines: Iterable[str]) -> None:
-        """Measures what the lines of one invocation tell."""
+        """Measures what the lines of one invocation say."""
         now = self._clock()
         for line in lines:
             if not isinstance(line, Line):

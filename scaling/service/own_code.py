@@ -47,7 +47,7 @@ def _answer(call: Callable[[], _T], answer: asyncio.Future[_T]) -> None:
     except BaseException as ended:  # `sys.exit()` in a rule must not end the app
         error = RuntimeError(f"it raised {ended!r}")
 
-    def tell() -> None:
+    def set_answer() -> None:
         if answer.done():
             return
         if error is None:
@@ -56,7 +56,7 @@ def _answer(call: Callable[[], _T], answer: asyncio.Future[_T]) -> None:
             answer.set_exception(error)
 
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        answer.get_loop().call_soon_threadsafe(tell)
+        answer.get_loop().call_soon_threadsafe(set_answer)
 
 
 class ShadowRunner:

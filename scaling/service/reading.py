@@ -46,7 +46,7 @@ class MetricSource(Struct, frozen=True):
 
 
 def endpoint_of(key: str, port: object) -> str:
-    """What may hold up this collector or scaler together with others: its `endpoint`, where it tells one."""
+    """What may hold up this collector or scaler together with others: its `endpoint`, where it has one."""
     return str(getattr(port, "endpoint", key))
 
 

@@ -134,7 +134,7 @@ async def load(ports: Ports, target: str) -> Snapshot:
 async def save(
     ports: Ports, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
 ) -> None:
-    """Raises ConflictError when the state changed since it was loaded. What people are told of the change is saved with
+    """Raises ConflictError when the state changed since it was loaded. Its notices are saved with
     it, and handed to the outbox then.
     """
     if ports.announcer is not None:

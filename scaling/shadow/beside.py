@@ -110,7 +110,7 @@ def simulate_shadow(
         shadow = _begun(policy, state, standing(policy, controls) is not None)
         if made.reason is Reason.CAPACITY_UNKNOWN or state.capacity is None or state.expected is None:
             return Beside(encode(shadow), None)
-        return _Simulation(policy, shadow, windows, state, made, controls).decided()
+        return _Simulation(policy, shadow, windows, state, made, controls).decide()
     except Exception as error:  # a rule of the user's own, or a fault of ours: the target goes on
         return Beside(b"", None, (f"shadow {policy.target}: {describe_error(error)}; it begins anew",))
 
@@ -156,7 +156,7 @@ class _Simulation:
         self.controls = structs.replace(controls, dry_run=False)
         self.now = made.at
 
-    def decided(self) -> Beside:
+    def decide(self) -> Beside:
         """Counts the time since the last decision, decides, and makes the change at once."""
         first = self.shadow.capacity is None
         if first:
@@ -207,7 +207,6 @@ class _Simulation:
             tally.simulated += seconds * (shadow.last.current if shadow.last is not None else 0)
 
     def _follow_queue(self) -> None:
-        """What happened to the queue, with the instances that were there since the last decision."""
         if self.queue is None:
             return
         view = view_of(self.target, self.windows, self.state, self.capacity, self.expected, now=self.now)

@@ -110,7 +110,6 @@ def _late(tally: Tally) -> tuple[float, float] | None:
 
 
 def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool) -> tuple[bool, str]:
-    """Whether to exchange the rules that decide and the simulated ones, and one sentence why."""
     keep, change = ("stay with the promoted shadow", "withdraw it") if promoted else ("stay", "switch")
     if tally.seconds < ENOUGH:
         return False, f"too little seen: {duration_text(tally.seconds)} of at least {duration_text(ENOUGH)}"
@@ -151,7 +150,6 @@ def percent_text(share: float) -> str:
 
 
 def _notes(policy: Policy, controls: Controls, queue: QueueSpec | None, shadow: Shadow) -> tuple[str, ...]:
-    """What else there is to know: what the figures rest on, and what became of a promotion."""
     notes = []
     promoted = standing(policy, controls)
     if promoted is not None:

@@ -148,7 +148,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
 
 
 def _settle(tally: Tally) -> None:
-    """Those that wait too long already are late, though nothing will tell of them any more."""
+    """Those that wait too long already are late, though no later observation will count them."""
     tally.live_late += tally.live_overdue
     tally.simulated_late += tally.simulated_overdue
     tally.live_overdue = tally.simulated_overdue = 0.0

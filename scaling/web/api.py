@@ -212,14 +212,14 @@ class OrderView(views.TargetView, frozen=True, kw_only=True):
     done: str
 
 
-def _untold(_line: Line) -> None:
+def _log_nothing(_line: Line) -> None:
     """For callers that have no log of their own."""
 
 
 async def control(
-    autoscaler: Autoscaler, order: Order, *, tell: Callable[[Line], None] = _untold
+    autoscaler: Autoscaler, order: Order, *, log_line: Callable[[Line], None] = _log_nothing
 ) -> Response:
-    """Carries out an order, and tells it in the decision log whatever becomes of it; `tell` gets its line when it is done.
+    """Carries out an order, and writes it to the decision log whatever becomes of it; `log_line` gets its line when it is done.
 
     The answer is the target as it stands then, with what was `done` in words.
     """
@@ -230,8 +230,10 @@ async def control(
         return error_response(404, f"order: found '{order.name}'; accepted are {', '.join(ORDERS)}")
     try:
         fields = json_fields(order.body)
-        by, told = named(order.caller, fields.get("by"))
-        done = await carry_out(autoscaler, policy, order.name, fields, by=by, told=told, tell=tell)
+        by, name_in_log = named(order.caller, fields.get("by"))
+        done = await carry_out(
+            autoscaler, policy, order.name, fields, by=by, name_in_log=name_in_log, log_line=log_line
+        )
     except ValueError as error:
         return error_response(400, str(error))
     except ConflictError:
@@ -248,10 +250,10 @@ async def carry_out(
     fields: Mapping[str, Any],
     *,
     by: str,
-    told: str,
-    tell: Callable[[Line], None] = _untold,
+    name_in_log: str,
+    log_line: Callable[[Line], None] = _log_nothing,
 ) -> str:
-    """Gives an order, and tells it in the log; returns what it does, in words.
+    """Gives an order, and writes it to the log; returns what it does, in words.
 
     Raises OrderError before anything is written, ConflictError when other orders kept winning.
     """
@@ -270,10 +272,10 @@ async def carry_out(
             else:
                 return
 
-    line = f"control {policy.target}: {text}, by {told}"
+    line = f"control {policy.target}: {text}, by {name_in_log}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
     await carried_out(ports.log, entry, save)
-    tell(entry_line(entry))
+    log_line(entry_line(entry))
     return text
 
 

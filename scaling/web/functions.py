@@ -58,7 +58,7 @@ def autoscaler() -> Autoscaler:
 def _finish(outcome: Outcome, output: Messages | None = None) -> None:
     """Ends a function: logs what its work has to say, and puts out its messages."""
     for line in outcome.lines:
-        _tell(line)
+        _log_line(line)
     for line in outcome.warnings:
         _log.warning("%s", log_line(line))
     _measure((*outcome.lines, *outcome.warnings))
@@ -81,7 +81,7 @@ def _measure(lines: typing.Sequence[str]) -> None:
         _log.warning("metrics: %s", describe_error(error))
 
 
-def _tell(line: str) -> None:
+def _log_line(line: str) -> None:
     _log.info("%s", log_line(line))
 
 
@@ -209,7 +209,7 @@ async def scaling_trial(req: func.HttpRequest) -> func.HttpResponse:
 
 @blueprint.route("notify/test", methods=["POST"], auth_level=LEVEL)
 async def notify_test(req: func.HttpRequest) -> func.HttpResponse:
-    """Sends a notice of kind `test` to the webhooks, and tells their answers."""
+    """Sends a notice of kind `test` to the webhooks, and returns their answers."""
     return await _respond(req, lambda scaler, _: api.notify_test(scaler, req.get_body()), order=True)
 
 
@@ -219,7 +219,7 @@ async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
     target, name, body = req.route_params["target"], req.route_params["order"], req.get_body()
     return await _respond(
         req,
-        lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller), tell=_tell),
+        lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller), log_line=_log_line),
         order=True,
     )
 

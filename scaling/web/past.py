@@ -21,8 +21,8 @@ from tidemark.foundation.gathering import gather
 from tidemark.foundation.http.answers import Response, error_response, json_fields, json_response
 from tidemark.foundation.settings_reader import ConfigError
 
-STRETCHES = 480
-"""Decisions shown of a longer time, one of each stretch: a chart is not much wider. Each costs a small read."""
+MAX_PARTS = 480
+"""Decisions shown of a time range that is longer than a day, one of each part: a chart is not much wider. Each costs a small read."""
 
 ALL_OF_A_DAY = 3_000
 """Entries of up to a day, which is shown whole: half a minute between decisions."""
@@ -66,7 +66,7 @@ async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, 
         entries, complete = await _all(autoscaler, target, since, until, limit=ALL_OF_A_DAY)
         found, every = tuple(entries), 0.0
     else:
-        every = seconds / STRETCHES
+        every = seconds / MAX_PARTS
         page = await log.read(target, since=since, until=until, limit=MAX_CHANGES, changes=True)
         complete = page.continuation is None
 
@@ -74,7 +74,7 @@ async def history(autoscaler: Autoscaler, target: str, parameters: Mapping[str, 
             start = since + index * every
             return (await log.read(target, since=start, until=start + every, limit=1)).entries
 
-        samples = await gather(newest, range(STRETCHES), at_once=AT_ONCE)
+        samples = await gather(newest, range(MAX_PARTS), at_once=AT_ONCE)
         known = {
             (each.at, each.key): each for each in (*page.entries, *(e for some in samples for e in some))
         }

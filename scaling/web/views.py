@@ -32,7 +32,7 @@ from tidemark.foundation.version import VERSION
 from tidemark.foundation.wording import time_text
 
 MAX_POINTS = 240
-"""Samples shown per metric, as many as a chart has pixels on a phone; of longer windows the highest of each stretch."""
+"""Samples shown per metric, as many as a chart has pixels on a phone; of a longer window the highest of each part."""
 
 MAX_COUNTS = 200
 """Highest instance count levels are computed for; App Service Plans end at 100."""
@@ -252,15 +252,15 @@ def _finite(value: float) -> float | None:
 
 
 def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
-    """All samples, or of each stretch of equally many the highest one; always with the newest."""
+    """All samples, or the highest one of each part of equally many; always with the newest."""
     points = list(zip(window.times, window.values, strict=True))
     if len(points) <= MAX_POINTS:
         return tuple(points)
     last = points.pop()
-    stretch = -(-len(points) // (MAX_POINTS - 1))
+    length = -(-len(points) // (MAX_POINTS - 1))
     peaks = [
-        max(points[start : start + stretch], key=lambda point: point[1])
-        for start in range(0, len(points), stretch)
+        max(points[start : start + length], key=lambda point: point[1])
+        for start in range(0, len(points), length)
     ]
     return (*peaks, last)
 
@@ -331,7 +331,7 @@ class EffectView(Struct, frozen=True):
 class EntryView(Struct, frozen=True):
     """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces.
 
-    `limited_by` are the reasons for which less was done than was wanted; `limits` tells them in words.
+    `limited_by` are the reasons for which less was done than was wanted; `limits` has them in words.
     """
 
     target: str

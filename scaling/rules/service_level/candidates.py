@@ -160,7 +160,6 @@ def _serving_seconds(candidate: Candidate, interval: Interval, start_up: float) 
 def _decide(
     candidate: Candidate, needed: float, start_up: float, interval: Interval, *, least: int, most: int
 ) -> None:
-    """The next decision of a candidate."""
     total, last_need = candidate.total, candidate.last_need
     rounded = round_instances(needed)
     need = min(max(rounded, least), most)

@@ -247,7 +247,6 @@ def _interval_of(
 def _follow_flow(
     memory: Memory, interval: instances.Interval, now: float, objective: Objective, at_once: float
 ) -> None:
-    """What the interval says of the instances."""
     if memory.flow_counted:
         instances.learn_from_flow(memory.learned, interval, objective.concurrency, now)
         instances.follow_warm_up(memory, interval, at_once, now)
@@ -282,7 +281,6 @@ def _follow_queue(
 
 
 def _follow_forecast(memory: Memory, horizon: float, seconds: float) -> None:
-    """Scores the forecasts whose time has ended, and makes the one for the next `horizon` seconds."""
     now = memory.at
     forecast.score_forecasts(memory, now, seconds)
     memory.usual_now = seasonality.usual_rate(memory.usual_rates, now, memory.usual_rate)
@@ -300,7 +298,6 @@ def _follow_candidates(
     least: int,
     most: int,
 ) -> None:
-    """Simulates the candidates for the last interval, and takes the best one."""
     candidates.simulate(
         memory.candidates, estimates.safety_factors(memory), ahead, passed, least=least, most=most
     )

@@ -45,7 +45,6 @@ def _seconds(text: str) -> float:
 
 
 def _share(value: str | float) -> float:
-    """Raises ValueError."""
     text = str(value).strip()
     try:
         number = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)

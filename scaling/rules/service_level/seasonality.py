@@ -133,7 +133,6 @@ def _close_hour(usual: UsualRates) -> None:
 
 
 def _averaged(means: list[float], counts: list[int], hour: int, mean: float) -> tuple[list[float], list[int]]:
-    """Copies of both with one more mean of an hour."""
     means, counts = [*means], [*counts]
     weight = max(HOUR_WEIGHT, 1.0 / (counts[hour] + 1.0))
     means[hour] += weight * (mean - means[hour])

@@ -83,4 +83,4 @@ class StorageAccess:
                 f"TARGET: found {target!r}; accepted are {', '.join(self._autoscaler.config.policies)}"
             )
         who, told = named(NOBODY, by)
-        return await carry_out(self._autoscaler, policy, name, fields, by=who, told=told)
+        return await carry_out(self._autoscaler, policy, name, fields, by=who, name_in_log=told)

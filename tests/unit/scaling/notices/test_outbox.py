@@ -136,6 +136,19 @@ async def test_what_arrived_is_not_sent_again_when_it_is_handed_in_again_and_is_
     assert list(people.outbox.rows["ops"]) == ["scaled:b"]
 
 
+async def test_an_outbox_in_which_nothing_waits_is_cleaned_once_an_hour(monkeypatch):
+    people, cleaned = People(), []
+
+    async def forget(webhook, *, before):
+        cleaned.append(before)
+
+    monkeypatch.setattr(people.outbox, "forget", forget)
+    for minute in range(120):
+        await people.announcer.send(NOW + 60.0 * minute)
+
+    assert len(cleaned) == 2
+
+
 async def test_what_a_target_that_is_looked_at_once_a_day_hands_in_again_is_known():
     people = People()
     await people.announcer.put([notice("a")])

@@ -100,8 +100,8 @@ async def test_an_order_answers_with_what_it_did_and_tells_the_log():
     world, told = World(), []
     body = b'{"direction": null, "for": "30m", "by": "ann"}'
 
-    answer = await api.control(world.autoscaler(), api.Order("plan", "pause", body), tell=told.append)
-    refused = await api.control(world.autoscaler(), api.Order("plan", "pause", b"{}"), tell=told.append)
+    answer = await api.control(world.autoscaler(), api.Order("plan", "pause", body), log_line=told.append)
+    refused = await api.control(world.autoscaler(), api.Order("plan", "pause", b"{}"), log_line=told.append)
 
     assert json.loads(answer.body)["done"] == "scaling paused for 30 min"
     assert json.loads(answer.body)["target"] == "plan"

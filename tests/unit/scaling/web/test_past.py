@@ -73,7 +73,7 @@ async def test_a_day_is_shown_whole():
 
 
 async def test_of_a_longer_time_each_stretch_has_a_decision_and_no_change_is_left_out(monkeypatch):
-    monkeypatch.setattr(past, "STRETCHES", 60)
+    monkeypatch.setattr(past, "MAX_PARTS", 60)
     app, target = await lived(30)
     order = LogEntry("plan", NOW - 9_000.0, LogKind.CONTROL, "order", "paused, by ann", "pause", by="ann")
     await app.ports.log.append([order])
