@@ -25,7 +25,7 @@ FOREIGN_PATIENCE = 2.0
 one round (10 to 36 s), and accept that others take them."""
 
 FORGET_AFTER = 10.0
-"""Expiry times after which the presence of a dead instance is removed."""
+"""Expiry times after which the presence of a dead instance is removed. Chosen: it only tidies, so late is as good as soon."""
 
 
 class Plan(Struct, frozen=True):

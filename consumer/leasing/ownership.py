@@ -29,7 +29,8 @@ from tidemark.foundation.errors import TidemarkError, UnavailableError
 _log = logging.getLogger("tidemark.consumer")
 
 _HURRY = 5.0
-"""Divides the interval while other owners hold partitions of the own share, or while the store does not answer."""
+"""Divides the interval while other owners hold partitions of the own share, or while the store does not answer: by
+default one round every 2 s."""
 _LEAST_PATIENCE = (
     2.0  # seconds for a call to the store; on a busy machine a healthy store may take more than one
 )

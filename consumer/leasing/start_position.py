@@ -19,7 +19,7 @@ from consumer.options import OnDistrust, OnGap, PositionPolicy
 
 CLOCK_TOLERANCE = 300.0
 """Seconds by which a hub must be younger than a checkpoint of an older version, for the checkpoint to count as foreign.
-The two times come from different clocks."""
+The two times come from different clocks; Kerberos tolerates as much between two clocks (RFC 4120: five minutes)."""
 
 
 class Start(Struct, frozen=True):

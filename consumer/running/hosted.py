@@ -39,7 +39,7 @@ the time of the invocation."""
 SAME_HUB_WITHIN = 2.0
 """Seconds for the hub to answer whether it is still the same one; usually that takes some hundredths of a second."""
 SAME_BATCH = 60.0
-"""Seconds within which an unfinished batch must be delivered again for its progress to count."""
+"""Seconds within which an unfinished batch must be delivered again for its progress to count: the retry policy takes 5 s."""
 FINAL_REPORT_WITHIN = 5.0
 """Seconds for the final telemetry report, and again for closing the hub's connection."""
 

@@ -24,7 +24,7 @@ _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 30.0
 """Seconds at most: by default the leases of a killed worker expire after the same time (CONSUMER_LEASE_EXPIRY)."""
 _LASTED = 60.0
-"""Seconds after which the death of a worker no longer counts as a failed start."""
+"""Seconds after which the death of a worker no longer counts as a failed start: some twenty times what a start takes."""
 
 
 class _Fleet:
