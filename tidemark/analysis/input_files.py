@@ -10,6 +10,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import parquet
+
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.export_text import is_hidden, without_marks
 
@@ -37,10 +40,18 @@ def files_in(path: Path, endings: tuple[str, ...], option: str = "") -> list[Pat
     return files
 
 
+def bytes_of(file: Path) -> bytes:
+    """Raises InputError."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
 def text_of(file: Path) -> str:
     """The text of a file, which may be packed. Raises InputError."""
+    data = bytes_of(file)
     try:
-        data = file.read_bytes()
         return (gzip.decompress(data) if file.name.lower().endswith(".gz") else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
@@ -87,9 +98,6 @@ def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Ite
 def _parquet_rows(
     name: str, data: bytes | memoryview, wanted: Collection[str] | None
 ) -> tuple[Sequence[str], Iterator[dict[str, Any]]]:
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
-    from pyarrow import parquet  # noqa: PLC0415
-
     try:
         file = parquet.ParquetFile(pa.BufferReader(data))
         names = file.schema_arrow.names
@@ -105,7 +113,7 @@ def _parquet_rows(
     return names, _as_python(batches, name)
 
 
-def _as_python(batches: Sequence[Any], where: str) -> Iterator[dict[str, Any]]:
+def _as_python(batches: Sequence[pa.RecordBatch], where: str) -> Iterator[dict[str, Any]]:
     for batch in batches:
         try:
             yield from batch.to_pylist()

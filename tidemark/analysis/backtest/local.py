@@ -33,6 +33,7 @@ from tidemark.analysis.backtest.replay.score import Row, flat
 from tidemark.analysis.backtest.work import Comparing, Comparison, Prepared, Replayer, compare, prepare
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import read_limits
+from tidemark.analysis.input_files import text_of
 from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningConfig
 from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
@@ -129,17 +130,10 @@ def command(
 def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:
     """The grid and the running policies. Raises InputError."""
     try:
-        plan = read_grid(_file(grid), name=grid.name)
-        return plan, Targets(_file(config), name=config.name, settings=settings, plug_ins=registry)
+        plan = read_grid(text_of(grid), name=grid.name)
+        return plan, Targets(text_of(config), name=config.name, settings=settings, plug_ins=registry)
     except ConfigError as error:
         raise InputError(str(error)) from error
-
-
-def _file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:

@@ -16,7 +16,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
 from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.input_files import TABLE_ENDINGS, files_in, table_rows, text_of
+from tidemark.analysis.input_files import TABLE_ENDINGS, bytes_of, files_in, table_rows, text_of
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
 
@@ -61,11 +61,7 @@ def read_arrivals(path: Path) -> Readings:
         )
     found: Readings = {}
     for file in files_in(path, TABLE_ENDINGS):
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise InputError(f"{file} cannot be read: {error}") from error
-        for target, reading in arrivals_in(str(file), data):
+        for target, reading in arrivals_in(str(file), bytes_of(file)):
             found.setdefault(target, []).append(reading)
     if not found:
         raise InputError(

@@ -18,8 +18,7 @@ from tidemark.analysis.cost.charges import (
     sources_of,
 )
 from tidemark.analysis.cost.spans import Seen
-from tidemark.analysis.errors import InputError
-from tidemark.analysis.input_files import TABLE_ENDINGS, files_in, table_rows
+from tidemark.analysis.input_files import TABLE_ENDINGS, bytes_of, files_in, table_rows
 
 
 def export_files(path: Path) -> tuple[list[str], dict[str, Run]]:
@@ -47,10 +46,7 @@ def read_exports(path: Path, wanted: Collection[str], amount: str | None) -> lis
     charges: list[Charge] = []
     origins, sources = Origins(), sources_of(found, runs)
     for name in found:
-        try:
-            own = read_export(name, Path(name).read_bytes(), wanted, amount)
-        except OSError as error:
-            raise InputError(f"{name} cannot be read: {error}") from error
+        own = read_export(name, bytes_of(Path(name)), wanted, amount)
         origins.add(own, sources[name])
         charges += own
     return charges
