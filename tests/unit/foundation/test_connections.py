@@ -36,36 +36,39 @@ STORAGE = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};End
 BUS = f"Endpoint=sb://acme.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
 
 
-async def test_a_connection_string_gives_clients_of_its_account():
-    settings = {"AzureWebJobsStorage": STORAGE}
+DEVELOPMENT = "http://127.0.0.1:{}/devstoreaccount1"
 
+
+@pytest.mark.parametrize(
+    ("setting", "value", "tables_at", "queues_at", "by"),
+    [
+        (
+            "Orders",
+            STORAGE,
+            "https://acme.table.core.windows.net",
+            "https://acme.queue.core.windows.net",
+            "Key",
+        ),
+        ("Orders", "UseDevelopmentStorage=true", DEVELOPMENT.format(10002), DEVELOPMENT.format(10001), "Key"),
+        *(
+            (
+                form,
+                "acme",
+                "https://acme.table.core.windows.net",
+                "https://acme.queue.core.windows.net",
+                "chain",
+            )
+            for form in ("Orders__accountName", "Orders:accountName", "orders__ACCOUNTNAME")
+        ),
+    ],
+)
+async def test_a_connection_gives_clients_of_its_account(setting, value, tables_at, queues_at, by):
     async with (
-        table_service(settings, "AzureWebJobsStorage") as tables,
-        queue_client(settings, "AzureWebJobsStorage", "actions") as queue,
+        table_service({setting: value}, "Orders") as tables,
+        queue_client({setting: value}, "Orders", "actions") as queue,
     ):
-        assert tables.url == "https://acme.table.core.windows.net"
-        assert queue.url == "https://acme.queue.core.windows.net/actions"
-
-
-async def test_development_storage_is_accepted_by_tables_and_queues():
-    settings = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
-
-    async with (
-        table_service(settings, "AzureWebJobsStorage") as tables,
-        queue_client(settings, "AzureWebJobsStorage", "actions") as queue,
-    ):
-        assert tables.account_name == queue.account_name == "devstoreaccount1"
-
-
-@pytest.mark.parametrize("form", ["Orders__accountName", "Orders:accountName", "orders__ACCOUNTNAME"])
-async def test_an_account_name_in_any_spelling_of_its_setting_gives_identity_clients(form):
-    async with (
-        table_service({form: "acme"}, "Orders") as tables,
-        queue_client({form: "acme"}, "Orders", "actions") as queue,
-    ):
-        assert tables.url == "https://acme.table.core.windows.net"
-        assert queue.url == "https://acme.queue.core.windows.net/actions"
-        assert repr(tables.credential) == "IdentityCredential(default chain)"
+        assert (tables.url, queue.url) == (tables_at, f"{queues_at}/actions")
+        assert by in repr(tables.credential)
 
 
 async def test_a_service_address_wins_over_the_account_name_for_its_service_only():

@@ -235,17 +235,6 @@ async def test_flush_ends_by_its_deadline_and_drops_nothing():
 
 
 @in_virtual_time
-async def test_lost_answers_are_settled_with_the_same_numbers():
-    scene = Scene()
-    scene.world.fault("drop_ack", count=2)
-    await scene.fill(events("a", "b"), partition_id="0")
-    await scene.buffered.close()
-
-    assert scene.world.bodies() == ["a", "b"]
-    assert scene.told.published == [("0", ["a", "b"], 1)]
-
-
-@in_virtual_time
 async def test_failures_are_told_per_event_and_the_next_sets_go_on():
     scene = Scene(max_events=2)
     scene.world.fault("error", condition=DENIED)
@@ -468,22 +457,6 @@ async def test_an_input_that_ends_within_the_pending_set_is_told_with_what_to_do
     assert [(body, type(error)) for _, body, error in heir.told.failed] == [("a", InvalidProducerStateError)]
     assert "send exactly these events first, or give them up" in str(heir.told.failed[0][2])
     assert died.world.bodies() == list("abcde")
-
-
-@in_virtual_time
-async def test_another_input_after_a_crash_is_refused_and_not_published():
-    store = MemoryStateStore()
-    died = Scene(store=store)
-    await died.buffered.enqueue(event("a"), partition_id="0", bookmark="1")
-    await died.buffered.flush()
-    heir = Scene(store=store, service=died.world.service)
-    await heir.buffered.resume("0")
-
-    await heir.buffered.enqueue(event("other"), partition_id="0", bookmark="1")
-    await heir.buffered.close()
-
-    assert [type(error) for _, _, error in heir.told.failed] == [InvalidProducerStateError]
-    assert heir.world.bodies() == ["a"]
 
 
 @pytest.mark.parametrize("wrong", [{"max_wait": -1}, {"max_events": 0}, {"max_buffered_events": 0}])
