@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from scaling.scalers.resource.resource import at
 from tidemark.foundation.checkup import Finding, failed, ok, unknown, warning
 from tidemark.foundation.http.callers import (
     AUTHENTICATION,
@@ -102,7 +103,7 @@ def by_environment(settings: Settings) -> list[Finding]:
 
 def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
     """Compares authsettingsV2 with the environment of this process."""
-    on, door = _at(auth, "platform", "enabled") is True, door_of(settings)
+    on, door = at(auth, "platform.enabled") is True, door_of(settings)
     if on != door.platform:
         now = "on" if on else "off"
         found = f"App Service authentication is {now}, and this process was started before that"
@@ -115,18 +116,18 @@ def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
 
 
 def _problems(auth: Mapping[str, Any], *, sign_in: bool) -> Iterator[Finding]:
-    entra = _at(auth, "identityProviders", "azureActiveDirectory")
-    client = _at(entra, "registration", "clientId")
-    if _at(entra, "enabled") is False or not client:
+    entra = at(auth, "identityProviders.azureActiveDirectory")
+    client = at(entra, "registration.clientId")
+    if at(entra, "enabled") is False or not client:
         yield failed(
             CHECK, "authsettingsV2", "has no Microsoft Entra ID: nobody can sign in", f"add it: {_SET}"
         )
-    audiences = _at(entra, "validation", "allowedAudiences")
+    audiences = at(entra, "validation.allowedAudiences")
     if client and isinstance(audiences, list) and audiences and f"api://{client}" not in audiences:
         found = f"does not accept tokens for api://{client}, which the command line (--app) asks for"
         yield warning(CHECK, "authsettingsV2", found, f"add it to the allowed token audiences; {_SET}")
-    action = str(_at(auth, "globalValidation", "unauthenticatedClientAction") or "RedirectToLoginPage")
-    required = _at(auth, "globalValidation", "requireAuthentication") is True
+    action = str(at(auth, "globalValidation.unauthenticatedClientAction") or "RedirectToLoginPage")
+    required = at(auth, "globalValidation.requireAuthentication") is True
     if required and action != "AllowAnonymous":
         found = f"requests of nobody end at the platform ({action}): health probes, keys and runs from the portal do not reach the app"
         remedy = f"let them through (AllowAnonymous): the app itself refuses who may not; {_SET}"
@@ -178,9 +179,3 @@ def _of_forger(address: str, forged: Answer) -> Finding:
         remedy = f"stop the app at once; then turn App Service authentication on, which takes such headers away ({_SET})"
         return failed(CHECK, subject, found, remedy)
     return ok(CHECK, subject, f"a forged principal is refused ({forged.status})")
-
-
-def _at(value: Any, *names: str) -> Any:
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value

@@ -90,14 +90,11 @@ def listings(consumer: Consumer, layout: Layout | None = None) -> tuple[tuple[Li
         root = Listing("", (Place("go", ""), dapr), flat=True)
         exact = (spelled,) if spelled != current else ()
         return ((current,), (*exact, *legacy, root))
-    if layout == "legacy":
-        return (legacy,)
-    if layout == "go":
-        return ((Listing("", (Place("go", ""),), flat=True),),)
-    if layout == "dapr":
-        return ((Listing(dapr.prefix, (dapr,)),),)
-    both = (_in_folders(lowered, layout), _in_folders(consumer, layout))
-    return (tuple(dict.fromkeys(both)),)
+    if layout in {"blob_metadata", "functions"}:
+        return (tuple(dict.fromkeys((_in_folders(lowered, layout), _in_folders(consumer, layout)))),)
+    go = Listing("", (Place("go", ""),), flat=True)
+    alone = {"legacy": legacy, "go": (go,), "dapr": (Listing(dapr.prefix, (dapr,)),)}
+    return (alone[layout],)
 
 
 def position_in_metadata(metadata: Mapping[str, str] | None) -> int | None:

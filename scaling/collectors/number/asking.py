@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,7 @@ from scaling.calls.gate import gate_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
 from scaling.scalers.arm.clients import endpoint, identity_of
+from tidemark.foundation.azure.connections import IdentityCredential
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.http.outward import (
     TIMEOUT,
@@ -36,9 +37,6 @@ from tidemark.foundation.http.outward import (
 from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_headers
 
-if TYPE_CHECKING:
-    from azure.core.credentials import AccessToken
-
 CLOUDS = ("com", "us", "cn")
 """What the hosts of Azure Monitor end with in the public cloud, the US government's, and China's."""
 
@@ -50,9 +48,6 @@ LIMIT = 4 << 20
 
 ATTEMPTS = 2
 """Requests for one answer: after a broken connection a second one is made, after a refusal none."""
-
-TOKEN_MARGIN = 300.0
-"""Seconds before its end at which a token is replaced."""
 
 MAX_STORY = 200
 """Characters shown of the words with which a service refuses."""
@@ -78,7 +73,9 @@ class Asking:
         self._settings = settings
         self._outward = Outward(settings)
         self._gate = gate_of(settings)
-        self._tokens: dict[str, AccessToken] = {}
+        self._identity: IdentityCredential | None = (
+            None  # which keeps tokens until shortly before they expire
+        )
         self._fetching = asyncio.Lock()
 
     async def close(self) -> None:
@@ -90,7 +87,6 @@ class Asking:
         url: str,
         *,
         setting: str,
-        now: float,
         headers: Mapping[str, str] | None = None,
         body: Any = None,
         scope: str = "",
@@ -106,7 +102,7 @@ class Asking:
         check_address(url, setting, trusted_hosts(self._settings))  # before a token is fetched for it
         sent = dict(headers or {})
         if scope:
-            sent["Authorization"] = f"Bearer {await self._token(scope, now)}"
+            sent["Authorization"] = f"Bearer {await self._token(scope)}"
         data = None
         if body is not None:
             sent["Content-Type"], data = "application/json", json.dumps(body).encode()
@@ -124,7 +120,7 @@ class Asking:
                 if attempt == attempts:
                     raise
         if answer.status == 401:
-            self._tokens.pop(scope, None)  # the next one may be good
+            self._identity = None  # another token may be good
         if answer.status != 200:
             raise RefusedError(answer)
         try:
@@ -132,13 +128,11 @@ class Asking:
         except (ValueError, RecursionError):
             raise ValueError(f"the answer of {len(answer.body)} bytes is no JSON") from None
 
-    async def _token(self, scope: str, now: float) -> str:
+    async def _token(self, scope: str) -> str:
         async with self._fetching:  # hundreds of metrics begin at once, and one token does for all
-            known = self._tokens.get(scope)
-            if known is None or known.expires_on < now + TOKEN_MARGIN:
-                known = await identity_of(self._settings).get_token(scope)
-                self._tokens[scope] = known
-            return known.token
+            if self._identity is None:
+                self._identity = identity_of(self._settings)
+            return (await self._identity.get_token(scope)).token
 
 
 def _story(answer: Answer) -> str:

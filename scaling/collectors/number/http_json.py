@@ -84,7 +84,7 @@ class HttpJsonCollector(NumberCollector):
     async def _number(self, client: Asking, now: float, /) -> Number:
         params = self._params
         headers = {"Accept": "application/json", **headers_of(params.headers, self._settings)}
-        document = await client.document("GET", params.url, setting=OPTION, now=now, headers=headers)
+        document = await client.document("GET", params.url, setting=OPTION, headers=headers)
         try:
             found = jmespath.search(params.path, document, options=_STRICT)
         except jmespath.exceptions.JMESPathError as error:

@@ -81,7 +81,6 @@ class LogQueryCollector(NumberCollector):
             "POST",
             f"{self._address}/v1{place}/query",
             setting=ENDPOINT,
-            now=now,
             headers={"Prefer": f"wait={WAIT}"},
             body={"query": params.query, "timespan": f"PT{parse_duration(params.timespan):.0f}S"},
             scope=self._scope,

@@ -116,7 +116,7 @@ class MetricsReader:
             found = (await asyncio.shield(self._joined(kind, resource, now).answers)).get(resource.casefold())
             if found is not None:
                 return found
-        return await self._alone(series, end, now)
+        return await self._alone(series, end)
 
     async def _region(self, series: Series, now: float) -> str:
         """The region in the list of its type; empty if the list has none."""
@@ -130,7 +130,7 @@ class MetricsReader:
             while url:
                 asked.add(url)
                 page = await self._asking.document(
-                    "GET", url, setting=MANAGEMENT, now=now, scope=self._management_scope
+                    "GET", url, setting=MANAGEMENT, scope=self._management_scope
                 )
                 for each in page["value"]:
                     region = "".join(str(each.get("location") or "").casefold().split())
@@ -146,12 +146,10 @@ class MetricsReader:
             self._regions[series.resource_id] = region
         return region
 
-    async def _alone(self, series: Series, end: int, now: float) -> Any:
+    async def _alone(self, series: Series, end: int) -> Any:
         url = f"{self._management}{series.alone(end)}"
         async with self._singles:
-            answer = await self._asking.document(
-                "GET", url, setting=MANAGEMENT, now=now, scope=self._management_scope
-            )
+            answer = await self._asking.document("GET", url, setting=MANAGEMENT, scope=self._management_scope)
         if region := region_of(answer):
             self._regions[series.resource_id] = region
         return answer
@@ -176,7 +174,7 @@ class MetricsReader:
             await asyncio.sleep(self._forming_seconds)
             if self._forming.get(kind) is batch:
                 del self._forming[kind]
-            answers = await self._together(kind, batch.resources, now)
+            answers = await self._together(kind, batch.resources)
         except Exception as error:  # whatever is wrong with reading together, there is another way
             # Too much was asked of the region's endpoint. Resource Manager counts for itself, and is asked meanwhile.
             if not isinstance(error, CallRefusedError) and getattr(error, "status", None) != 429:
@@ -185,14 +183,13 @@ class MetricsReader:
             if not batch.answers.done():
                 batch.answers.set_result(answers)
 
-    async def _together(self, kind: _Kind, resources: list[str], now: float) -> dict[str, Any]:
+    async def _together(self, kind: _Kind, resources: list[str]) -> dict[str, Any]:
         """The answers by resource, in lower case."""
         address = self._metrics.replace("{region}", kind.region)
         document = await self._asking.document(
             "POST",
             f"{address}{kind.series.together(kind.end)}",
             setting=ENDPOINT,
-            now=now,
             body={"resourceids": resources},
             scope=self._metrics_scope,
             attempts=1,

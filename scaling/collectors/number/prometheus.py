@@ -77,9 +77,7 @@ class PrometheusCollector(NumberCollector):
             raise ValueError(f"{OPTION} is no host of *.{_AZURE[0]}; a token is sent to no other")
         url = f"{params.url.rstrip('/')}/api/v1/query?{urlencode({'query': params.query})}"
         headers = headers_of(params.headers, self._settings)
-        return value_of(
-            await client.document("GET", url, setting=OPTION, now=now, headers=headers, scope=self._scope)
-        )
+        return value_of(await client.document("GET", url, setting=OPTION, headers=headers, scope=self._scope))
 
 
 def value_of(document: Any) -> Number:
