@@ -26,10 +26,10 @@ PARTS = {
 
 def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
-    import typer  # noqa: PLC0415 - half a second, in which a stop must be heard
+    import typer
 
-    from tidemark.foundation.log.usage import CommandGroup  # noqa: PLC0415 - the same
-    from tidemark.foundation.version import install_hint  # noqa: PLC0415 - the same
+    from tidemark.foundation.log.usage import CommandGroup
+    from tidemark.foundation.version import install_hint
 
     app = typer.Typer(
         name="tidemark",
@@ -56,9 +56,9 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
 def main() -> None:
     """The entry point of the installed command."""
     leave_on_signals("".join(sys.argv[1:2]))
-    from spark_jobs.cli import COMMANDS as SPARK_COMMANDS  # noqa: PLC0415 - the same
-    from tidemark.analysis.cli import COMMANDS as ANALYSIS_COMMANDS  # noqa: PLC0415 - the same
-    from tidemark.foundation.log.process import report_without_secrets  # noqa: PLC0415 - after the line before it
+    from spark_jobs.cli import COMMANDS as SPARK_COMMANDS
+    from tidemark.analysis.cli import COMMANDS as ANALYSIS_COMMANDS
+    from tidemark.foundation.log.process import report_without_secrets
 
     # These compute, and start in half the time without the SDKs of the other parts.
     commands = {"analysis": ANALYSIS_COMMANDS, "spark": SPARK_COMMANDS}

@@ -102,7 +102,7 @@ class IdentityCredential:
         `environment` are variables that the SDK finds in addition to those of the process, because it looks for an identity
         endpoint nowhere else.
         """
-        from azure.identity import aio  # noqa: PLC0415 - and connection strings do without
+        from azure.identity import aio
 
         self._sdk = aio
         self._managed = managed
@@ -258,7 +258,7 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> Endpoint:
 
 def table_service(settings: Settings, prefix: str, **options: Any) -> TableServiceClient:
     """A client of the account's Table service; `options` go to its constructor. The caller closes it."""
-    from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - not every part has tables
+    from azure.data.tables.aio import TableServiceClient
 
     retries = {"retry_total": RETRIES, "retry_backoff_factor": 0.5}
     return _storage_client(TableServiceClient, settings, prefix, "table", **{**retries, **options})
@@ -270,8 +270,8 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
     It encodes the text of messages that it sends as base64, which the queue trigger of Functions expects. It does not decode
     received messages, because not every sender encodes.
     """
-    from azure.storage.queue import TextBase64EncodePolicy  # noqa: PLC0415 - not every part has queues
-    from azure.storage.queue.aio import QueueClient  # noqa: PLC0415
+    from azure.storage.queue import TextBase64EncodePolicy
+    from azure.storage.queue.aio import QueueClient
 
     arguments = {**_RETRY_SLOWER, "message_encode_policy": TextBase64EncodePolicy(), **options}
     return _storage_client(QueueClient, settings, prefix, "queue", name, **arguments)
@@ -279,7 +279,7 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
 
 def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -> ContainerClient:
     """A client of the blob container `name`; `options` go to its constructor. The caller closes it."""
-    from azure.storage.blob.aio import ContainerClient  # noqa: PLC0415 - a quarter of a second, only when needed
+    from azure.storage.blob.aio import ContainerClient
 
     return _storage_client(ContainerClient, settings, prefix, "blob", name, **{**_RETRY_SLOWER, **options})
 
@@ -297,7 +297,7 @@ def _storage_client(
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
     """A context that trusts the authorities of TIDEMARK_CA_BUNDLE, or else those of the SDK. Blocks while it reads them."""
-    import certifi  # noqa: PLC0415 - only when needed
+    import certifi
 
     return ssl.create_default_context(
         cafile=transport_options(settings).get("connection_verify", certifi.where())
@@ -312,7 +312,7 @@ def event_hub_client(
     `hub` wins over an EntityPath in the connection string. Without an `ssl_context` in `options`, the call blocks while it
     reads the certificate authorities, once for all connections of the client.
     """
-    from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415 - half a second, only when needed
+    from azure.eventhub.aio import EventHubConsumerClient
 
     endpoint = event_hubs_endpoint(settings, prefix)
     if "ssl_context" not in options:

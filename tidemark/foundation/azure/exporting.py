@@ -26,10 +26,10 @@ def azure_monitor_provider(setting: str, service: str, settings: Mapping[str, st
             f"{CONNECTION} is not set; {setting}=azure_monitor needs it: InstrumentationKey=...;IngestionEndpoint=..."
         )
     try:
-        from azure.monitor.opentelemetry.exporter import AzureMonitorMetricExporter  # noqa: PLC0415
-        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415
+        from azure.monitor.opentelemetry.exporter import AzureMonitorMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     except ImportError as error:
         raise SettingsError(
             f"{setting} is 'azure_monitor', but {error.name} is not installed: {install_hint('azure-monitor')}"

@@ -91,8 +91,8 @@ class StorageWire:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        import aiohttp  # noqa: PLC0415 - only when needed
-        from yarl import URL  # noqa: PLC0415 - the same
+        import aiohttp
+        from yarl import URL
 
         session = self._session or await self._opened()
         try:
@@ -116,7 +116,7 @@ class StorageWire:
             await session.close()
 
     async def _opened(self) -> aiohttp.ClientSession:
-        import aiohttp  # noqa: PLC0415 - see above
+        import aiohttp
 
         trusted: Any = True
         if transport_options(self._settings):

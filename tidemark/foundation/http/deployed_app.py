@@ -138,7 +138,7 @@ class DeployedApp(HoldsSession):
     async def _ask(
         self, method: str, path: tuple[str, ...], type_: type[_T], within: float, **options: Any
     ) -> _T:
-        import aiohttp  # noqa: PLC0415 - a quarter of what the start of any command takes, for those that ask an app
+        import aiohttp
 
         url = "/".join((self._access.address, "api", *(quote(part, safe="") for part in path)))
         headers = {"Accept": "application/json", **await self._opening()}
@@ -178,7 +178,7 @@ class DeployedApp(HoldsSession):
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            import aiohttp  # noqa: PLC0415 - see above
+            import aiohttp
 
             secure = self._access.address.startswith("https:")
             context: ssl.SSLContext | bool = tls_context(self._settings) if secure else True
@@ -237,7 +237,7 @@ class _Refusal(Struct, frozen=True):
 
 def _encoded(url: str) -> Any:
     """The URL without further encoding: quoted parts stay, and an escaped slash does not separate a path."""
-    from yarl import URL  # noqa: PLC0415 - aiohttp's own
+    from yarl import URL
 
     return URL(url, encoded=True)
 

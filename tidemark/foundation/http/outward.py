@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from tidemark.foundation.azure.connections import describe_network_error, tls_context
 from tidemark.foundation.errors import SettingsError, UnavailableError
 from tidemark.foundation.http.session import HoldsSession
 from tidemark.foundation.sanitize import sanitize_line
@@ -158,9 +159,7 @@ class Outward(HoldsSession):
         Raises AddressError, which names `setting`, for an address that is not called, and UnavailableError without a complete
         answer: then it is unknown whether the request was received.
         """
-        import aiohttp  # noqa: PLC0415 - only what has such addresses loads it
-
-        from tidemark.foundation.azure.connections import describe_network_error  # noqa: PLC0415 - the same
+        import aiohttp
 
         host = check_address(url, setting, self._trusted)
         try:
@@ -192,9 +191,7 @@ class Outward(HoldsSession):
 
     async def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
-            import aiohttp  # noqa: PLC0415 - see above
-
-            from tidemark.foundation.azure.connections import tls_context  # noqa: PLC0415 - the same
+            import aiohttp
 
             context = await asyncio.to_thread(tls_context, self._settings)
             if self._session is None:  # another task may have opened it meanwhile
@@ -216,7 +213,7 @@ def _resolver(trusted: frozenset[str]) -> Any:
     """A resolver that refuses local addresses. It has its own threads: a name server that does not answer blocks one for half
     a minute, and the few threads of the event loop are needed for Azure's names.
     """
-    import aiohttp  # noqa: PLC0415 - see above
+    import aiohttp
 
     threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="names")
 

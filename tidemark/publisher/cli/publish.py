@@ -121,7 +121,7 @@ def _lines(count: int) -> str:
 
 async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
     command.cancel_on_signals()
-    from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from tidemark.publisher.cli.publishing_run import LineOptions, PublishingRun
 
     if options.partition_key is not None and options.partition is not None:
         raise PublishSettingsError(
@@ -189,7 +189,7 @@ async def _refuse_state_of_other_hub(state: Path, producer: IdempotentProducer, 
 
 
 def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
-    from tidemark.publisher.event_hubs.producer import IdempotentProducer  # noqa: PLC0415 - as above
+    from tidemark.publisher.event_hubs.producer import IdempotentProducer
 
     return event_hubs_endpoint(settings, options.connection).client(
         IdempotentProducer,

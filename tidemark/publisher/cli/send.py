@@ -107,7 +107,7 @@ async def _send(options: Options) -> Summary:
     endpoint = service_bus_endpoint(settings, options.connection)
     claims = options.claim_check
     container = None if claims is None else blob_container(settings, options.storage, claims)
-    from tidemark.publisher.service_bus.sdk.entity_identity import entity_created_at  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from tidemark.publisher.service_bus.sdk.entity_identity import entity_created_at
 
     created_at = await entity_created_at(endpoint, options.queue, options.topic, transport_options(settings))
     new_resume = replace(_new_resume(options, endpoint, container, schedule_at), created_at=created_at)
@@ -192,8 +192,8 @@ async def _sender(
     container: ContainerClient | None,
     journal: Journal,
 ) -> AsyncIterator[BigBatchSender]:
-    from tidemark.publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - as above
-    from tidemark.publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - as above
+    from tidemark.publisher.service_bus.claim_check import ClaimCheck
+    from tidemark.publisher.service_bus.sender import BigBatchSender
 
     async with contextlib.AsyncExitStack() as stack:
         claim_check = None

@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 - see publisher/event_hubs/sdk/link_hooks.py: the private names of the SDK are what this module is for
 """Encodes events with the codec of azure-eventhub 5.15 when they are added, and stamps them when they are sent."""
 
 from __future__ import annotations

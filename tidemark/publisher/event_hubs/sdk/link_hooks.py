@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 - the private names of the SDK are what this module is for
 """Idempotent links on the connection stack of azure-eventhub 5.15. This module and event_encoding.py use its private names.
 
 The SDK has no idempotent producer: its sender does not ask for the capability, and does not return the properties of a link.

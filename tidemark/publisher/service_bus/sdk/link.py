@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 - only this module uses private names of the SDK's senders; see below
 """Uses senders of the SDK for one transfer at a time, and reads from their errors what became of it.
 
 A contract test checks the private names of azure-servicebus that this module and `message_sizes` use against the pinned version:

@@ -69,7 +69,7 @@ class Encoder(MessageEncoder[Message]):
         wire = wire._replace(properties=properties)
         if self.schedule_at is not None:
             own = wire.message_annotations or {}
-            annotations = {**own, constants._X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at}  # noqa: SLF001 - the SDK's
+            annotations = {**own, constants._X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at}
             wire = wire._replace(message_annotations=annotations)
         return trace_message(wire, PyamqpTransport(), {}) if self._traced else wire
 
@@ -177,7 +177,7 @@ def _plain_of(message: Any) -> PlainMessage | None:
 
 
 def _plain_of_sdk(raw: AmqpAnnotatedMessage) -> PlainMessage | None:
-    parts: Any = raw._data_body  # noqa: SLF001 - the public one is a generator
+    parts: Any = raw._data_body  # the public one is a generator
     if not parts or len(parts) != 1 or raw.application_properties or raw.annotations:
         return None
     if raw.delivery_annotations or raw.footer or any(value is not None for value in _values(raw.header)):
@@ -198,6 +198,6 @@ def _values(section: Any) -> Iterable[Any]:
 
 
 def _partition_key(wire: Message) -> str | None:
-    annotations, name = wire.message_annotations or {}, constants._X_OPT_PARTITION_KEY  # noqa: SLF001 - as above
+    annotations, name = wire.message_annotations or {}, constants._X_OPT_PARTITION_KEY
     key: str | None = text_of(annotations.get(name) or annotations.get(name.decode()))
     return key
