@@ -1,7 +1,8 @@
 """Telemetry aggregation against DuckDB, Polars and Spark's own `groupBy` on the same Parquet files, each cell in a process of its
 own.
 
-    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR] [--kinds sums] [--spark-rows 6000000]
+    python -m benchmarks.spark.aggregation [--rows 50000000 ...] [--rounds 3] [--cache DIR] [--kinds sums] [--engines duckdb tidemark]
+        [--spark-rows 6000000]
 
 `sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per series and hour;
 DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series (100 targets of 8 metrics); 50
@@ -14,8 +15,8 @@ three windows, the table quality, the page, and what makes the results appear to
 platform: one shuffle and the kernel (`shuffle`), against what a user of Spark would write, copies dropped by `groupBy`, then per window
 `groupBy` with percentile_approx, the first and the last sample (`groupBy`). Both write all three windows.
 
-CPU seconds are user and system time of the whole process tree, the start of Python and Java included; `work` leaves the start out: of
-imports and of the session. A cell on one core is confined to it by the operating system, with all its threads. What two cores gain at
+CPU seconds are user and system time of the whole process tree, `start` and `work`: the start of Python and Java, imports and the session,
+and what follows. A cell on one core is confined to it by the operating system, with all its threads. What two cores gain at
 best on this machine is measured beside it: by two processes that share nothing, each on a core of its own. Figures are medians of the
 rounds, in each of which every cell runs once; those of Spark are of one round. `load` is the machine's, the mean number of runnable tasks
 in the minute before the cell: above the number of cores, compare nothing but CPU seconds. Python finds all its files compiled, as pip
@@ -34,6 +35,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 
@@ -137,18 +139,28 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
 
 
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
+    """Its work begins when it looks for the files: what reads the options is loaded with the command, as an engine is."""
+    from unittest import mock
+
     from typer.testing import CliRunner
 
-    import spark_jobs.telemetry_aggregation.local  # noqa: F401 - the command's start, as `import duckdb` is a peer's
+    from spark_jobs.telemetry_aggregation import local
     from tidemark.__main__ import PARTS, command_line
 
+    started: list[tuple[float, float]] = []
+
+    def run(*given: Any, aggregate: Any = local.run, **options: Any) -> Any:
+        started.append((cpu_seconds(), time.perf_counter()))
+        return aggregate(*given, **options)
+
     app = command_line({"spark": PARTS["spark"]})
-    started = cpu_seconds(), time.perf_counter()
     argv = ["telemetry-aggregation", "--metrics", str(data), "--output", f"{result}.tables"]
-    done = CliRunner().invoke(app, [*argv, "--no-page", "--windows", WINDOW[kind], "--cores", str(cores)])
+    argv += ["--no-page", "--windows", WINDOW[kind], "--cores", str(cores)]
+    with mock.patch.object(local, "run", run):
+        done = CliRunner().invoke(app, argv)
     assert done.exit_code == 0, done.output
     Path(f"{result}.tables/gauges.parquet").replace(f"{result}.parquet")
-    return started
+    return started[0]
 
 
 def spark_cell(_kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
@@ -304,7 +316,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--rows", type=int, nargs="+", default=[50_000_000])
+    parser.add_argument("--engines", nargs="+", choices=CELLS, default=[*CELLS], help="duckdb has to be one")
     parser.add_argument(
         "--spark-rows", type=int, default=6_000_000, help="of the cells on Spark; 0 leaves them out"
     )
@@ -321,32 +334,34 @@ def main() -> None:
         run_cell(engine, kind, given.data, given.result, given.cores)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given)
+        for rows in given.rows:
+            compare(data_of(given.cache or Path(scratch), rows), rows, Path(scratch), given)
+        if given.spark_rows:
+            data = data_of(given.cache or Path(scratch), given.spark_rows)
+            compare_on_spark(data, Path(scratch), given.spark_rows)
 
 
-def compare(data: Path, scratch: Path, given: argparse.Namespace) -> None:
+def compare(data: Path, rows: int, scratch: Path, given: argparse.Namespace) -> None:
     size = sum(file.stat().st_size for file in data.iterdir()) / 1e6
     print(
-        f"{given.rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
+        f"\n{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {given.rounds}"
     )
     os.environ["PYTHONPYCACHEPREFIX"] = str(scratch / "compiled")  # of all cells
-    for engine in CELLS:
+    for engine in given.engines:
         measure(engine, KINDS[0], data_of(scratch, FILES * 1_000), scratch, 1)
     for kind in given.kinds:
         measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
         for _ in range(given.rounds):
-            for engine in CELLS:
+            for engine in given.engines:
                 for cores in (2, 1):
                     measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
             checked = check(kind, "tidemark", scratch, 2)
         print(f"\n{kind}: {checked}")
         found = {cell: median(of) for cell, of in measured.items()}
-        print_cells({engine: found[engine, 2] for engine in CELLS})
+        print_cells({engine: found[engine, 2] for engine in given.engines})
         print_scaling(found)
         gain = machine_gain(kind, data, scratch)
         print(f"  two processes that share nothing do {gain:.2f} times the work of one", flush=True)
-    if given.spark_rows:
-        compare_on_spark(data_of(given.cache or scratch, given.spark_rows), scratch, given.spark_rows)
 
 
 def compare_on_spark(data: Path, scratch: Path, rows: int) -> None:
@@ -363,18 +378,21 @@ def median(cells: list[dict[str, float]]) -> dict[str, float]:
 
 
 def print_cells(found: dict[str, dict[str, float]]) -> None:
-    fastest, fastest_work = (min(found[peer][name] for peer in PEERS) for name in ("cpu", "work"))
-    print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}{'load':>7}")
+    peers = [found[peer] for peer in PEERS if peer in found]
+    fastest, fastest_work = (min(peer[name] for peer in peers) for name in ("cpu", "work"))
+    print(
+        f"  {'':10}{'start':>9}{'work':>9}{'ratio':>8}{'both':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}{'load':>7}"
+    )
     for engine, cell in found.items():
-        ratio, work = cell["cpu"] / fastest, cell["work"] / fastest_work
+        start, ratios = cell["cpu"] - cell["work"], (cell["work"] / fastest_work, cell["cpu"] / fastest)
         print(
-            f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
+            f"  {engine:10}{start:9.2f}{cell['work']:9.2f}{ratios[0]:8.2f}{cell['cpu']:9.2f}{ratios[1]:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}{cell['load']:7.1f}",
             flush=True,
         )
 
 
 def print_scaling(found: dict[tuple[str, int], dict[str, float]]) -> None:
-    for engine in CELLS:
+    for engine in dict.fromkeys(engine for engine, _ in found):
         one, two = found[engine, 1], found[engine, 2]
         gain, gain_work = (one[name] / two[name] for name in ("wall", "wall_work"))
         print(
