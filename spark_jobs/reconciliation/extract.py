@@ -30,8 +30,14 @@ from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.buckets import CHUNKS
 from spark_jobs.reconciliation.keys import META_FIELDS, EventKeys, PositionIds, document_keys, identity_of
-from spark_jobs.reconciliation.schemas import LETTERS, Identity
-from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events, packing, positions, told
+from spark_jobs.reconciliation.schemas import DEAD_LETTERS, Identity
+from spark_jobs.reconciliation.transforms import (
+    CLOCK_SKEW,
+    distinct_events,
+    packed_positions,
+    packing,
+    positions,
+)
 from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.capture.capture import Then
@@ -46,7 +52,7 @@ _SHOWN = 5  # hubs in an error message
 
 
 class Sides(Struct, frozen=True):
-    """What was read. `marks` is by partition; None where checkpoints were not asked for."""
+    """What was read. `checkpoints` is by partition; None where checkpoints were not asked for."""
 
     events: DataFrame
     ends: Sequence[Row]
@@ -54,8 +60,8 @@ class Sides(Struct, frozen=True):
     documents: DataFrame | None
     """None where `known` tells all of them: ids are made of positions."""
     known: DataFrame
-    """`positions` of documents and letters."""
-    marks: Mapping[str, Checkpoint] | None
+    """`positions` of documents and dead letters."""
+    checkpoints: Mapping[str, Checkpoint] | None
     identity: Identity
 
 
@@ -68,14 +74,14 @@ def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dic
     return {partition: each for partition, each in found.items() if isinstance(each, Checkpoint)}
 
 
-def settled_runs(marks: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:
+def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:
     """What checkpoints call settled, as partition, first and last number of runs that do not touch: each partition's first
     run ends with its low-water mark.
     """
     runs = []
-    for partition, mark in sorted(marks.items()):
-        runs.append((partition, NOTHING_SETTLED, mark.sequence_number))
-        runs += [(partition, first, last) for first, last in mark.beyond]
+    for partition, checkpoint in sorted(checkpoints.items()):
+        runs.append((partition, NOTHING_SETTLED, checkpoint.sequence_number))
+        runs += [(partition, first, last) for first, last in checkpoint.beyond]
     return runs
 
 
@@ -96,7 +102,7 @@ def extract(
     """
     stored = read_checkpoints(config, settings) if checkpoints else None
     newer = newer_hubs(stored or {})
-    marks = None if stored is None else {place_in(name, newer): mark for name, mark in stored.items()}
+    placed = None if stored is None else {place_in(name, newer): each for name, each in stored.items()}
     needed = for_executors(settings, config)
     source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
@@ -113,9 +119,9 @@ def extract(
     with watch(spark, "reading the dead letters"):
         # Letters of other partitions are of no event that is looked at.
         partitions = [row["partition"] for row in ends]
-        letters = read_dead_letters(spark, needed, partitions).select(*LETTERS.fieldNames())
-        results.write("dead-letters", letters)
-        letters = results.table("dead-letters")
+        dead_letters = read_dead_letters(spark, needed, partitions).select(*DEAD_LETTERS.fieldNames())
+        results.write("dead-letters", dead_letters)
+        dead_letters = results.table("dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
@@ -126,9 +132,9 @@ def extract(
         else:
             results.write("documents", document_keys(found))
             documents = results.table("documents")
-            chunks = told(documents)
-        known = _packed(results, positions(chunks, letters), "positions")
-    return Sides(events, ends, documents, known, marks, identity)
+            chunks = packed_positions(documents)
+        known = _packed(results, positions(chunks, dead_letters), "positions")
+    return Sides(events, ends, documents, known, placed, identity)
 
 
 def _cosmos_options(

@@ -28,11 +28,11 @@ from spark_jobs.reconciliation.keys import event_columns, with_ids
 from spark_jobs.reconciliation.schemas import UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import (
     Due,
+    by_column,
     by_hour,
     duplicates,
     gaps,
     holes,
-    in_columns,
     judged,
 )
 from spark_jobs.sources.capture.capture import Then, read_capture
@@ -188,9 +188,9 @@ def _compare(
     results: Results,
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
-    due = Due(now, sides.marks is not None, settings.grace)
-    marks = sides.marks or {}
-    runs = settled_runs(marks)
+    due = Due(now, sides.checkpoints is not None, settings.grace)
+    checkpoints = sides.checkpoints or {}
+    runs = settled_runs(checkpoints)
     status = judged(sides.events, sides.documents, sides.known, runs, sides.identity, due)
     results.write("events", with_ids(status, config))
     events = results.table("events")
@@ -198,7 +198,7 @@ def _compare(
     results.write("unsettled", unsettled.sortWithinPartitions(*_ORDER))
     results.write("duplicates", duplicates(events).sortWithinPartitions(*_ORDER))
     # Of a part of the time the first event says nothing about what came before it.
-    begins = {} if settings.since else marks
+    begins = {} if settings.since else checkpoints
     missing = gaps(holes(sides.events, settled_runs(begins)), sides.known, _widest(sides.ends, begins))
     results.write("gaps", missing.sortWithinPartitions("partition", "first"))
     results.write("hours", by_hour(events).sortWithinPartitions("partition", "hour"))
@@ -211,7 +211,7 @@ def _findings(
     begins = [row["earliest"] for row in sides.ends if row["earliest"] is not None]
     newest = max((row["latest"] for row in sides.ends if row["latest"] is not None), default=None)
     span = None if newest is None else (_hour(min(begins)), _hour(newest))
-    hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
+    hours = [] if span is None else _dicts(by_column(tables["hours"], span[0], page.column_of(*span)))
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
     twice = sum(row["duplicates"] for row in hours)
@@ -236,16 +236,16 @@ def _findings(
         gaps=_first(tables["gaps"].orderBy(F.col("open").desc(), "partition", "first"), totals["gaps"]),
         gaps_total=totals["gaps"],
         missing=totals["missing"],
-        marks=sides.marks,
+        checkpoints=sides.checkpoints,
         closed=bool(unsettled or twice or failing),
         span=span,
         yet_to_come=coming if settings.capture else "",
     )
 
 
-def _widest(ends: Sequence[Row], marks: Mapping[str, Checkpoint]) -> int:
+def _widest(ends: Sequence[Row], checkpoints: Mapping[str, Checkpoint]) -> int:
     """No gap has more numbers: those of a partition from what was settled, or the first event, to the last."""
-    settled = {partition: mark.sequence_number for partition, mark in marks.items()}
+    settled = {partition: checkpoint.sequence_number for partition, checkpoint in checkpoints.items()}
     return max(
         (row["last"] - min(row["first"], settled.get(row["partition"], row["first"])) for row in ends),
         default=0,

@@ -66,7 +66,7 @@ class Findings(Struct, frozen=True):
     gaps: Sequence[Mapping[str, Any]]
     gaps_total: int
     missing: int
-    marks: Mapping[str, Checkpoint] | None
+    checkpoints: Mapping[str, Checkpoint] | None
     closed: bool
     span: tuple[datetime, datetime] | None = None
     """The first and the last hour; None: of `hours`, whose rows are those of columns of the heat map otherwise."""
@@ -92,7 +92,7 @@ def build(found: Findings) -> Report:
     if found.hours:
         _maps(report, found)
     _unsettled(report, found)
-    columns = "partition sequence_number enqueued_at kind documents letters document_id"
+    columns = "partition sequence_number enqueued_at kind documents dead_letters document_id"
     total = found.duplicates_total
     _listed(report, "Settled twice", found.duplicates, columns, total=total, table="duplicates")
     _gaps(report, found)
@@ -240,7 +240,6 @@ def _tick(begins: Sequence[datetime], place: int, step: int) -> str:
 _HEADERS = {
     "enqueued_at": "enqueued",
     "rejection": "mapping rejects it",
-    "letters": "dead letters",
     "settled": "of these settled",
     "enqueued_after": "after",
     "enqueued_before": "before",
@@ -314,16 +313,18 @@ def _gaps(report: Report, found: Findings) -> None:
 
 
 def _partitions(report: Report, found: Findings) -> None:
-    if not found.hours and not found.marks:
+    if not found.hours and not found.checkpoints:
         return
     report.heading("Partitions")
-    names = {row["partition"] for row in found.hours} | set(found.marks or ())
+    names = {row["partition"] for row in found.hours} | set(found.checkpoints or ())
     rows = []
     for partition in sorted(names, key=_natural):
         own = [row for row in found.hours if row["partition"] == partition]
-        mark = (found.marks or {}).get(partition)
+        checkpoint = (found.checkpoints or {}).get(partition)
         counts = [sum(row[status.value] for row in own) for status in Status]
-        rows.append((partition, sum(counts), *counts, str(mark.sequence_number) if mark else None))
+        rows.append(
+            (partition, sum(counts), *counts, str(checkpoint.sequence_number) if checkpoint else None)
+        )
     report.table(("partition", "events", *(_words(status) for status in Status), "checkpoint"), rows)
 
 

@@ -74,17 +74,19 @@ more were read of the same, and of how many there was more than one. `twice` is 
 least number whose events were enqueued at several times, from `twice_at` on.
 """
 
-LETTERS = row_schema("partition text, sequence_number long, enqueued_at time, reason text, failed_at time")
+DEAD_LETTERS = row_schema(
+    "partition text, sequence_number long, enqueued_at time, reason text, failed_at time"
+)
 """Dead letters. `enqueued_at` is that of the event."""
 
 JUDGED = row_schema("""
     partition text, sequence_number long, enqueued_at time, status text, copies long,
-    documents long, letters long, document_id text, partition_key text, rejection text, file text
+    documents long, dead_letters long, document_id text, partition_key text, rejection text, file text
 """)
 """Every event once. `copies`: how often it was read (overlapping capture files); `documents`: how many are of it."""
 
 DUPLICATES = row_schema("""
-    partition text, sequence_number long, enqueued_at time, kind text, documents long, letters long,
+    partition text, sequence_number long, enqueued_at time, kind text, documents long, dead_letters long,
     document_id text
 """)
 """Events settled twice: `kind` is "two documents" or "document and dead letter"."""

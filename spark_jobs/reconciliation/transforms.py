@@ -44,7 +44,9 @@ _TASKS = 200
 """In a shuffle, where the session tells no number: Spark's own default."""
 
 _PACKED = ("partition", "bucket", "rows")
-_COUNTED = StructType([*EVENT_KEYS, *row_schema("copies long, documents long, letters long, checked flag")])
+_COUNTED = StructType(
+    [*EVENT_KEYS, *row_schema("copies long, documents long, dead_letters long, checked flag")]
+)
 _INSIDE = StructType([field for field in GAPS if field.name != "open"])
 _HOLES = [name for name in _INSIDE.fieldNames() if name != "settled"]
 
@@ -90,17 +92,17 @@ def ends(events: DataFrame) -> DataFrame:
     return found.select("*", "again.*").select(*ENDS.fieldNames())
 
 
-def told(documents: DataFrame) -> DataFrame:
+def packed_positions(documents: DataFrame) -> DataFrame:
     """CHUNKS of the numbers that DOCUMENT_KEYS tell."""
     known = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
     return known.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
 
 
-def positions(documents: DataFrame, letters: DataFrame) -> DataFrame:
-    """The CHUNKS of documents and those of LETTERS, by `kind`: documents or letters."""
-    other = letters.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
+def positions(documents: DataFrame, dead_letters: DataFrame) -> DataFrame:
+    """The CHUNKS of documents and those of DEAD_LETTERS, by `kind`: documents or dead_letters."""
+    other = dead_letters.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
     return documents.withColumn("kind", F.lit("documents")).unionByName(
-        other.withColumn("kind", F.lit("letters"))
+        other.withColumn("kind", F.lit("dead_letters"))
     )
 
 
@@ -112,9 +114,9 @@ def judged(
     identity: Identity,
     due: Due,
 ) -> DataFrame:
-    """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and letters. Where ids are
+    """JUDGED: each of `distinct_events` with its status; `known` are the `positions` of documents and dead letters. Where ids are
     made of positions, these are all there is to know of `documents`. `runs` are what checkpoints call settled: partition,
-    first and last sequence number of stretches that do not overlap.
+    first and last sequence number of ranges that do not overlap.
     """
     checked: dict[str, list[tuple[int, int]]] = {}
     for partition, first, last in sorted(runs):
@@ -134,14 +136,14 @@ def judged(
 def duplicates(events: DataFrame) -> DataFrame:
     """DUPLICATES among JUDGED."""
     kind = F.when(F.col("documents") > 1, "two documents").when(
-        (F.col("documents") > 0) & (F.col("letters") > 0), "document and dead letter"
+        (F.col("documents") > 0) & (F.col("dead_letters") > 0), "document and dead letter"
     )
     return events.withColumn("kind", kind).where("kind IS NOT NULL").select(*DUPLICATES.fieldNames())
 
 
 def by_hour(events: DataFrame) -> DataFrame:
     """BY_HOUR of JUDGED, by the hour the events were enqueued in."""
-    twice = (F.col("documents") > 1) | ((F.col("documents") > 0) & (F.col("letters") > 0))
+    twice = (F.col("documents") > 1) | ((F.col("documents") > 0) & (F.col("dead_letters") > 0))
     counted = events.groupBy("partition", F.date_trunc("hour", "enqueued_at").alias("hour")).agg(
         F.count(F.lit(1)).alias("events"),
         *(F.count_if(F.col("status") == status.value).alias(status.value) for status in Status),
@@ -150,7 +152,7 @@ def by_hour(events: DataFrame) -> DataFrame:
     return counted.select(*BY_HOUR.fieldNames())
 
 
-def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame:
+def by_column(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame:
     """BY_HOUR with `width` for an hour, from `first` on: as many rows as a page can show, however long the time."""
     seconds = F.unix_seconds("hour") - F.lit(round(first.timestamp()))
     step = F.lit(round(width.total_seconds()))
@@ -161,7 +163,7 @@ def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame
     return summed.select(*BY_HOUR.fieldNames())
 
 
-def unsettled_stretches(runs: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int | None]]]:
+def unsettled_ranges(runs: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int | None]]]:
     """By partition, first and last of the numbers between the `runs` that checkpoints call settled, and from the last run on."""
     found: dict[str, list[tuple[int, int | None]]] = {}
     for partition, first, last in sorted(runs):
@@ -203,13 +205,13 @@ def holes(events: DataFrame, runs: Iterable[tuple[str, int, int]]) -> DataFrame:
 
 
 def _unsettled(runs: Iterable[tuple[str, int, int]]) -> Column:
-    """The row's own of `unsettled_stretches`; null where there is no checkpoint."""
-    stretches = {
+    """The row's own of `unsettled_ranges`; null where there is no checkpoint."""
+    ranges = {
         partition: [{"first": first, "last": last} for first, last in own]
-        for partition, own in unsettled_stretches(runs).items()
+        for partition, own in unsettled_ranges(runs).items()
     }
-    told = F.lit(msgspec.json.encode(stretches).decode())
-    return F.from_json(told, "map<string, array<struct<first: bigint, last: bigint>>>")[F.col("partition")]
+    as_json = F.lit(msgspec.json.encode(ranges).decode())
+    return F.from_json(as_json, "map<string, array<struct<first: bigint, last: bigint>>>")[F.col("partition")]
 
 
 def gaps(missing: DataFrame, known: DataFrame, widest: int | None = None) -> DataFrame:
@@ -259,7 +261,7 @@ def _status(identity: Identity, due: Due) -> Column:
     unchecked = ~F.col("checked") if due.by_checkpoint else ~old
     has_keeper = F.col("keeper_at").isNotNull()
     status = F.when((F.col("documents") > 0) | _kept(identity), Status.WRITTEN.value)
-    status = status.when(F.col("letters") > 0, Status.DEAD_LETTERED.value)
+    status = status.when(F.col("dead_letters") > 0, Status.DEAD_LETTERED.value)
     status = status.when(has_keeper & _later(), Status.SUPERSEDED.value)
     if due.by_checkpoint and due.grace is not None:
         status = status.when(unchecked & old, Status.OVERDUE.value)
@@ -277,7 +279,7 @@ def _kept(identity: Identity) -> Column:
     # Of all events with this id the last: the document must be its.
     # Name by name: Spark 3.5 compares no structs whose fields have other names.
     last = reduce(and_, (F.col(name) == F.col(f"last_of_id.{name}") for name in _ORDER))
-    return F.col("keeper_at").isNotNull() & _written_since() & last & (F.col("letters") == 0)
+    return F.col("keeper_at").isNotNull() & _written_since() & last & (F.col("dead_letters") == 0)
 
 
 def _later() -> Column:

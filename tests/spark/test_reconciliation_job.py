@@ -89,7 +89,7 @@ class Place:
             for partition, n in positions:
                 container.upsert_item(json.loads(self.mapper.prepare(self.event(partition, n)).payload))
 
-    def settle(self, marks, letters=()):
+    def settle(self, settled, dead_letters=()):
         """Stores checkpoints, by partition, and dead letters."""
 
         async def work():
@@ -108,12 +108,12 @@ class Place:
                             1,
                             time.time(),
                         )
-                        for each in letters
+                        for each in dead_letters
                     ],
                     deadline=deadline,
                 )
-                for partition, mark in marks.items():
-                    await checkpoints.put(Checkpoint(partition, mark, str(mark)), deadline=deadline)
+                for partition, number in settled.items():
+                    await checkpoints.put(Checkpoint(partition, number, str(number)), deadline=deadline)
             finally:
                 await store.aclose()
                 await checkpoints.aclose()
@@ -153,7 +153,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     every = [each for each in place.bodies if each != ("0", 5)]
     place.capture_files()
     place.write(each for each in every if each not in {("0", 7), ("1", 3)} and each[1] < 15)
-    place.settle({"0": 14, "1": 14}, letters=[("0", 5), ("1", 2)])
+    place.settle({"0": 14, "1": 14}, dead_letters=[("0", 5), ("1", 2)])
     set_zone(EAST)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(extract, "read_dead_letters", raising(Killed))
@@ -172,8 +172,8 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     assert (found.events_total, found.unsettled_total, found.duplicates_total, found.missing) == (40, 2, 1, 0)
     assert found.closed
     assert not (place.folder / "first" / ".work").exists()
-    letters = read(place.folder / "first", "dead-letters").to_pylist()
-    assert {(row["partition"], row["sequence_number"], row["reason"]) for row in letters} == {
+    dead_letters = read(place.folder / "first", "dead-letters").to_pylist()
+    assert {(row["partition"], row["sequence_number"], row["reason"]) for row in dead_letters} == {
         ("0", 5, "json"),
         ("1", 2, "json"),
     }

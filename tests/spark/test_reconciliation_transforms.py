@@ -14,26 +14,26 @@ from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.keys import document_keys
 from spark_jobs.reconciliation.schemas import (
     BY_HOUR,
+    DEAD_LETTERS,
     DOCUMENT_KEYS,
     EVENT_KEYS,
     GAPS,
     JUDGED,
-    LETTERS,
     Identity,
     Status,
 )
 from spark_jobs.reconciliation.transforms import (
     Due,
+    by_column,
     by_hour,
     distinct_events,
     duplicates,
     gaps,
     holes,
-    in_columns,
     judged,
+    packed_positions,
     packing,
     positions,
-    told,
 )
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.cosmos import DOCUMENTS
@@ -54,8 +54,8 @@ class World:
         self.rng = random.Random(seed)
         self.identity = identity
         self.due = Due(NOW, by_checkpoint, grace)
-        self.events, self.documents, self.letters = [], [], []
-        self.marks = {}
+        self.events, self.documents, self.dead_letters = [], [], []
+        self.checkpoints = {}
         for partition in ("0", "2", "10"):
             self._fill(partition)
 
@@ -66,10 +66,10 @@ class World:
             number += rng.choices([1, 2, 9], [20, 2, 1])[0]
             at += timedelta(seconds=rng.randrange(600), milliseconds=rng.randrange(1000))
             self._event(partition, number, at, f"{partition}/{place // 9}.avro")
-        mark = rng.randrange(-1, number + 1)
-        beyond = [(mark + 3, mark + 5)] if rng.random() < 0.5 else []
+        checkpoint = rng.randrange(-1, number + 1)
+        beyond = [(checkpoint + 3, checkpoint + 5)] if rng.random() < 0.5 else []
         if rng.random() < 0.8:
-            self.marks[partition] = Checkpoint(partition, mark, "", tuple(beyond))
+            self.checkpoints[partition] = Checkpoint(partition, checkpoint, "", tuple(beyond))
 
     def _event(self, partition, number, at, file):
         rng = self.rng
@@ -83,7 +83,7 @@ class World:
         self.events += [row] * rng.choices([1, 2], [9, 1])[0]
         if rng.random() < 0.15:
             before = timedelta(days=30 * (number % 3 == 1))  # of a hub of the same name that was deleted
-            self.letters.append((partition, number, at - before, "json", at))
+            self.dead_letters.append((partition, number, at - before, "json", at))
         if row[4] is not None and rng.random() < 0.6:
             self._document(partition, number, at, row)
 
@@ -108,8 +108,8 @@ class World:
         return (
             bucketed(made(self.events, EVENT_KEYS)),
             made(self.documents, DOCUMENT_KEYS),
-            made(self.letters, LETTERS),
-            settled_runs(self.marks),
+            made(self.dead_letters, DEAD_LETTERS),
+            settled_runs(self.checkpoints),
         )
 
     # What should come out, told without Spark.
@@ -118,14 +118,14 @@ class World:
         found = {}
         copies = Counter((row[0], row[1]) for row in self.events)
         times = {row[:2]: row[2] for row in self.events}
-        letters = Counter(row[:2] for row in self.letters if row[2] == times[row[:2]])
+        dead_letters = Counter(row[:2] for row in self.dead_letters if row[2] == times[row[:2]])
         for row in dict.fromkeys(self.events):
             event = row[:2]
             keepers = [each for each in self.documents if each[:2] == (row[4], row[5])]
             keeper = keepers[0] if keepers and self.identity is not Identity.POSITION else None
             documents = self._documents_of(row)
-            status = self._status(row, documents, letters[event], keeper)
-            found[event] = (str(status), copies[event], documents, letters[event])
+            status = self._status(row, documents, dead_letters[event], keeper)
+            found[event] = (str(status), copies[event], documents, dead_letters[event])
         return found
 
     def _documents_of(self, row):
@@ -136,12 +136,12 @@ class World:
             same = [each for each in same if abs((each[5] - row[2]).total_seconds()) <= 1]
         return len(same)
 
-    def _status(self, row, documents, letters, keeper):
+    def _status(self, row, documents, dead_letters, keeper):
         partition, number, at = row[:3]
         fresh = keeper is not None and keeper[2].timestamp() + SKEW >= int(at.timestamp())
         if documents or (self.identity is Identity.META and keeper is not None and keeper[3:5] == row[:2]):
             return Status.WRITTEN
-        if letters:
+        if dead_letters:
             return Status.DEAD_LETTERED
         if self.identity is Identity.BODY and fresh and self._is_last(row):
             return Status.WRITTEN
@@ -160,13 +160,14 @@ class World:
         return max(same, key=lambda each: (each[2], each[0], each[1])) == row
 
     def _checked(self, partition, number):
-        mark = self.marks.get(partition)
-        return mark is not None and (
-            number <= mark.sequence_number or any(first <= number <= last for first, last in mark.beyond)
+        checkpoint = self.checkpoints.get(partition)
+        return checkpoint is not None and (
+            number <= checkpoint.sequence_number
+            or any(first <= number <= last for first, last in checkpoint.beyond)
         )
 
     def expected_gaps(self):
-        known = {each[3:5] for each in self.documents} | {row[:2] for row in self.letters}
+        known = {each[3:5] for each in self.documents} | {row[:2] for row in self.dead_letters}
         found = set()
         for partition in {row[0] for row in self.events}:
             rows = sorted(
@@ -188,7 +189,7 @@ class World:
     def _expired(self, partition, begin):
         """Runs of numbers before `begin` that are not checked."""
         numbers = [number for number in range(begin) if not self._checked(partition, number)]
-        if partition not in self.marks:
+        if partition not in self.checkpoints:
             return
         for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]):
             own = [number for _, number in run]
@@ -201,7 +202,7 @@ def outcome(frame):
             row["status"],
             row["copies"],
             row["documents"],
-            row["letters"],
+            row["dead_letters"],
         )
         for row in frame.collect()
     }
@@ -224,8 +225,8 @@ def bits(request, monkeypatch):
 @pytest.mark.parametrize(("seed", "identity", "options"), CASES)
 def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bits):
     world = World(seed * 1000, identity, **options)
-    events, documents, letters, runs = world.frames(spark)
-    known = positions(told(documents), letters).persist()
+    events, documents, dead_letters, runs = world.frames(spark)
+    known = positions(packed_positions(documents), dead_letters).persist()
     found = judged(events, documents, known, runs, identity, world.due).persist()
 
     assert found.columns == JUDGED.fieldNames()
@@ -234,8 +235,8 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
     twice = {(row["partition"], row["sequence_number"], row["kind"]) for row in duplicates(found).collect()}
     assert twice == {
         (*event, "two documents" if documents > 1 else "document and dead letter")
-        for event, (_, _, documents, letters) in world.expected().items()
-        if documents > 1 or (documents and letters)
+        for event, (_, _, documents, dead_letters) in world.expected().items()
+        if documents > 1 or (documents and dead_letters)
     }
 
     missing = gaps(holes(events, runs), known)
@@ -270,9 +271,9 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
     monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
     rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    letters = spark.createDataFrame([("0", 7, T0, "json", T0)], LETTERS)
-    nothing = told(spark.createDataFrame([], DOCUMENT_KEYS))
-    missing = gaps(holes(events, []), positions(nothing, letters)).persist()
+    dead_letters = spark.createDataFrame([("0", 7, T0, "json", T0)], DEAD_LETTERS)
+    nothing = packed_positions(spark.createDataFrame([], DOCUMENT_KEYS))
+    missing = gaps(holes(events, []), positions(nothing, dead_letters)).persist()
     missing.explain()
     plan = capsys.readouterr().out
 
@@ -286,14 +287,14 @@ def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_a
 def test_what_the_checkpoint_settled_beyond_its_mark_is_not_missing_when_retention_took_it(spark):
     rows = [(partition, number, T0, "f", None, None, None) for partition in "012" for number in (500, 501)]
     events = bucketed(spark.createDataFrame(rows, EVENT_KEYS))
-    letters = spark.createDataFrame([("0", 101, T0, "json", T0)], LETTERS)
-    marks = {
+    dead_letters = spark.createDataFrame([("0", 101, T0, "json", T0)], DEAD_LETTERS)
+    checkpoints = {
         "0": Checkpoint("0", 100, "", ((102, 499),)),
         "1": Checkpoint("1", 490, "", ((493, 494), (498, 700))),
         "2": Checkpoint("2", 490, "", ((491, 499),)),
     }
-    known = positions(told(spark.createDataFrame([], DOCUMENT_KEYS)), letters)
-    found = gaps(holes(events, settled_runs(marks)), known).collect()
+    known = positions(packed_positions(spark.createDataFrame([], DOCUMENT_KEYS)), dead_letters)
+    found = gaps(holes(events, settled_runs(checkpoints)), known).collect()
 
     assert {(row["partition"], row["first"], row["last"], row["settled"], row["kind"]) for row in found} == {
         ("0", 101, 101, 1, "expired"),
@@ -306,7 +307,7 @@ def test_hours_are_summed_to_the_columns_of_the_page(spark):
     counts = {status.value: 1 for status in Status}
     rows = [("0", T0 + timedelta(hours=hour), 7, *counts.values(), 2) for hour in range(10)]
     columns = (
-        in_columns(spark.createDataFrame(rows, BY_HOUR), T0, timedelta(hours=4)).orderBy("hour").collect()
+        by_column(spark.createDataFrame(rows, BY_HOUR), T0, timedelta(hours=4)).orderBy("hour").collect()
     )
 
     assert [(row["events"], row["lost"], row["duplicates"]) for row in columns] == [
@@ -329,10 +330,10 @@ def test_the_random_worlds_hold_every_status():
 
 
 def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
-    events, documents, letters = (
-        spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, LETTERS)
+    events, documents, dead_letters = (
+        spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, DEAD_LETTERS)
     )
-    events, known = bucketed(events), positions(told(documents), letters)
+    events, known = bucketed(events), positions(packed_positions(documents), dead_letters)
     found = judged(events, documents, known, [], Identity.META, Due(NOW, True))
 
     assert found.collect() == []

@@ -1,4 +1,4 @@
-"""Buckets of events, documents and letters, Arrow in and Arrow out, against the same told event by event."""
+"""Buckets of events, documents and dead letters, Arrow in and Arrow out, against the same told event by event."""
 
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.reconciliation import buckets
@@ -19,7 +19,7 @@ FEW = settings(max_examples=25)
 T0 = datetime(2026, 11, 20, 10, tzinfo=UTC)
 ROWS = arrow_columns("partition text, sequence_number long, enqueued_at time, file text")
 COUNTED = arrow_columns(
-    "partition text, sequence_number long, copies long, documents long, letters long, checked flag"
+    "partition text, sequence_number long, copies long, documents long, dead_letters long, checked flag"
 )
 INSIDE = arrow_columns("partition text, first long, settled long")
 
@@ -152,7 +152,7 @@ def test_steps_are_the_numbers_between_two_events_of_a_bucket(events, size):
 
 
 KNOWN = st.lists(
-    st.tuples(st.sampled_from(["documents", "letters"]), st.sampled_from(["0", "2"]), NUMBERS, TIMES),
+    st.tuples(st.sampled_from(["documents", "dead_letters"]), st.sampled_from(["0", "2"]), NUMBERS, TIMES),
     max_size=40,
 )
 
@@ -160,7 +160,7 @@ KNOWN = st.lists(
 def known_of(settled):
     """CHUNKS with `kind`, as two sides."""
     sides = []
-    for kind in ("documents", "letters"):
+    for kind in ("documents", "dead_letters"):
         chunks = packed([row[1:] for row in settled if row[0] == kind], ROWS.remove(3), size=3)
         sides.append(chunks.append_column("kind", pa.repeat(kind, chunks.num_rows)))
     return pa.concat_tables(sides)
@@ -175,6 +175,7 @@ def close(one, other):
 
 
 @FEW
+@example([("2", 7, T0, "a"), ("2", 8, T0, "a")], [], False, [-1, 7])  # a checkpoint's own number is settled
 @given(EVENTS, KNOWN, st.booleans(), st.lists(st.integers(-9, 16), unique=True, max_size=6).map(sorted))
 def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(events, settled, timed, edges):
     checked = {"2": list(zip(edges[::2], edges[1::2], strict=False))}
@@ -182,14 +183,14 @@ def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(event
     for event, each in once(events).items():
         same = [row for row in settled if row[1:3] == event]
         documents = [row for row in same if row[0] == "documents" and (not timed or close(row[3], each[2]))]
-        letters = [
+        dead_letters = [
             row
             for row in same
-            if row[0] == "letters" and (None in (row[3], each[2]) or close(row[3], each[2]))
+            if row[0] == "dead_letters" and (None in (row[3], each[2]) or close(row[3], each[2]))
         ]
         copies = sum(other[:2] == event for other in events)
         known = any(first <= event[1] <= last for first, last in checked.get(event[0], ()))
-        expected.append((*event, copies, len(documents), len(letters), known))
+        expected.append((*event, copies, len(documents), len(dead_letters), known))
     events, known = by_bucket(merged(events)), by_bucket(known_of(settled))
     nothing = known_of([])
     found = [
@@ -207,7 +208,7 @@ def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(event
 
 
 @pytest.mark.parametrize(
-    ("enqueued_at", "letters"),
+    ("enqueued_at", "dead_letters"),
     [
         (T0 + timedelta(days=1), 0),
         (T0 - timedelta(days=1), 0),
@@ -216,16 +217,18 @@ def test_each_event_counts_its_documents_and_letters_and_is_checked_or_not(event
         (datetime(1970, 1, 1, tzinfo=UTC), 1),  # what is kept of an event whose host told no time
     ],
 )
-def test_a_dead_letter_of_another_time_is_of_an_earlier_hub_and_counts_for_no_event(enqueued_at, letters):
+def test_a_dead_letter_of_another_time_is_of_an_earlier_hub_and_counts_for_no_event(
+    enqueued_at, dead_letters
+):
     [found] = buckets.count_settled(
         merged([("0", 7, T0, "a")]),
-        known_of([("letters", "0", 7, enqueued_at)]),
+        known_of([("dead_letters", "0", 7, enqueued_at)]),
         schema=COUNTED,
         timed=False,
         checked={},
     ).to_pylist()
 
-    assert found["letters"] == letters
+    assert found["dead_letters"] == dead_letters
 
 
 @FEW

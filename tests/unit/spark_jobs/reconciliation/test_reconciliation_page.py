@@ -31,7 +31,7 @@ def findings(**more):
         "gaps": [],
         "gaps_total": 0,
         "missing": 0,
-        "marks": {"0": Checkpoint("0", 1999, "")},
+        "checkpoints": {"0": Checkpoint("0", 1999, "")},
         "closed": False,
     }
     return Findings(**{**given, **more})
@@ -106,7 +106,7 @@ def test_a_closed_gate_names_the_events_their_places_and_how_many_more_there_are
 
 
 def test_no_event_at_all_is_told_as_that():
-    page = build(findings(counts={}, hours=[], marks=None)).html()
+    page = build(findings(counts={}, hours=[], checkpoints=None)).html()
 
     assert "There is no event in what was read." in page
     assert "no events" in page

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.page import _grid
-from spark_jobs.reconciliation.transforms import unsettled_stretches
+from spark_jobs.reconciliation.transforms import unsettled_ranges
 
 T0 = datetime(2026, 11, 20, 10)  # as Spark gives times of a UTC session
 
 
 def test_a_partitions_first_run_ends_at_its_mark_even_if_nothing_is_settled():
-    marks = {
+    checkpoints = {
         "1": Checkpoint("1", 20, "", ((23, 25), (30, 30))),
         "0": Checkpoint("0", -1, ""),
     }
 
-    assert settled_runs(marks) == [("0", -1, -1), ("1", -1, 20), ("1", 23, 25), ("1", 30, 30)]
+    assert settled_runs(checkpoints) == [("0", -1, -1), ("1", -1, 20), ("1", 23, 25), ("1", 30, 30)]
     assert settled_runs({}) == []
 
 
@@ -45,7 +45,7 @@ def test_the_heat_map_holds_every_event_however_many_hours_share_a_column(found)
 
 
 def test_what_is_not_settled_lies_between_the_runs_and_behind_the_last_one():
-    marks = {"0": Checkpoint("0", 100, "", ((102, 499),)), "1": Checkpoint("1", -1, "")}
+    checkpoints = {"0": Checkpoint("0", 100, "", ((102, 499),)), "1": Checkpoint("1", -1, "")}
 
-    assert unsettled_stretches(settled_runs(marks)) == {"0": [(101, 101), (500, None)], "1": [(0, None)]}
-    assert unsettled_stretches([]) == {}
+    assert unsettled_ranges(settled_runs(checkpoints)) == {"0": [(101, 101), (500, None)], "1": [(0, None)]}
+    assert unsettled_ranges([]) == {}
