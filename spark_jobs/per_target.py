@@ -152,7 +152,7 @@ def arrivals_of(spark: SparkSession, path: str) -> DataFrame:
 
 def log_as_readings(decisions: DataFrame, account: RowAccount, reasons: Mapping[str, Column]) -> DataFrame:
     """READINGS of DECISIONS, but for those with one of the `reasons`; `account` counts them. A decision that could not read a
-    metric tells nothing of that time.
+    metric says nothing about that time.
     """
     other, unread = F.col("kind") != "decision", F.col("reason").isin(*sorted(UNREAD))
     made = decisions.select("target", "at", "kind", "reason", "current", "metrics")
@@ -248,7 +248,7 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
 
 
 def workers_of(spark: SparkSession) -> int:
-    """Tasks that Spark runs at a time: what it cuts a range into by itself, which sessions of all kinds tell."""
+    """Tasks that Spark runs at a time: the number of parts that it cuts a range into by itself, which every kind of session shows."""
     return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
 
 

@@ -1,7 +1,7 @@
 """Scale actions, and capacity over time: the scaling log as a step function. DataFrame in, DataFrame out.
 
-A decision tells the capacity as it was, an effect the capacity reached. Each reading holds until the target's next,
-and at most `hold`: where the log is silent for longer, capacity is not known and is counted as neither hours nor cost.
+A decision logs the capacity before it, an effect the capacity that was reached. Each reading holds until the target's next,
+and at most for `hold`. If the log has no entry for longer, the capacity is unknown, and counts as neither hours nor cost.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NOT_DONE = [EffectOutcome.REFUSED.value, EffectOutcome.FAILED.value, EffectOutc
 HOUR_MICROS = 3600 * MICROS
 
 
-def _told() -> Column:
-    """The capacity that an entry tells; null where it tells none."""
+def _logged_capacity() -> Column:
+    """The capacity in an entry; null where there is none."""
     moved = (F.col("kind") == "effect") & F.col("outcome").isin([outcome.value for outcome in MOVED])
     return F.when(F.col("kind") == "decision", F.col("current")).when(moved, F.col("reached")).cast("long")
 
@@ -80,7 +80,7 @@ def _known(log: DataFrame, until: Column, hold: int) -> DataFrame:
     """A row per reading of the capacity and minute in which it held, with seconds and capacity-seconds (in microseconds). Of one
     moment's readings the effect's holds.
     """
-    read = log.select("target", micros("at").alias("at"), "kind", _told().alias("capacity"))
+    read = log.select("target", micros("at").alias("at"), "kind", _logged_capacity().alias("capacity"))
     order = Window.partitionBy("target").orderBy("at", "kind", "capacity")
     end = F.least(F.coalesce(F.lead("at").over(order), until), F.col("at") + F.lit(hold), until)
     spans = read.where(F.col("capacity").isNotNull()).select(

@@ -60,8 +60,8 @@ Days = dict[int, list[Piece]]
 class Mark(Struct, frozen=True):
     """How a dataset stands after batch `number`. `newest` and `closed` in microseconds: minutes before `closed` are done.
 
-    Counts are of all batches so far. `key` tells this stream from one that began anew in the same folder, whose batches
-    have the same numbers. `keeps` tells this layout from an earlier one, which kept no records.
+    Counts are of all batches so far. `key` differs for a stream that began anew in the same folder, whose batches
+    have the same numbers. `keeps` differs for an earlier layout, which kept no records.
     """
 
     keeps: Literal["records"]

@@ -1,7 +1,7 @@
-"""Rows into tables of the user's own, by MERGE: in step with the results, whatever stops a run.
+"""Merges rows into tables of the user's own. They agree with the results, whatever stops a run.
 
-The rows go there before the run is published. So a run that is killed in between finds the same rows new the next time, and
-to merge them twice changes nothing.
+The rows are merged before the run is published. A run that is killed in between merges the same rows again the next time, which
+changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEYS = {
     "flows": ("window", "window_start", "consumer", "hub", "consumer_group"),
     "scaling": ("window", "window_start", "target"),
 }
-"""What tells the rows of a table apart."""
+"""The columns that identify a row of a table."""
 
 
 def places_of(texts: Iterable[str]) -> dict[str, str]:

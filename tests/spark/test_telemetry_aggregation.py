@@ -271,7 +271,7 @@ def test_the_page_says_of_which_instances_it_does_not_know_the_end(spark) -> Non
 
     text = page.build(tables, [], "").html()
 
-    assert re.search(r"Without a last word.*?1 of 2 instances", text, re.DOTALL)
+    assert re.search(r"Without a final report.*?1 of 2 instances", text, re.DOTALL)
     [told] = re.findall(r"<tr>.*?</tr>", text[text.index("What is not known") :], re.DOTALL)[1:2]
     assert "killed" in told
     assert "1,500" in told, "15 s at its rate limit"
@@ -281,7 +281,7 @@ def test_the_page_says_of_which_instances_it_does_not_know_the_end(spark) -> Non
         "gauges": tables["gauges"].where("part != 'killed'"),
         "flows": tables["flows"],
     }
-    assert "last word" not in page.build(whole, [], "").html()
+    assert "final report" not in page.build(whole, [], "").html()
     for table in tables.values():
         table.unpersist()
 

@@ -10,12 +10,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, row_groups, times_of
+from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, read_times, row_groups
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.export_text import is_hidden
 
 NAMES = ("target", "metric")
-"""What may stand in the names of folders, as Spark writes partitions: target=plan/."""
+"""Columns that may be in the names of folders, as Spark writes partitions: target=plan/."""
 
 _NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 
@@ -36,7 +36,7 @@ ACCEPTED: dict[str, tuple[str, Callable[[pa.DataType], bool]]] = {
 
 def row_groups_of(folder: Path) -> list[RowGroup]:
     """Of all files in a folder that are not hidden, or of one file. Raises InputError where there are none, and for one that is
-    no Parquet or has other columns: what is left out in silence would be missing from the results.
+    no Parquet or has other columns: a file that is skipped would be missing from the results.
     """
     if (folder / "_delta_log").exists():
         raise InputError(
@@ -53,10 +53,10 @@ def row_groups_of(folder: Path) -> list[RowGroup]:
 
 
 def _names(file: Path, folder: Path) -> dict[str, str | None]:
-    """What the folders between say, by column."""
+    """Columns that the names of the folders hold, such as target=plan/."""
     parts = (part.partition("=") for part in file.relative_to(folder).parts[:-1])
-    told = {name: unquote(value) for name, equals, value in parts if equals and name in NAMES}
-    return {name: None if value == _NO_NAME else value for name, value in told.items()}
+    found = {name: unquote(value) for name, equals, value in parts if equals and name in NAMES}
+    return {name: None if value == _NO_NAME else value for name, value in found.items()}
 
 
 def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
@@ -83,7 +83,7 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
         raise InputError(f"--metrics: the file '{file}' has columns {wrong}; accepted: {accepted}")
     if twice := sorted(names.keys() & found.keys()):
         raise InputError(
-            f"--metrics: the file '{file}' has the column {twice[0]}, and its folder tells it, too; accepted is one of both"
+            f"--metrics: the file '{file}' has the column {twice[0]}, and so has its folder; accepted is one of both"
         )
     groups = row_groups(str(file), metadata)
     if groups is None:
@@ -94,8 +94,8 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
 
 
 def _with_times(group: RowGroup) -> RowGroup:
-    """Without statistics, as of Spark's INT96, the times are looked at: else all rows would wait in memory for each other."""
-    ends = pc.min_max(times_of(group)).as_py()
+    """Reads the times where there are no statistics, as with INT96: without them all rows would be in memory together."""
+    ends = pc.min_max(read_times(group)).as_py()
     if ends["min"] is None:
         return group
     return group._replace(times=Span.whole_minutes(ends["min"], ends["max"]))

@@ -1,7 +1,7 @@
 """Samples in Parquet files of this machine, in the order of time: row group by row group, by the files' own statistics.
 
-A minute is finished as soon as no later row group has any of it. Where the row groups of a time hold more rows than may wait in
-memory, their samples go through files of a time range each, which are worked through one after the other.
+A minute is finished when no later row group has samples of it. If row groups that overlap hold more rows than memory may, their
+samples are first written to files, one for each time range, and these are aggregated one after the other.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tidemark.analysis.errors import InputError
 COLUMNS = ("target", "metric", "at", "value")
 
 ROWS_TOGETHER = 1_000_000
-"""Rows from which whole hours are finished."""
+"""Rows in memory from which whole hours are finished; chosen: 25 MB of samples."""
 
 ROWS_AT_MOST = 4_000_000
-"""Rows for which the end of an hour is waited for; about 500 MB with all that is made of them."""
+"""Rows in memory up to which a part ends with an hour, not with a minute; about 500 MB with all that is made of them."""
 
 ROWS_OPEN = 2 * ROWS_AT_MOST
-"""Rows of row groups that overlap, at most: 160 MB. Where there are more, samples go through files."""
+"""Rows of row groups that overlap, at most: 160 MB. If there are more, samples go through files."""
 
 RANGES = 64
-"""Files of a time range each, at least: a range with too many rows is split again."""
+"""Files for time ranges, at least; a range with too many rows is split again. Chosen: an hour is split into minutes at once."""
 
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 ROWS_AT_ONCE = 200_000
-"""They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
+"""Rows that are worked on at once. They and all that is computed from them fit a core's cache: half the CPU time of 4 million."""
 
 
 FOR_EVER = (-(1 << 62), 1 << 62)
-"""Microseconds; what lies beyond, no calendar has, and arithmetic with 64 bits would go wrong."""
+"""Microseconds. No calendar has times beyond, and arithmetic with 64 bits would overflow."""
 
-NEVER = -(1 << 63), 1 << 63
-"""All that a column of times can hold."""
+EVERY_TIME = -(1 << 63), 1 << 63
+"""Microseconds: every time that a column can hold."""
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 """As `map`, and in its order."""
@@ -81,14 +81,14 @@ class RowGroup(NamedTuple):
     rows: int
     times: Span  # whole minutes
     names: tuple[tuple[str, str | None], ...] = ()
-    """Columns that are not in the file, since its folders tell them."""
+    """Columns that are in the names of the file's folders instead of the file."""
 
 
 # -- which row groups
 
 
 def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
-    """None where a group does not tell its times."""
+    """None where a group has no statistics of its times."""
     position = metadata.schema.names.index("at")
     if metadata.schema.column(position).physical_type != "INT64":
         return None
@@ -105,27 +105,27 @@ def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
 
 
 def within(groups: Iterable[RowGroup], bounds: Span) -> list[RowGroup]:
-    """Those that have any time within the bounds, in the order of their times."""
+    """The row groups that have any time within the bounds, in the order of their times."""
     found = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
     return sorted(found, key=lambda each: each.times)
 
 
-def most_open(groups: Sequence[RowGroup]) -> int:
-    """The rows of row groups that overlap, where there are most."""
+def count_most_open(groups: Sequence[RowGroup]) -> int:
+    """The greatest number of rows in row groups that overlap."""
     changes = [(each.times.begin, each.rows) for each in groups]
     changes += [(each.times.end, -each.rows) for each in groups]
     return max(accumulate(rows for _, rows in sorted(changes)), default=0)
 
 
 def count_within(groups: Iterable[RowGroup], bounds: Span) -> int:
-    """How many samples are of a time within the bounds, which reach as far as a column can hold where they are not bounded; next
-    to nothing is read where the groups tell that. Raises InputError.
+    """How many samples are of a time within the bounds; a side that is not bounded reaches as far as a column does. Only row groups
+    whose statistics overlap the bounds are read. Raises InputError.
     """
-    begin = NEVER[0] if bounds.begin == FOR_EVER[0] else bounds.begin
-    end = NEVER[1] if bounds.end == FOR_EVER[1] else bounds.end
+    begin = EVERY_TIME[0] if bounds.begin == FOR_EVER[0] else bounds.begin
+    end = EVERY_TIME[1] if bounds.end == FOR_EVER[1] else bounds.end
     count = 0
     for group in within(groups, Span(begin, end)):
-        at = numbers_of(times_of(group).drop_null())
+        at = numbers_of(read_times(group).drop_null())
         count += int(np.count_nonzero((at >= begin) & (at < end)))
     return count
 
@@ -135,11 +135,11 @@ def count_unread(groups: Sequence[RowGroup], end: int) -> int:
     row groups of other times. Raises InputError.
     """
     read = set(within(groups, Span(FOR_EVER[0], end)))
-    timeless: int = sum(times_of(group).null_count for group in groups if group not in read)
-    return timeless + count_within(groups, Span(NEVER[0], FOR_EVER[0]))
+    timeless: int = sum(read_times(group).null_count for group in groups if group not in read)
+    return timeless + count_within(groups, Span(EVERY_TIME[0], FOR_EVER[0]))
 
 
-def times_of(group: RowGroup) -> pa.ChunkedArray:
+def read_times(group: RowGroup) -> pa.ChunkedArray:
     """The times of all rows of a group, in microseconds. Raises InputError."""
     with _reading(group) as file:
         at = file.read_row_group(group.number, columns=["at"]).column("at")
@@ -177,7 +177,7 @@ Ready = tuple[list[Samples], Span]
 
 @dataclass
 class Account:
-    """How many samples were invalid, so far."""
+    """How many samples were invalid so far."""
 
     invalid: int = 0
 
@@ -185,11 +185,12 @@ class Account:
 def in_order(
     groups: Sequence[RowGroup], own: Span, series: Series, account: Account, folder: Path, run: Run = map
 ) -> Iterator[Ready]:
-    """All samples within `own`, in the order of time; no minute is in two parts. `run` may read several row groups at the same
-    time. Files that are needed are in the folder while the iterator lasts. Raises InputError.
+    """Yields all samples within `own` in the order of time; no minute is in two parts. `run` may read several row groups at the same
+    time. Temporary files are in the folder while the iterator lasts: 20 bytes for each sample, where samples go through files.
+    Raises InputError.
     """
     groups = within(groups, own)
-    if most_open(groups) <= ROWS_OPEN:
+    if count_most_open(groups) <= ROWS_OPEN:
         yield from _ready(groups, own, run(partial(_read_all, own=own, series=series), groups), account)
         return
     begin, end = max(own.begin, groups[0].times.begin), min(own.end, max(each.times.end for each in groups))
@@ -208,7 +209,7 @@ def _counted(read: Iterable[Read], account: Account) -> Iterator[Samples]:
 def _ready(
     groups: Sequence[RowGroup], own: Span, read: Iterator[list[Read]], account: Account
 ) -> Iterator[Ready]:
-    """Samples of minutes that no later row group has any of: of whole hours, where those are not too many."""
+    """Yields samples of minutes of which no later row group has any: of whole hours, unless these hold too many."""
     begins = [group.times.begin for group in groups[1:]]
     begins += [own.end] * bool(groups)
     begin, left = own.begin, list[Samples]()
@@ -254,8 +255,8 @@ class _Range:
 
 
 def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Path) -> Iterator[Ready]:
-    """The samples, all of them within `span`, range by range. Ranges begin at whole hours, but for those that divide one hour:
-    they begin with the span, so that each is shorter than the span, and the division ends.
+    """Yields the samples, all of them within `span`, range by range. Ranges begin at whole hours. Those that divide one hour begin
+    with the span, so each is shorter than the span, and the division ends.
     """
     begin = span.begin - span.begin % (HOUR if span.end - span.begin > HOUR else MINUTE)
     width = -(-(span.end - begin) // max(RANGES, -(-rows // ROWS_TOGETHER)))
@@ -270,7 +271,7 @@ def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Pa
 
 
 def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) -> dict[int, _Range]:
-    """By the range's number."""
+    """Writes the samples to files, and returns these by the number of their range."""
     found: dict[int, _Range] = {}
     for each in samples:
         records = np.empty(len(each.at), _RECORD)
@@ -292,7 +293,7 @@ def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) ->
 
 
 def _read(group: RowGroup, own: Span, series: Series) -> Iterator[Read]:
-    """The group's samples within `own`; one without a time counts as its first. Raises InputError."""
+    """Yields the group's samples within `own`; one without a time counts as the group's first time. Raises InputError."""
     for table in tables_in(group):
         yield Samples.of(_samples(table, group, own), series)
 
@@ -302,7 +303,7 @@ def _read_all(group: RowGroup, own: Span, series: Series) -> list[Read]:
 
 
 def tables_in(group: RowGroup) -> Iterator[pa.Table]:
-    """The columns of METRICS, some rows at a time: `at` in microseconds. Raises InputError."""
+    """Yields the columns of METRICS, some rows at a time, with times as they are stored. Raises InputError."""
     names, rows = dict(group.names), 0
     columns = [name for name in COLUMNS if name not in names]
     with _reading(group, read_dictionary=[name for name in ("target", "metric") if name in columns]) as file:
@@ -348,7 +349,7 @@ def _value(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """As strings, or a dictionary of such: there are large ones (of Polars, of pandas 3), and views."""
+    """As strings, or a dictionary of strings: Polars and pandas 3 write large strings, and others views."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return (
@@ -358,5 +359,5 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _micros_of(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Of times in nanoseconds the rest is left out: .NET's, and so Azure's, have seven digits of a second."""
+    """In microseconds. Digits beyond are dropped: times of .NET, and so of Azure, have seven digits of a second."""
     return times.cast(pa.timestamp("us", "UTC"), safe=times.type.unit != "ns").cast(pa.int64())

@@ -1,4 +1,4 @@
-"""What both pages draw and tell, Spark's and that of one machine: rows in, parts of a report out."""
+"""Parts of the pages of both commands, with and without Spark: rows in, figures and tables out."""
 
 from __future__ import annotations
 

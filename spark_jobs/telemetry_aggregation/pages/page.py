@@ -29,8 +29,8 @@ from tidemark.analysis.report import Report, number
 ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
 MINUTE = timedelta(minutes=1)
 UNITS = {"instance": "Instance-hours", "RU/s": "RU/s-hours"}
-UNTOLD_S = 15.0
-"""Seconds of work that a killed instance has told nobody of, at most: CONSUMER_TELEMETRY_LAND (10 s) and
+UNREPORTED_S = 15.0
+"""Seconds of work that a killed instance did not report, at most: CONSUMER_TELEMETRY_LAND (10 s) and
 CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
 """
 
@@ -54,7 +54,7 @@ def build(
     instances = _instances(tables["gauges"]) if "gauges" in days else NO_INSTANCES
     facts = _facts(days, currency)
     if instances.silent:
-        facts["Without a last word"] = f"{instances.silent} of {instances.total} instances"
+        facts["Without a final report"] = f"{instances.silent} of {instances.total} instances"
     report.text(note)
     report.facts(facts)
     if "gauges" in days:
@@ -182,7 +182,7 @@ def _flows(report: Report, table: DataFrame, days: Days) -> None:
 
 
 class Instances(NamedTuple):
-    """All of them, those without a last word, of which `rows` are the first, and the newest minute of any."""
+    """All of them, those without a final report, of which `rows` are the first, and the newest minute of any."""
 
     total: int
     silent: int
@@ -205,10 +205,10 @@ def _instances(table: DataFrame) -> Instances:
         last(STOPPING).alias("stopping"),
         last(RATE_LIMIT).alias("rate_limit"),
     )
-    with cached(found.where(F.col("stopping").isNotNull())) as told:
-        silent = told.where(F.col("stopping") == 0)
+    with cached(found.where(F.col("stopping").isNotNull())) as instances:
+        silent = instances.where(F.col("stopping") == 0)
         [all_of] = collected(
-            told.agg(
+            instances.agg(
                 F.count("minute").alias("total"),
                 F.count_if(F.col("stopping") == 0).alias("silent"),
                 F.max("minute").alias("newest"),
@@ -223,9 +223,9 @@ def _silent(report: Report, found: Instances) -> None:
     assert newest is not None  # there are some
     report.heading("What is not known")
     report.text(
-        f"{found.silent} of {found.total} instances have no last word: killed, or still at work when the records were"
+        f"{found.silent} of {found.total} instances have no final report: killed, or still at work when the records were"
         " read. What an instance did after its last record is counted nowhere on this page. Of a killed one that is"
-        f" {UNTOLD_S:g} s of work at most, unless CONSUMER_TELEMETRY_LAND or CONSUMER_TELEMETRY_EVERY was set otherwise or"
+        f" {UNREPORTED_S:g} s of work at most, unless CONSUMER_TELEMETRY_LAND or CONSUMER_TELEMETRY_EVERY was set otherwise or"
         " the folder could not be written."
     )
     report.table(
@@ -236,7 +236,7 @@ def _silent(report: Report, found: Instances) -> None:
                 row.part,
                 f"{row.minute:%Y-%m-%d %H:%M}",
                 (newest - row.minute).total_seconds() / 60,
-                None if row.rate_limit is None else UNTOLD_S * row.rate_limit,
+                None if row.rate_limit is None else UNREPORTED_S * row.rate_limit,
             ]
             for row in found.rows
         ],

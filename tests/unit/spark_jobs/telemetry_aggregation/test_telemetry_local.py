@@ -319,7 +319,7 @@ REFUSED = {
     "texts of numbers": ({"kinds": {"value": pa.string()}}, r"'value': 'string'.*value a number"),
     "truth values": ({"kinds": {"value": pa.bool_()}}, r"'value': 'bool'"),
     "no metric": ({"kinds": {"metric": None}}, r"'metric': 'missing'"),
-    "a folder that says otherwise": ({"kinds": {}, "name": "target=other/b.parquet"}, "has the column target, and its folder"),
+    "a folder that says otherwise": ({"kinds": {}, "name": "target=other/b.parquet"}, "has the column target, and so has its folder"),
     "no Parquet": ({"kinds": None, "name": "readme.txt"}, r"readme\.txt' cannot be read.*begin with _ or"),
 }  # fmt: skip
 

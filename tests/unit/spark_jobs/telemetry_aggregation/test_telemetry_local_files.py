@@ -8,13 +8,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.telemetry_aggregation import local, metric_samples
 from spark_jobs.telemetry_aggregation.files import in_order
 from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
-from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, most_open
+from spark_jobs.telemetry_aggregation.files.in_order import FOR_EVER, RowGroup, Span, count_most_open
 from spark_jobs.telemetry_aggregation.kernel.rows import ROWS, rows_of
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, SAMPLES, WINDOWS, Samples, Series
 from tidemark.analysis.errors import InputError
@@ -105,6 +105,30 @@ def write_layout(path, rows, layout):
         writer.write_table(table, row_group_size=size)
 
 
+AT_A_CUT = [(BEGIN, 0), (BEGIN + timedelta(minutes=30), 0), (BEGIN + timedelta(minutes=30, seconds=30), 1)]
+
+
+@example(  # the second file begins in the minute in which the first one ends, and a sample is at its very start
+    rows=[(("plan", "backlog", at, 1.0), file) for at, file in AT_A_CUT],
+    layouts=((1000, 0, {}),) * 3,
+    sort=False,
+    few=1,
+    waiting=10_000,
+    threads=1,
+    bounds=None,
+)
+@example(  # an hour in two parts: its digits are those of its minutes added up at once
+    rows=[
+        (("plan", "backlog", BEGIN + timedelta(minutes=minute), value), 0)
+        for minute, value in enumerate([0.1, 0.1, 0.1, 0.3])
+    ],
+    layouts=((1, 0, {}),) * 3,
+    sort=True,
+    few=1,
+    waiting=10_000,
+    threads=1,
+    bounds=None,
+)
 @given(
     rows=st.lists(st.tuples(SAMPLE, st.integers(0, 2)), min_size=1, max_size=150),
     layouts=st.tuples(FILE, FILE, FILE),
@@ -160,7 +184,7 @@ def test_what_row_groups_hold_at_the_same_time_is_what_counts():
     def groups(minutes):
         return [RowGroup(f"{n}", 0, 7, Span(n * MINUTE, (n + minutes) * MINUTE)) for n in range(20)]
 
-    assert [most_open(groups(1)), most_open(groups(3)), most_open([])] == [7, 21, 0]
+    assert [count_most_open(groups(1)), count_most_open(groups(3)), count_most_open([])] == [7, 21, 0]
 
 
 @pytest.mark.parametrize("waiting", [10, 10_000])
