@@ -99,7 +99,7 @@ def _verdicts(report: Report, found: Findings) -> None:
         )
     if missing := sum(each.without_item_count for each in found.bins):
         report.text(
-            f"{number(missing)} rows do not tell their itemCount. They are in no corrected number, which is too low by them."
+            f"{number(missing)} rows have no itemCount. No corrected number counts them, so it is too low."
         )
     if moved := _changed(found):
         report.table(

@@ -70,7 +70,7 @@ def chosen(
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each record once that has an id, however many files hold it; those without one as they come. `copies` tells how many there
+    """Each record once that has an id, however many files hold it; those without one as they come. `copies` is how many there
     were, that one included.
 
     The time belongs to the key although ids are unique: should a writer's not be, nothing is lost.
@@ -129,10 +129,10 @@ def shares(events: DataFrame, break_at: datetime, days: int) -> DataFrame:
         F.count(F.lit(1)).alias("rows"), F.sum("weight").alias("events")
     )
     joined = counted.join(F.broadcast(whole), on="side", how="inner")
-    told = joined.withColumns(
+    shared = joined.withColumns(
         {"share": F.col("events") / F.col("all"), "sampling_rate": 100.0 * F.col("rows") / F.col("events")}
     )
-    return told.where(F.col("share") >= LEAST_SHARE).select(*SHARES.fieldNames())
+    return shared.where(F.col("share") >= LEAST_SHARE).select(*SHARES.fieldNames())
 
 
 def bin_start(timestamp: Column, width: timedelta) -> Column:

@@ -33,7 +33,7 @@ class Kind(StrEnum):
     RATE_ROSE = "sampled less"
     COUNT_ROSE = "more events"
     SUM_FELL = "smaller values"
-    """The corrected sum of the measurement fell, the corrected count did not: each event tells of less."""
+    """The corrected sum of the measurement fell, the corrected count did not: each event stands for less."""
     SUM_ROSE = "larger values"
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spark_jobs.sampling_report.breaks import BreakSettings, detectable_fall, fit_breaks
 from spark_jobs.sampling_report.verdicts import Day, Kind, analyse, lost_events
@@ -32,8 +33,74 @@ def story(*, rate=30.0, kept=1.0, days=22, holiday=True, noise=0.03, seed=1):
     return found
 
 
+def changed(days, places, **fields):
+    """The days with other fields at these places, each made of the day."""
+    return [
+        replace(day, **{name: made(day) for name, made in fields.items()}) if place in places else day
+        for place, day in enumerate(days)
+    ]
+
+
+def times(factor):
+    return lambda day: day.corrected * factor
+
+
 def kinds(days, **options):
     return [(each.day, each.kind) for each in analyse(days, **options).findings]
+
+
+def day_number(place):
+    return FIRST + timedelta(days=place)
+
+
+WHOLE = story(rate=100.0)
+LONG = story(rate=100.0, days=42)
+VERDICTS = {
+    "had the events been lost, the same chart of raw counts says so": (
+        story(rate=100.0, kept=0.3),
+        [(UPGRADE, Kind.LOST)],
+    ),
+    "where nothing changed nothing is found": (WHOLE, []),
+    "a stop of all events is a loss": (
+        changed(WHOLE, range(16, 22), rate=lambda _: None, corrected=lambda _: 0.0),
+        [(day_number(16), Kind.LOST)],
+    ),
+    "weeks of sampling before a loss tell them apart": (
+        changed(story(days=42), range(30, 42), corrected=times(0.4)),
+        [(UPGRADE, Kind.SAMPLED), (day_number(30), Kind.LOST)],
+    ),
+    "sampling that ends is no loss": (
+        changed(story(days=36), range(28, 36), rate=lambda _: 100.0),
+        [(UPGRADE, Kind.SAMPLED), (day_number(28), Kind.RATE_ROSE)],
+    ),
+    "a measurement that shrinks while the count goes on": (
+        changed(changed(WHOLE, range(14), total=times(5.0)), range(14, 22), total=times(2.0)),
+        [(UPGRADE, Kind.SUM_FELL)],
+    ),
+    **{
+        f"a bank holiday and {bridge} days in all do not alarm": (
+            changed(story(rate=100.0, days=35, holiday=False), range(26, 26 + bridge), corrected=times(0.3)),
+            [],
+        )
+        for bridge in (1, 2, 3)
+    },
+    # Adaptive sampling keeps the traffic level: at weekends it leaves out less.
+    "weekends do not alarm where the rate follows the load": (
+        changed(LONG, range(42), rate=lambda day: 90.0 if day.day.weekday() >= 5 else 30.0),
+        [],
+    ),
+    "days of which nothing is known are no zeros": (
+        changed(WHOLE, {3, 15, 16}, rate=lambda _: None, corrected=lambda _: None),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VERDICTS)
+def test_days_are_judged(case):
+    days, expected = VERDICTS[case]
+
+    assert kinds(days) == expected
 
 
 def test_the_article_is_sampled_from_may_20_on_and_nothing_is_lost():
@@ -43,10 +110,6 @@ def test_the_article_is_sampled_from_may_20_on_and_nothing_is_lost():
     assert 0.25 < finding.rate.ratio < 0.35
     assert finding.detectable is not None
     assert "nothing lost" in finding.sentence()
-
-
-def test_had_the_events_been_lost_instead_the_same_chart_of_raw_counts_says_so():
-    assert kinds(story(rate=100.0, kept=0.3)) == [(UPGRADE, Kind.LOST)]
 
 
 def test_sampled_and_lost_at_once_is_told_as_both():
@@ -65,10 +128,6 @@ def test_what_is_sampled_and_lost_within_a_day_is_told_of_the_earlier_one(rate_a
     assert kinds(days) == [(whole + timedelta(days=min(rate_after, 0)), Kind.SAMPLED_AND_LOST)]
 
 
-def test_where_nothing_changed_nothing_is_found():
-    assert kinds(story(rate=100.0)) == []
-
-
 def test_of_a_loss_the_missing_events_are_estimated():
     days = story(rate=100.0, kept=0.6)
     whole = story(rate=100.0)
@@ -81,9 +140,7 @@ def test_of_a_loss_the_missing_events_are_estimated():
 
 def test_a_loss_that_ends_is_missing_only_until_it_ended():
     days = story(rate=100.0, days=42, kept=0.5, holiday=False)
-    days = [
-        day if place < 28 else Day(day.day, day.rate, day.corrected * 2) for place, day in enumerate(days)
-    ]
+    days = changed(days, range(28, 42), corrected=times(2))
     analysis = analyse(days)
     lost, back = analysis.findings
 
@@ -93,14 +150,8 @@ def test_a_loss_that_ends_is_missing_only_until_it_ended():
     assert lost_events(days, analysis.count, lost) == pytest.approx(expected, rel=0.1)
 
 
-def test_a_stop_of_all_events_is_a_loss():
-    days = [day if place < 16 else Day(day.day, None, 0.0) for place, day in enumerate(story(rate=100.0))]
-
-    assert kinds(days) == [(FIRST + timedelta(days=16), Kind.LOST)]
-
-
 def test_of_a_stop_all_that_was_expected_is_missing():
-    days = [day if place < 16 else Day(day.day, None, 0.0) for place, day in enumerate(story(rate=100.0))]
+    days = changed(WHOLE, range(16, 22), rate=lambda _: None, corrected=lambda _: 0.0)
     analysis = analyse(days)
     expected = sum(day.corrected for day in story(rate=100.0, holiday=False)[16:])
 
@@ -113,80 +164,20 @@ def test_a_stop_of_small_values_is_a_fall_and_no_rise():
     assert (found.index, found.fell) == (15, True)
 
 
-def test_a_week_more_or_less_of_sampling_before_a_loss_tells_them_apart():
-    days = story(days=42)
-    days = [
-        day if place < 30 else Day(day.day, day.rate, day.corrected * 0.4) for place, day in enumerate(days)
-    ]
-
-    assert kinds(days) == [(UPGRADE, Kind.SAMPLED), (FIRST + timedelta(days=30), Kind.LOST)]
-
-
-def test_sampling_that_ends_is_no_loss():
-    days = story(days=36)
-    days = [day if place < 28 else Day(day.day, 100.0, day.corrected) for place, day in enumerate(days)]
-
-    assert kinds(days) == [(UPGRADE, Kind.SAMPLED), (FIRST + timedelta(days=28), Kind.RATE_ROSE)]
-
-
 def test_too_short_a_history_leaves_the_loss_undecided():
     days = story()[11:]  # three days before the upgrade, eight from it on
 
     assert kinds(days, settings=BreakSettings(minimum_days=3)) == [(UPGRADE, Kind.UNDECIDED)]
 
 
-def test_a_measurement_that_shrinks_while_the_count_goes_on_is_told_apart():
-    days = [
-        Day(day.day, day.rate, day.corrected, total=day.corrected * (5.0 if place < 14 else 2.0))
-        for place, day in enumerate(story(rate=100.0))
-    ]
-
-    assert kinds(days) == [(UPGRADE, Kind.SUM_FELL)]
-
-
 def test_a_measurement_below_zero_is_not_judged():
-    days = [Day(day.day, day.rate, day.corrected, total=-1.0) for day in story(rate=100.0)]
-
-    assert analyse(days).total is None
-
-
-@pytest.mark.parametrize("bridge", [1, 2, 3])
-def test_bank_holidays_with_bridge_days_do_not_alarm(bridge):
-    days = story(rate=100.0, days=35, holiday=False)
-    off = range(26, 26 + bridge)
-    days = [
-        Day(day.day, day.rate, day.corrected * (0.3 if place in off else 1)) for place, day in enumerate(days)
-    ]
-
-    assert kinds(days) == []
-
-
-def test_weekends_alone_do_not_alarm_even_where_the_rate_follows_the_load():
-    """Adaptive sampling keeps the traffic level: at weekends it leaves out less."""
-    days = [
-        Day(day.day, 90.0 if day.day.weekday() >= 5 else 30.0, day.corrected)
-        for day in story(rate=100.0, days=42)
-    ]
-
-    assert kinds(days) == []
-
-
-def test_days_of_which_nothing_is_known_are_no_zeros():
-    days = [
-        Day(day.day, None, None) if place in {3, 15, 16} else day
-        for place, day in enumerate(story(rate=100.0))
-    ]
-
-    assert kinds(days) == []
+    assert analyse(changed(WHOLE, range(22), total=lambda _: -1.0)).total is None
 
 
 def test_what_sampling_alone_makes_uncertain_is_not_taken_for_a_loss():
     """At a tenth of a percent the corrected count jumps by itself, and its standard error says so."""
     days = story(rate=100.0, kept=0.75, holiday=False, noise=0.0)
-    rough = [
-        Day(day.day, day.rate, day.corrected, error=day.corrected * (0.3 if day.day >= UPGRADE else 0))
-        for day in days
-    ]
+    rough = changed(days, range(14, 22), error=times(0.3))
 
     assert kinds(days) == [(UPGRADE, Kind.LOST)]
     assert kinds(rough) == []
