@@ -83,131 +83,94 @@ def test_a_refusal_names_role_and_place():
     assert NEEDS.place in remedy
 
 
-def test_a_right_that_is_missing_names_the_action():
-    found = verdicts.right("plan-orders", [{"actions": ["*/read"]}], WRITE, NEEDS)
-
-    assert (found.verdict, found.found) == (Verdict.FAILED, f"may not {WRITE} (of 1 role there)")
+def clock(ahead):
+    return verdicts.clock("here", ahead)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "verdict"),
-    [
-        (Waiting(0, None), Verdict.OK),
-        (Waiting(9, None), Verdict.OK),  # all of them are being worked on
-        (Waiting(9, NOW - WAITING_FAILED + 1), Verdict.OK),
-        (Waiting(1, NOW - WAITING_FAILED), Verdict.FAILED),
-        (Waiting(1, NOW + 60), Verdict.OK),  # clocks differ
-    ],
-)
-def test_a_queue_is_judged_by_its_oldest_message(waiting, verdict):
-    assert verdicts.queue("metrics", waiting, NOW).verdict is verdict
+def queue(count, oldest):
+    return verdicts.queue("metrics", Waiting(count, oldest), NOW)
 
 
-def test_poison_is_a_warning_with_its_first_body():
-    assert verdicts.poison(0, []).verdict is Verdict.OK
-    found = verdicts.poison(
-        2, [PoisonMessage("metrics-poison", str(n), None, n) for n in ("first", "second")]
-    )
-
-    assert (found.verdict, found.found) == (
-        Verdict.WARNING,
-        "2 messages that the host gave up on; the first: first",
-    )
-    assert verdicts.poison(1, []).verdict is Verdict.WARNING  # gone again between two requests
+def poison(count, *bodies):
+    return verdicts.poison(count, [PoisonMessage("metrics-poison", each, None, each) for each in bodies])
 
 
-@pytest.mark.parametrize(
-    ("age", "verdict"),
-    [
-        (None, Verdict.WARNING),
-        (0.0, Verdict.OK),
-        (-5.0, Verdict.OK),
-        (LATE_DECISIONS * 60 + START, Verdict.OK),
-        (LATE_DECISIONS * 60 + START + 1, Verdict.FAILED),
-    ],
-)
-def test_decisions_are_judged_by_the_schedule(age, verdict):
-    last = None if age is None else NOW - age
-
-    assert verdicts.decisions("plan-orders", last, 60.0, NOW).verdict is verdict
+def decisions(age, every=60.0):
+    return verdicts.decisions("plan-orders", None if age is None else NOW - age, every, NOW)
 
 
-def test_a_slow_schedule_is_waited_for():
-    assert verdicts.decisions("plan-orders", NOW - 3000, 3600.0, NOW).verdict is Verdict.OK
+def schedule(text):
+    return verdicts.schedule("COLLECT_SCHEDULE", text, NOW)
 
 
-@pytest.mark.parametrize(
-    ("ahead", "verdict"),
-    [
-        (0.0, Verdict.OK),
-        (SKEW_WARNED - 0.1, Verdict.OK),
-        (SKEW_WARNED, Verdict.WARNING),
-        (-SKEW_WARNED, Verdict.WARNING),
-        (SKEW_REFUSED, Verdict.FAILED),
-        (-SKEW_REFUSED, Verdict.FAILED),
-    ],
-)
-def test_a_clock_is_judged_by_how_far_it_is_off(ahead, verdict):
-    assert verdicts.clock("here", ahead).verdict is verdict
+def apps(workers):
+    return verdicts.apps("plan-orders", workers, 10)
 
 
-def test_a_clock_says_in_which_direction_it_is_off():
-    assert "20 s ahead of the service's" in verdicts.clock("here", 20.0).found
-    assert "20 s behind the service's" in verdicts.clock("here", -20.0).found
+def capacity(current, advised):
+    return verdicts.capacity("plan", Capacity(current, NOW, advised=advised), 4, 10)
 
 
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("0 * * * * *", Verdict.OK),
-        ("00:05:00", Verdict.OK),
-        (None, Verdict.FAILED),
-        (" ", Verdict.FAILED),
-        ("0 0 0 31 2 *", Verdict.FAILED),
-        ("every minute", Verdict.FAILED),
-        ("9999999999.00:00:00", Verdict.FAILED),  # past what a calendar has
-    ],
-)
-def test_a_schedule_is_one_that_the_host_reads(text, verdict):
-    assert verdicts.schedule("COLLECT_SCHEDULE", text, NOW).verdict is verdict
-
-
-def test_a_schedule_tells_when_it_is_due():
-    assert verdicts.schedule("COLLECT_SCHEDULE", "0 */5 * * * *", NOW).found == (
-        "'0 */5 * * * *': every 5 min at the most often, next at 2023-11-14 22:15:00Z"
-    )
-
-
-def test_a_time_zone_is_for_plans_that_know_one():
-    assert verdicts.time_zone(None).verdict is Verdict.OK
-    assert verdicts.time_zone("Europe/Paris").verdict is Verdict.WARNING
+LATE = LATE_DECISIONS * 60 + START
+OK, WARNING, FAILED = Verdict.OK, Verdict.WARNING, Verdict.FAILED
+JUDGED = [  # a finding, its verdict, and what it says
+    (
+        verdicts.right("p", [{"actions": ["*/read"]}], WRITE, NEEDS),
+        FAILED,
+        f"may not {WRITE} (of 1 role there)",
+    ),
+    (queue(0, None), OK, ""),
+    (queue(9, None), OK, "9 messages"),  # all of them are being worked on
+    (queue(9, NOW - WAITING_FAILED + 1), OK, ""),
+    (queue(1, NOW - WAITING_FAILED), FAILED, ""),
+    (queue(1, NOW + 60), OK, ""),  # clocks differ
+    (poison(0), OK, "none"),
+    (poison(2, "first", "second"), WARNING, "2 messages that the host gave up on; the first: first ->"),
+    (poison(1), WARNING, ""),  # gone again between two requests
+    (decisions(None), WARNING, "none yet"),
+    (decisions(0.0), OK, ""),
+    (decisions(-5.0), OK, ""),
+    (decisions(LATE), OK, ""),
+    (decisions(LATE + 1), FAILED, ""),
+    (decisions(3000.0, 3600.0), OK, ""),  # a slow schedule
+    (clock(0.0), OK, ""),
+    (clock(SKEW_WARNED - 0.1), OK, ""),
+    (clock(20.0), WARNING, "20 s ahead of the service's"),
+    (clock(-20.0), WARNING, "20 s behind the service's"),
+    (clock(SKEW_WARNED), WARNING, ""),
+    (clock(-SKEW_WARNED), WARNING, ""),
+    (clock(SKEW_REFUSED), FAILED, ""),
+    (clock(-SKEW_REFUSED), FAILED, ""),
+    (schedule("0 */5 * * * *"), OK, "every 5 min at the most often, next at 2023-11-14 22:15:00Z"),
+    (schedule("00:05:00"), OK, ""),
+    (schedule(None), FAILED, "not set"),
+    (schedule(" "), FAILED, "not set"),
+    (schedule("0 0 0 31 2 *"), FAILED, "never fires"),
+    (schedule("every minute"), FAILED, ""),
+    (schedule("9999999999.00:00:00"), FAILED, ""),  # past what a calendar has
+    (verdicts.time_zone(None), OK, "UTC"),
+    (verdicts.time_zone("Europe/Paris"), WARNING, "Europe/Paris"),
+    (apps(None), OK, "every app runs on every instance"),
+    (apps({}), OK, "scaled by app"),
+    (apps({"api": 10, "worker": 12}), OK, "each may run on 10 instances"),
+    (apps({"api": 10, "worker": 1}), WARNING, "its maximum of 10: worker 1. More instances"),
+    (apps({"worker": None}), WARNING, "worker unknown"),
+    (apps({f"app{n}": 1 for n in range(5)}), WARNING, "app0 1, app1 1, app2 1, and 2 more"),
+    (apps({"worker": 1}), WARNING, "numberOfWorkers=10"),
+    (verdicts.autoscale("plan-orders", None), OK, ""),
+    (verdicts.autoscale("plan-orders", "cpu-rule"), FAILED, "--name cpu-rule"),
+    (capacity(2, advised=False), WARNING, "template"),
+    (capacity(4, advised=False), OK, "4 now"),
+    (capacity(11, advised=False), WARNING, "template"),
+    (capacity(2, advised=True), OK, "another controller"),
+]
 
 
 @pytest.mark.parametrize(
-    ("workers", "verdict", "told"),
-    [
-        (None, Verdict.OK, "every app runs on every instance"),
-        ({}, Verdict.OK, "scaled by app"),
-        ({"api": 10, "worker": 12}, Verdict.OK, "each may run on 10 instances"),
-        ({"api": 10, "worker": 1}, Verdict.WARNING, "its maximum of 10: worker 1. More instances"),
-        ({"worker": None}, Verdict.WARNING, "worker unknown"),
-        ({f"app{n}": 1 for n in range(5)}, Verdict.WARNING, "app0 1, app1 1, app2 1, and 2 more"),
-    ],
+    ("finding", "verdict", "words"), JUDGED, ids=lambda each: getattr(each, "check", None)
 )
-def test_a_plan_that_scales_by_app_is_told_where_more_instances_are_no_more_of_an_app(workers, verdict, told):
-    found = verdicts.apps("plan-orders", workers, 10)
-
-    assert found.verdict is verdict
-    assert told in found.found
-    assert verdict is Verdict.OK or "numberOfWorkers=10" in found.remedy
-
-
-def test_another_autoscaler_is_named_with_the_command_that_switches_it_off():
-    assert verdicts.autoscale("plan-orders", None).verdict is Verdict.OK
-    found = verdicts.autoscale("plan-orders", "cpu-rule")
-
-    assert found.verdict is Verdict.FAILED
-    assert "--name cpu-rule" in found.remedy
+def test_what_was_found_is_judged_and_said(finding, verdict, words):
+    assert (finding.verdict, words in finding.line) == (verdict, True), finding.line
 
 
 def runtime(python=(3, 11), installed=None, pinned=None, **settings):
@@ -305,19 +268,3 @@ def test_a_document_is_worst_first_and_without_secrets():
         "found": "pwd=***",
         "remedy": "r",
     }
-
-
-@pytest.mark.parametrize(
-    ("current", "advised", "verdict"),
-    [
-        (2, False, Verdict.WARNING),
-        (4, False, Verdict.OK),
-        (11, False, Verdict.WARNING),
-        (2, True, Verdict.OK),
-    ],
-)
-def test_a_capacity_outside_the_policys_bounds_is_told_with_what_sets_it_back(current, advised, verdict):
-    found = verdicts.capacity("plan", Capacity(current, NOW, advised=advised), 4, 10)
-
-    assert found.verdict is verdict
-    assert (verdict is Verdict.OK) == ("template" not in found.line)
