@@ -16,13 +16,13 @@ The steps of one report (`_learn`):
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 
 from msgspec import Struct
 
 from scaling.rules.service_level import candidates, estimates, forecast, instances, seasonality, sizing
 from scaling.rules.service_level.estimates import Objective
-from scaling.rules.service_level.memory import MAX_MARKS, Memory, changeable_copy, is_sound
+from scaling.rules.service_level.memory import MAX_MARKS, Memory, changeable_copy
 from scaling.rules.service_level.sizing import Outlook
 
 GAP = 3.5
@@ -88,7 +88,8 @@ def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Mem
         _learn(after, seen, seconds, objective)
     except (ArithmeticError, ValueError):  # numbers beyond what a float holds, or not finite any more
         return _begin(seen, objective, UNUSABLE)
-    return after if is_sound(after) else _begin(seen, objective, UNUSABLE)
+    sound = isfinite(after.expected_rate + after.arrived + after.error_variance + after.scored_arrivals)
+    return after if sound else _begin(seen, objective, UNUSABLE)
 
 
 # The first report, and one after a gap

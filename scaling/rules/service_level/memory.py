@@ -229,9 +229,10 @@ _decoded: dict[bytes, Memory] = {}
 
 
 def encode(memory: Memory) -> bytes:
-    """The bytes of a memory, which nobody may change from now on: `decode` returns this very memory for them."""
+    """The bytes of a memory, which nobody may change from now on: `decode` returns this very memory for them, if it is sound."""
     data = _encoder.encode(memory)
-    _keep(data, memory)
+    if _is_sound(memory):
+        _keep(data, memory)
     return data
 
 
@@ -250,7 +251,7 @@ def decode(data: bytes | None) -> Memory | None:
         memory = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None
-    if not is_sound(memory):
+    if not _is_sound(memory):
         return None
     _keep(data, memory)
     return memory
@@ -277,7 +278,7 @@ def changeable_copy(memory: Memory) -> Memory:
     )
 
 
-def is_sound(memory: Memory) -> bool:
+def _is_sound(memory: Memory) -> bool:
     """A few sums are finite only where every number in them is."""
     in_range = memory.version == VERSION and bool(memory.marks) and 0 <= memory.chosen < CANDIDATES
     return in_range and isfinite(_sum_of_numbers(memory)) and memory.interval > 0.0

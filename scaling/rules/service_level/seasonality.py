@@ -61,8 +61,10 @@ def record_rate(hour: MinuteShape, usual: UsualRates, rate: float, start: float,
         usual.index, usual.sum, usual.count = index, 0.0, 0
     usual.sum += rate
     usual.count += 1
+    if not 0.0 < end - start <= HOUR:  # of a longer time it is not known what came when
+        return
     minute = start // 60.0
-    while minute * 60.0 < end <= start + HOUR:  # of a longer time it is not known what came when
+    while minute * 60.0 < end:
         _add_messages(hour, minute, rate * (min(end, minute * 60.0 + 60.0) - max(start, minute * 60.0)))
         minute += 1.0
 

@@ -262,6 +262,14 @@ def test_a_memory_stays_small_whatever_the_intervals():
         assert memory.decode(data) == known
 
 
+@pytest.mark.parametrize("field", ["usual_rate", "interval", "arrived", "scored_arrivals"])
+def test_a_memory_with_a_number_that_is_none_is_not_read_also_by_the_process_that_wrote_it(field):
+    known = learned([80.0] * 3)
+    setattr(known, field, float("nan"))
+
+    assert memory.decode(memory.encode(known)) is None
+
+
 def test_a_number_that_is_not_finite_any_more_starts_the_memory_anew():
     known = learned([80.0] * 20)
     known.arrived = float("inf")
