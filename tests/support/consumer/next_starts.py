@@ -216,6 +216,12 @@ class Story:
     def start(self, **policy):
         return Process(self, PositionPolicy(**policy))
 
+    async def run(self, **policy):
+        """A process from its start until everything is settled, and it is stopped in order."""
+        process = self.start(**policy)
+        await process.idle()
+        await process.stop()
+
     # -- what must hold
 
     def names(self, since=0):

@@ -57,9 +57,7 @@ async def test_the_same_hub_is_gone_on_with_from_where_the_first_start_said(how,
     await first_run(story, how, **policy)
     CHANGES[change](story)
     # what the settings say by then decides nothing any more
-    again = story.start(start="latest" if start != "latest" else "earliest")
-    await again.idle()
-    await again.stop()
+    await story.run(start="latest" if start != "latest" else "earliest")
 
     due = story.names({"earliest": 0, "latest": 10, "a time": 10}[start])
     if change == "a partition was added":
@@ -89,9 +87,7 @@ async def test_a_hub_created_anew_is_refused_for_ever_and_read_whole_once_the_op
     await told.idle()
     await told.kill()
     story.send(5)
-    last = story.start()  # without the setting: the hub is known by now
-    await last.idle()
-    await last.stop()
+    await story.run()  # without the setting: the hub is known by now
 
     assert story.names() | old <= story.written()
     story.check_old()
@@ -110,9 +106,7 @@ async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(whe
     for target in await _targets(receiver, (), where, stored, None):
         await store.put(await _of_hub(store, receiver, target, stored), deadline=0)
     story.send(10)
-    again = story.start()
-    await again.idle()
-    await again.stop()
+    await story.run()
 
     settled = 9 if where.sequence_number is None else where.sequence_number
     assert story.written() == story.names(settled + 1) | old
@@ -128,9 +122,7 @@ async def test_a_checkpoint_that_was_deleted_costs_repetition_and_no_event(how, 
     await asyncio.sleep(60.0)
     story.delete("1")
     story.send(5)
-    again = story.start(start=start)
-    await again.idle()
-    await again.stop()
+    await story.run(start=start)
 
     due = story.names({"earliest": 0, "latest": 10}[start])
     assert due <= story.written()
@@ -144,9 +136,7 @@ async def test_where_nobody_knows_since_when_others_were_claimed_a_partition_wit
     await first_run(story, "stopped in order", start="latest")
     story.forget_origins()  # an older version saved them
     story.delete("1")
-    again = story.start(start="latest")
-    await again.idle()
-    await again.stop()
+    await story.run(start="latest")
 
     assert {name for name in story.names() if "/1/" in name} <= story.written()
     assert story.names(10) <= story.written()
@@ -161,9 +151,7 @@ async def test_a_partition_that_was_never_claimed_loses_nothing_that_came_after_
     await first_run(story, "killed before anything was settled", start=start)
     story.delete("1")  # as if the process had died between the two claims
     story.send(5)
-    again = story.start(start=start)
-    await again.idle()
-    await again.stop()
+    await story.run(start=start)
 
     assert story.names({"earliest": 0, "latest": 10}[start]) <= story.written()
 
@@ -175,9 +163,7 @@ async def test_all_checkpoints_and_their_note_deleted_are_a_first_start(start):
     await first_run(story, "stopped in order", start=start)
     written = story.written()
     story.delete(note=True)
-    again = story.start(start=start)
-    await again.idle()
-    await again.stop()
+    await story.run(start=start)
 
     assert story.written() == (story.names() if start == "earliest" else written)
     story.check_old()
@@ -205,14 +191,10 @@ async def test_keys_stay_as_they_are_while_one_checkpoint_is_left_though_the_not
     await first_run(story, "stopped in order")
     await story.recreate()
     story.send(10)
-    again = story.start(**EARLIEST)
-    await again.idle()
-    await again.stop()
+    await story.run(**EARLIEST)
     documents = len(story.sink.documents)
     story.delete(*{"0", "1", "2"}.difference(left), note=True)
-    again = story.start()
-    await again.idle()
-    await again.stop()
+    await story.run()
 
     assert len(story.sink.documents) == documents
     story.check_old()
@@ -228,9 +210,7 @@ async def test_a_hub_created_anew_after_all_checkpoints_were_deleted_keeps_the_o
     await story.recreate()
     story.send(20)
     story.delete(note=note)
-    again = story.start()
-    await again.idle()
-    await again.stop()
+    await story.run()
 
     assert story.names() <= story.written()
     assert (old <= story.written()) is not note
@@ -243,14 +223,10 @@ async def test_a_hub_created_anew_twice_and_another_back_again_each_have_keys_of
     for _ in range(2):
         await story.recreate()
         story.send(20)
-        again = story.start(**EARLIEST)
-        await again.idle()
-        await again.stop()
+        await story.run(**EARLIEST)
     writes = dict(story.sink.writes)
     story.hub = first  # as after a failover and back: its events are written as the documents that they are
-    again = story.start(**EARLIEST)
-    await again.idle()
-    await again.stop()
+    await story.run(**EARLIEST)
 
     assert story.written() >= story.names()
     assert (
@@ -266,9 +242,7 @@ async def test_another_namespace_begins_anew_and_replaces_nothing(how):
     old = story.written()
     await story.move()
     story.send(20)
-    again = story.start()
-    await again.idle()
-    await again.stop()
+    await story.run()
 
     assert story.names() | old <= story.written()
     story.check_old()
@@ -279,9 +253,7 @@ async def test_a_checkpoint_of_an_older_version_is_adopted_once_and_then_known_b
     story = Story()
     await first_run(story, how)
     story.forget_origins()
-    again = story.start()
-    await again.idle()
-    await again.stop()
+    await story.run()
     assert story.names() <= story.written()
 
     await story.recreate()
@@ -296,9 +268,7 @@ async def test_keys_stay_apart_when_another_program_writes_over_the_checkpoint_o
     await story.recreate()
     for policy in (EARLIEST, {}):
         story.send(10)
-        again = story.start(**policy)
-        await again.idle()
-        await again.stop()
+        await story.run(**policy)
         story.forget_origins()  # as an SDK's own store does, which knows position and offset
 
     assert story.names() <= story.written()
@@ -312,9 +282,7 @@ async def test_an_older_version_s_checkpoint_that_cannot_be_of_this_hub_leaves_t
     await story.recreate()
     story.send(5)
     assert "the hub's last event is 4" in await story.start().refused()
-    told = story.start(**EARLIEST)
-    await told.idle()
-    await told.stop()
+    await story.run(**EARLIEST)
 
     assert story.names() <= story.written()
     story.check_old()

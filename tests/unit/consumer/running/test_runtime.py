@@ -102,6 +102,13 @@ class World:
         ports = self.hub, self.sink, self.checkpoints, self.dead_letters, self.leases
         return started(*ports, owner, limits=self.limits, **settings)
 
+    async def run_until(self, condition, **settings):
+        """A consumer that is stopped in order when the condition holds."""
+        consumer, task, stop = self.start(**settings)
+        await self.until(condition)
+        await ended((task, stop))
+        return consumer
+
     async def until(self, condition, within=200.0):
         async with asyncio.timeout(within):
             while not condition():
@@ -307,9 +314,7 @@ async def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for
 
     world.sink.open = lambda: opening("sink", open_sink, 3)
     world.dead_letters.open = lambda: opening("letters", open_letters, 2)
-    _, task, stop = world.start()
-    await world.until(lambda: len(world.sink.documents) == 3)
-    await ended((task, stop))
+    await world.run_until(lambda: len(world.sink.documents) == 3)
 
     assert opened == ["sink"] * 4 + ["letters"] * 3
 
@@ -448,9 +453,7 @@ async def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no
         return known
 
     world.hub.state = goes_on
-    _, task, stop = world.start()
-    await world.until(lambda: world.hub.starts)
-    await ended((task, stop))
+    await world.run_until(lambda: world.hub.starts)
 
     assert world.hub.starts[0][:2] == ("0", 19)
 
@@ -506,9 +509,7 @@ async def test_what_retention_took_is_counted():
         return PartitionState(partition, 10, 19, "19", 0.0, False)
 
     world.hub.state = state
-    consumer, task, stop = world.start()
-    await world.until(lambda: world.hub.starts)
-    await ended((task, stop))
+    consumer = await world.run_until(lambda: world.hub.starts)
 
     assert consumer.driver.statistics().totals.expired == 5
 
@@ -516,9 +517,7 @@ async def test_what_retention_took_is_counted():
 async def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(caplog):
     world = World(bodies(30))
     world.hub.expired["0"] = Expired(10, 19, 10)
-    consumer, task, stop = world.start()
-    await world.until(lambda: len(world.sink.documents) == 20)
-    await ended((task, stop))
+    consumer = await world.run_until(lambda: len(world.sink.documents) == 20)
 
     assert consumer.driver.statistics().totals.expired == 10
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 29
