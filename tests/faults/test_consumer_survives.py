@@ -362,16 +362,6 @@ async def test_poison_of_every_kind_is_a_dead_letter_with_its_reason_and_the_par
     assert [found[first + index].event.body for index in range(len(poison))] == poison
 
 
-async def test_a_byte_order_mark_and_equal_keys_are_no_poison(one):
-    dead_letters = one.dead_letters()
-    body = b'\xef\xbb\xbf{"id":"bom","origin":"x","version":0,"version":1}'
-
-    one.hub.append(HUB, "3", [body])
-
-    await until(lambda: one.ledger.versions().get("bom") == 1)
-    assert one.dead_letters() == dead_letters
-
-
 async def test_an_event_too_large_for_a_document_is_a_dead_letter_and_its_neighbours_are_written(one):
     one.ledger.send("1", ["before"])
     one.inject("op.upsert.too-large", status=413)
@@ -453,29 +443,6 @@ async def test_a_deleted_checkpoint_is_written_anew(one):
 
 
 # --- Event Hubs
-
-
-async def test_lost_connections_and_expired_tokens_leave_no_gap(one):
-    attempts = one.totals.attempts
-    one.send(200)
-    one.hub.drop_connections()
-    one.send(200)
-    await one.settles()
-    one.hub.expire_tokens()
-    one.send(200)
-
-    await one.settles()
-    assert one.totals.attempts == attempts + 600
-
-
-async def test_a_half_open_connection_is_noticed_and_replaced(one):
-    stuck = one.process.consumer.receiver.statistics().stuck
-    one.hub.freeze_connections()
-
-    one.send()
-
-    await one.settles()
-    assert one.process.consumer.receiver.statistics().stuck > stuck
 
 
 async def test_events_delivered_again_are_written_once_and_missing_numbers_hold_nothing_up(one):
