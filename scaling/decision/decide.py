@@ -219,12 +219,8 @@ class Case(Steps):
         return None
 
     def decide_afresh(self) -> Recommendation:
-        made = super().decide_afresh()
-        return (
-            made
-            if self.state.external_change is None
-            else self._restrict_to_safe_changes(made, self.state.external_change)
-        )
+        made, external = super().decide_afresh(), self.state.external_change
+        return made if external is None else self._restrict_to_safe_changes(made, external)
 
     def _restrict_to_safe_changes(self, made: Recommendation, external: ExternalChange) -> Recommendation:
         """What is decided while somebody else's change stands: bounds are kept, more is added, and nothing is taken away

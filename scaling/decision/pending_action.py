@@ -337,11 +337,9 @@ def pursue(
 
 
 def _due_at(policy: Policy, state: TargetState, pending: ScaleAction) -> float:
-    return (
-        state.delivery.due_at
-        if state.delivery is not None
-        else pending.decided_at + policy.spec.effect_timeout
-    )
+    if state.delivery is not None:
+        return state.delivery.due_at
+    return pending.decided_at + policy.spec.effect_timeout
 
 
 def _emitted_again(policy: Policy, state: TargetState, pending: ScaleAction, now: float) -> Review:

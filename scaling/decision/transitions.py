@@ -155,10 +155,8 @@ def recommend_over_gap(
     """
     if policy.memory <= 0 or state.expected is None:
         return state
-    known, spec = (
-        state.recommendations,
-        max(policy.windows.values(), key=lambda window: window.interval, default=None),
-    )
+    known = state.recommendations
+    spec = max(policy.windows.values(), key=lambda window: window.interval, default=None)
     if known and not (before and spec is not None and samples_missing(before[-1], at, spec)):
         return state
     return msgspec.structs.replace(state, recommendations=(*known, (now, state.expected)))

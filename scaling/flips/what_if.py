@@ -226,11 +226,8 @@ def _without_pace_limits(way: str) -> Callable[[PolicySpec, float], PolicySpec]:
 
 
 def _with_budget(spec: PolicySpec, amount: float) -> PolicySpec:
-    return (
-        spec
-        if spec.budget is None
-        else structs.replace(spec, budget=structs.replace(spec.budget, amount=amount))
-    )
+    budget = spec.budget
+    return spec if budget is None else structs.replace(spec, budget=structs.replace(budget, amount=amount))
 
 
 _OF_POLICY: dict[str, Callable[[PolicySpec, float], PolicySpec]] = {

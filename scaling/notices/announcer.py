@@ -127,9 +127,8 @@ class Announcer:
         rounds = await asyncio.gather(
             *(self._guarded(webhook, now) for webhook in self.notify.webhooks.values())
         )
-        return tuple(line for lines, _ in rounds for line in lines), tuple(
-            w for _, found in rounds for w in found
-        )
+        lines = tuple(line for lines, _ in rounds for line in lines)
+        return lines, tuple(warning for _, warnings in rounds for warning in warnings)
 
     async def _guarded(self, webhook: Webhook, now: float) -> tuple[list[str], list[str]]:
         lines: list[str] = []

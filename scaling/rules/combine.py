@@ -67,10 +67,8 @@ def _merged(
     floor = max((v.floor for v in verdicts if v.floor is not None), default=None)
     ceiling = min((v.ceiling for v in verdicts if v.ceiling is not None), default=None)
     out_ceiling = min((v.out_ceiling for v in verdicts if v.out_ceiling is not None), default=None)
-    evidence, flips = (
-        tuple(e for v in sources for e in v.evidence),
-        tuple(f for v in sources for f in v.flips),
-    )
+    evidence = tuple(e for v in sources for e in v.evidence)
+    flips = tuple(f for v in sources for f in v.flips)
     blocked = any(v.blocks_out for v in verdicts)
     notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in sources or v.desired is None))
     sentence = "; ".join(v.sentence for v in sources if v.sentence)

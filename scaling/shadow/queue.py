@@ -138,10 +138,8 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
         shadow.waiting, shadow.apart = after.waiting, []
         return None
     old_now = learning.arrived_at(after, after.at - queue.wait)
-    held, start_up = (
-        estimates.concurrency(after, rule.objective),
-        estimates.start_up_time(after, rule.objective),
-    )
+    held = estimates.concurrency(after, rule.objective)
+    start_up = estimates.start_up_time(after, rule.objective)
     ready, _ = serving_and_seconds(shadow.starts, shadow.capacity or 0, seen.at, start_up)
     live = _Live(seconds, before, after, old, old_now, rate, held * ready, held)
     return _serve(shadow, live, given=queue.service_rate is not None)

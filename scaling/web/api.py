@@ -156,10 +156,8 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
     if target is not None and not await known(autoscaler, target):
         return error_response(404, unknown_target(autoscaler, target))
     try:
-        since, limit = (
-            moment("since", parameters.get("since"), autoscaler.clock()),
-            _limit(parameters.get("limit")),
-        )
+        since = moment("since", parameters.get("since"), autoscaler.clock())
+        limit = _limit(parameters.get("limit"))
         page_ = await autoscaler.ports.log.read(
             target, since=since, limit=limit, continuation=parameters.get("continuation") or None
         )
