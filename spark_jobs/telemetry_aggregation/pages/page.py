@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.telemetry_aggregation.pages.charts import (
+from spark_jobs.telemetry_aggregation.pages.local_page import (
     NOT_BACKLOGS,
     POINTS,
     RATE_LIMIT,
