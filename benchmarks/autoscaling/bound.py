@@ -15,8 +15,8 @@ LONG = 3000
 
 def instance_hours(arrivals: np.ndarray, model: Model) -> float:
     """Raises RuntimeError where the program has no solution: more load than the most instances serve."""
-    from scipy import sparse  # type: ignore[import-untyped]  # noqa: PLC0415 - a second of imports, which every worker that collects tests would pay
-    from scipy.optimize import linprog  # type: ignore[import-untyped]  # noqa: PLC0415
+    from scipy import sparse  # type: ignore[import-untyped]
+    from scipy.optimize import linprog  # type: ignore[import-untyped]
 
     slot = min(60, model.wait)
     count = -(-len(arrivals) // slot)

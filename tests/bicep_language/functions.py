@@ -10,7 +10,6 @@ import functools
 import hashlib
 import ipaddress
 import json
-import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -62,15 +61,9 @@ def text_of(value: Any) -> str:
     """What an interpolation gives. Raises TypeError for what has no text."""
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(value)
     if isinstance(value, str | int):
         return str(value)
     return json.dumps(value, separators=(",", ":"))
-
-
-def text_format(template: str, *given: Any) -> str:
-    return re.sub(r"\{(\d+)\}", lambda found: text_of(given[int(found.group(1))]), template)
 
 
 def contains(whole: Any, part: Any) -> bool:
@@ -87,57 +80,34 @@ def cidr_subnet(network: str, size: int, index: int) -> str:
     return str(list(ipaddress.ip_network(network).subnets(new_prefix=size))[index])
 
 
-def take(whole: Any, number: int) -> Any:
-    return whole[: max(number, 0)]
-
-
-def replaced(text: str, old: str, new: str) -> str:
-    return text.replace(old, new)
-
-
 FUNCTIONS: dict[str, Function] = {
     "any": lambda value: value,
-    "array": lambda value: value if isinstance(value, list) else [value],
-    "bool": lambda value: str(value).lower() in {"true", "1"},
     "cidrSubnet": cidr_subnet,
     "concat": lambda *given: (
         "".join(given) if isinstance(given[0], str) else [item for each in given for item in each]
     ),
     "contains": contains,
     "empty": lambda value: value is None or len(value) == 0,
-    "endsWith": lambda text, end: text.lower().endswith(end.lower()),
     "environment": lambda: ENVIRONMENT,
     "fail": fail,
     "filter": lambda items, test: [item for item in items if test(item)],
-    "first": lambda items: items[0] if items else None,
     "flatten": lambda items: [item for each in items for item in each],
-    "format": text_format,
     "guid": guid,
-    "indexOf": lambda text, part: text.lower().find(part.lower()),
     "int": int,
-    "intersection": lambda one, other: [item for item in one if item in other],
     "items": lambda given: [{"key": key, "value": given[key]} for key in sorted(given)],
     "join": lambda items, between: between.join(items),
-    "json": json.loads,
     "last": lambda items: items[-1] if items else None,
-    "length": len,
     "map": lambda items, change: [change(item) for item in items],
     "max": max,
-    "min": min,
-    "objectKeys": sorted,
-    "padLeft": lambda text, width, fill=" ": str(text).rjust(width, fill),
     "range": lambda start, count: list(range(start, start + count)),
     "reduce": lambda items, start, step: functools.reduce(step, items, start),
-    "replace": replaced,
+    "replace": str.replace,
     "skip": lambda whole, number: whole[number:],
     "split": lambda text, mark: text.split(mark),
-    "startsWith": lambda text, start: text.lower().startswith(start.lower()),
     "string": text_of,
-    "substring": lambda text, start, length=None: text[start : None if length is None else start + length],
-    "take": take,
+    "take": lambda whole, number: whole[: max(number, 0)],
     "toLower": str.lower,
     "toObject": to_object,
-    "toUpper": str.upper,
     "trim": str.strip,
     "union": union,
     "uniqueString": unique_string,
@@ -153,22 +123,15 @@ def functions_in(scope: Scope, folder: Path) -> dict[str, Function]:
         subscription, name = given if len(given) == 2 else (scope.subscription, given[0])
         return Scope(subscription, name).document()
 
-    def load(path: str, *_encoding: str) -> str:
-        return (folder / path).read_text(encoding="utf-8")
-
     return {
         **FUNCTIONS,
-        "deployment": lambda: {"name": "main"},
-        "extensionResourceId": lambda owner, kind, *names: f"{owner}/providers/{typed(kind, names)}",
-        "loadJsonContent": lambda path: json.loads(load(path)),
-        "loadTextContent": load,
+        "loadTextContent": lambda path, *_: (folder / path).read_text(encoding="utf-8"),
         "resourceGroup": resource_group,
         "resourceId": lambda kind, *names: f"{scope.id}/providers/{typed(kind, names)}",
         "subscription": lambda: Scope(scope.subscription).document(),
         "subscriptionResourceId": lambda kind, *names: (
             f"/subscriptions/{scope.subscription}/providers/{typed(kind, names)}"
         ),
-        "tenant": lambda: {"tenantId": "99999999-0000-0000-0000-000000000000"},
     }
 
 

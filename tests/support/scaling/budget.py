@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Budget, MetricSpec, Pace, Policy, RuleSpec
@@ -114,11 +113,6 @@ def live(
     if made.spec.budget is not None and made.spec.budget.hourly:
         lived.billed = float(sum(hours.values()))
     return lived
-
-
-def with_budget(made: Policy, **changes) -> Policy:
-    budget = msgspec.structs.replace(made.spec.budget, **changes)
-    return Policy(msgspec.structs.replace(made.spec, budget=budget))
 
 
 RULE = RuleSpec(type="service_level", name="level", options={"backlog": "backlog"})
