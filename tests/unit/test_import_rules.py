@@ -158,6 +158,7 @@ MODULES = modules()
 FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
+@cache
 def own(path):
     """Our modules that a file imports. A folder's own code counts where it is meant: `from folder import name`."""
     found = set()
@@ -170,6 +171,7 @@ def own(path):
     return found & MODULES.keys()
 
 
+@cache
 def foreign(path):
     """Top-level packages a file imports that are neither ours nor the standard library's."""
     tops = {name.partition(".")[0] for name in imports(path)}

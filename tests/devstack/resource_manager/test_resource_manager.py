@@ -73,14 +73,13 @@ class AioStaticCredential(StaticCredential):
     async def __aexit__(self, *_exc: object) -> None: ...
 
 
+def options_of(server):
+    return {"base_url": server.base_url, "connection_verify": str(server.ca_path), "retry_total": 0}
+
+
 class SyncSdk:
     def __init__(self, server: ResourceManagerServer, subscription: str, token: str, **options: Any) -> None:
-        options = {
-            "base_url": server.base_url,
-            "connection_verify": str(server.ca_path),
-            "retry_total": 0,
-            **options,
-        }
+        options = options_of(server) | options
         self.web = WebSiteManagementClient(StaticCredential(token), subscription, **options)
         self.monitor = MonitorManagementClient(StaticCredential(token), subscription, **options)
 
@@ -104,12 +103,7 @@ class SyncSdk:
 
 class AioSdk:
     def __init__(self, server: ResourceManagerServer, subscription: str, token: str, **options: Any) -> None:
-        options = {
-            "base_url": server.base_url,
-            "connection_verify": str(server.ca_path),
-            "retry_total": 0,
-            **options,
-        }
+        options = options_of(server) | options
         self.web = AioWebSiteManagementClient(AioStaticCredential(token), subscription, **options)
         self.monitor = AioMonitorManagementClient(AioStaticCredential(token), subscription, **options)
 
@@ -433,14 +427,18 @@ async def test_what_is_no_json_object_is_refused_with_the_place(server, plan, me
     assert plan.capacity == 2
 
 
-async def raw(server, method, body):
+PLAN = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Web/serverfarms/{NAME}"
+
+
+async def raw(server, method, body=None, *, path=f"{PLAN}?api-version=2024-04-01", authorized=True):
     """A request as no SDK would send it; status and document of the answer."""
-    headers = {"Authorization": f"Bearer {server.tokens.issue(ARM, 'worker').value}"}
-    path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Web/serverfarms/{NAME}"
+    token = server.tokens.issue(ARM, "worker").value
     connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(server.ca_path)))
     async with (
         aiohttp.ClientSession(server.base_url, connector=connector) as session,
-        session.request(method, f"{path}?api-version=2024-04-01", data=body, headers=headers) as response,
+        session.request(
+            method, path, data=body, headers={"Authorization": f"Bearer {token}"} if authorized else {}
+        ) as response,
     ):
         return response.status, await response.json()
 
@@ -466,18 +464,16 @@ async def test_a_put_that_makes_no_sense_is_a_bad_request(sdk, plan, sku, messag
 # -- refusals of Resource Manager ---------------------------------------------------------------------
 
 
-async def test_an_unknown_plan_is_not_found(sdk):
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [({"name": "plan-missing"}, "ResourceNotFound"), ({"group": "rg-missing"}, "ResourceGroupNotFound")],
+    ids=["plan", "group"],
+)
+async def test_what_is_unknown_is_not_found(sdk, place, code):
     with pytest.raises(ResourceNotFoundError) as caught:
-        await read(sdk, name="plan-missing")
+        await read(sdk, **place)
 
-    assert caught.value.error.code == "ResourceNotFound"
-
-
-async def test_an_unknown_group_is_not_found(sdk):
-    with pytest.raises(ResourceNotFoundError) as caught:
-        await read(sdk, group="rg-missing")
-
-    assert caught.value.error.code == "ResourceGroupNotFound"
+    assert caught.value.error.code == code
 
 
 async def test_an_unknown_subscription_is_not_found(server, sdk_class):
@@ -515,16 +511,9 @@ async def test_an_expired_token_is_refused(server, sdk_class):
     ],
 )
 async def test_a_request_no_sdk_would_send_is_refused(server, plan, method, path, authorized, status, code):
-    token = server.tokens.issue(ARM, "worker").value
-    headers = {"Authorization": f"Bearer {token}"} if authorized else {}
-    context = ssl.create_default_context(cafile=server.ca_path)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(method, server.base_url + plan.id + path, headers=headers, ssl=context) as response,
-    ):
-        document = await response.json()
+    answered, document = await raw(server, method, path=plan.id + path, authorized=authorized)
 
-    assert (response.status, document["error"]["code"]) == (status, code)
+    assert (answered, document["error"]["code"]) == (status, code)
 
 
 async def test_calls_beyond_the_bucket_are_throttled_for_this_principal_until_it_refills(
@@ -607,36 +596,29 @@ async def test_a_stuck_operation_with_a_length_fails_after_it(sdk, server, clock
     assert plan.provisioning_state is Status.FAILED
 
 
-async def test_a_connection_dropped_after_the_put_leaves_the_caller_in_doubt(sdk, server, plan):
-    server.faults.add(Fault("arm.put_plan", "drop_ack", count=None))
+@pytest.mark.parametrize(("kind", "capacity"), [("drop_ack", 4), ("drop_connection", 2)])
+async def test_a_dropped_connection_leaves_the_caller_in_doubt_about_the_put(
+    sdk, server, plan, kind, capacity
+):
+    server.faults.add(Fault("arm.put_plan", kind, count=None))
     with pytest.raises((ServiceResponseError, ServiceRequestError)):
         await set_capacity(sdk, 4)
 
-    assert plan.capacity == 4
+    assert plan.capacity == capacity
     assert set(statuses(server, "PUT")) == {0}
 
 
-async def test_a_connection_dropped_before_the_put_changes_nothing(sdk, server, plan):
-    server.faults.add(Fault("arm.put_plan", "drop_connection", count=None))
-    with pytest.raises((ServiceResponseError, ServiceRequestError)):
-        await set_capacity(sdk, 4)
-
-    assert plan.capacity == 2
-
-
-async def test_the_sdk_sends_a_put_again_when_its_answer_was_lost(server, plan, sdk_class):
+@pytest.mark.parametrize(
+    ("sdk_class", "retries"),
+    [(SyncSdk, 3), (AioSdk, 3), (AioSdk, 0)],
+    ids=["sync", "aio", "aiohttp by itself"],
+)
+async def test_a_put_whose_answer_was_lost_is_sent_again(server, plan, sdk_class, retries):
+    """aiohttp does so even when the SDK is told not to retry: it takes a lost answer on a connection that was used before
+    for a connection that had gone stale.
+    """
     server.faults.add(Fault("arm.put_plan", "drop_ack"))
-    async with connected(sdk_class, server, retry_total=3, retry_backoff_factor=0) as sdk:
-        after = await set_capacity(sdk, 4)
-
-    assert after.sku.capacity == 4
-    assert statuses(server, "PUT") == [0, 200]
-
-
-async def test_aiohttp_sends_a_put_again_even_when_the_sdk_is_told_not_to_retry(server, plan):
-    """It holds a lost answer on a reused connection for a connection that had gone stale."""
-    server.faults.add(Fault("arm.put_plan", "drop_ack"))
-    async with connected(AioSdk, server, retry_total=0) as sdk:
+    async with connected(sdk_class, server, retry_total=retries, retry_backoff_factor=0) as sdk:
         after = await set_capacity(sdk, 4)
 
     assert after.sku.capacity == 4
@@ -718,10 +700,6 @@ def identity_environment(server, monkeypatch):
     monkeypatch.setenv("IDENTITY_HEADER", server.identity_header)
 
 
-def options_of(server):
-    return {"base_url": server.base_url, "connection_verify": str(server.ca_path), "retry_total": 0}
-
-
 async def test_a_managed_identity_gets_a_token_that_is_accepted(server, identity_environment):
     def run():
         with (
@@ -776,14 +754,21 @@ async def test_the_identity_endpoint_can_fail_on_request(server, identity_enviro
 # -- control port -------------------------------------------------------------------------------------
 
 
+async def control(server, method, path, **options):
+    async with (
+        aiohttp.ClientSession(server.control_url) as session,
+        session.request(method, path, **options) as response,
+    ):
+        return response.status, await response.json()
+
+
 async def test_the_control_port_shows_the_instances_and_lets_somebody_change_the_plan(server, plan, clock):
     plan.start_delay = 60
-    async with aiohttp.ClientSession(server.control_url) as session:
-        async with session.post(f"/plans/{NAME}/capacity", json={"capacity": 3}) as changed:
-            assert changed.status == 200
-        async with session.get("/plans") as response:
-            (state,) = (await response.json())["plans"]
+    status, _ = await control(server, "POST", f"/plans/{NAME}/capacity", json={"capacity": 3})
+    _, document = await control(server, "GET", "/plans")
+    (state,) = document["plans"]
 
+    assert status == 200
     assert (state["capacity"], state["ready"]) == (3, 2)
     assert [instance["ready"] for instance in state["instances"]] == [True, True, False]
     assert [entry["capacity"] for entry in state["history"]] == [2, 3]
@@ -799,34 +784,23 @@ async def test_the_control_port_shows_the_instances_and_lets_somebody_change_the
     ],
 )
 async def test_the_control_port_refuses_what_makes_no_sense(server, plan, name, body, status, message):
-    async with (
-        aiohttp.ClientSession(server.control_url) as session,
-        session.post(f"/plans/{name}/capacity", data=body) as response,
-    ):
-        document = await response.json()
+    answered, document = await control(server, "POST", f"/plans/{name}/capacity", data=body)
 
-    assert (response.status, plan.capacity) == (status, 2)
+    assert (answered, plan.capacity) == (status, 2)
     assert message in document["error"]
 
 
 async def test_the_control_port_does_not_guess_between_plans_of_one_name(server, plan):
     server.add_plan(SUBSCRIPTION, "rg-other", NAME)
-    async with (
-        aiohttp.ClientSession(server.control_url) as session,
-        session.post(f"/plans/{NAME}/capacity", json={"capacity": 3}) as response,
-    ):
-        document = await response.json()
+    answer = await control(server, "POST", f"/plans/{NAME}/capacity", json={"capacity": 3})
 
-    assert (response.status, document) == (409, {"error": f"2 plans are called '{NAME}'"})
+    assert answer == (409, {"error": f"2 plans are called '{NAME}'"})
     assert plan.capacity == 2
 
 
 async def test_faults_are_added_over_the_control_port(sdk, server):
-    async with (
-        aiohttp.ClientSession(server.control_url) as session,
-        session.post("/faults", json={"where": "arm.*", "kind": "error", "status": 503}) as response,
-    ):
-        assert response.status == 201
+    fault = {"where": "arm.*", "kind": "error", "status": 503}
+    assert (await control(server, "POST", "/faults", json=fault))[0] == 201
     with pytest.raises(HttpResponseError) as caught:
         await read(sdk)
 
