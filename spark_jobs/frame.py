@@ -7,20 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pyspark.sql import SparkSession
 from typer import Option
 
-from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
+from spark_jobs.tables.plain import check_format
+from spark_jobs.tables.results import KEEP, Results
 from tidemark.analysis.gates import Limits, RowCount, check, check_sum, closed_by, read_limits
-from tidemark.analysis.option_values import check_span, moment
+from tidemark.analysis.option_values import check_span, moment, seconds
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
 from tidemark.analysis.report import Report
 
@@ -45,8 +46,16 @@ class JobOptions:
         str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
     ] = None
     format_: Annotated[
-        str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet, delta or iceberg.")
-    ] = "parquet"
+        str,
+        Option(
+            "--format",
+            envvar="TIDEMARK_SPARK_FORMAT",
+            help="Tables as delta; with parquet or iceberg also as such, in a folder of that name.",
+        ),
+    ] = "delta"
+    keep: Annotated[
+        str, Option(help="How long old versions of the tables are kept, for those who read them.")
+    ] = "7d"
     quarantine: Annotated[
         str | None,
         Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
@@ -62,6 +71,7 @@ class JobOptions:
         return {
             "output": self.output or str(Path("spark-output") / job),
             "fmt": check_format(self.format_),
+            "keep": seconds("--keep", self.keep),
             "quarantine": self.quarantine,
             "since": moment("--from", self.since),
             "until": moment("--to", self.until),
@@ -88,7 +98,9 @@ class JobSettings:
 
     output: str = "spark-output"
     """Folder of the results."""
-    fmt: str = "parquet"
+    fmt: str = "delta"
+    keep: float = KEEP
+    """Seconds for which old versions of the tables are kept."""
     quarantine: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -115,8 +127,8 @@ def finish(
     asked: Mapping[str, object] | None = None,
     findings: Sequence[str] = (),
 ) -> str:
-    """Ends a run whose tables are written, in this order: publishes them, makes the page, checks the gates. Returns where the
-    page is; the folder where there can be none.
+    """Ends a run whose tables are written, in this order: publishes them, makes the page, writes them in another format where
+    one is asked for, removes old versions, checks the gates. Returns where the page is; the folder where there can be none.
 
     Every input that was read is in `rows`. `counts` and `asked` are kept with the run; `findings` are reasons why its answer
     is no, besides the gates. Raises JobError, before anything is published, where a row is in no count; GateClosedError, when
@@ -134,7 +146,20 @@ def finish(
     )
     with watch(spark, "writing the report"):
         results.publish()
-        page = write_report(spark, make_page, settings.output)
+        page = write_report(spark, partial(_page, make_page, results), settings.output)
+    if settings.fmt != "delta":
+        with watch(spark, f"writing tables as {settings.fmt}"):
+            results.export()
+    results.vacuum(settings.keep)
     if not findings:
         check(closed, page)
     return page
+
+
+def _page(make_page: Callable[[], Report], results: Results) -> Report:
+    report = make_page()
+    if note := results.export_note():
+        report.text(note)
+    if not results.keeps_runs:
+        report.next_steps = [each for each in report.next_steps if not each[1].startswith("tidemark runs ")]
+    return report

@@ -22,13 +22,14 @@ from pyspark.sql.types import ArrayType, StructType
 
 from spark_jobs.frame import JobSettings
 from spark_jobs.platform.failures import input_errors
-from spark_jobs.platform.output import is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, outside
 from spark_jobs.platform.session import try_setting
 from spark_jobs.schemas import arrow_schema, row_schema
 from spark_jobs.sources.files.spark_files import read_with_spark
 from spark_jobs.sources.records.telemetry import read_decisions
+from spark_jobs.tables.merging import read_parquet_or_delta
+from spark_jobs.tables.places import is_delta
 from tidemark.analysis.backtest.analysis import refused
 from tidemark.analysis.backtest.candidates.variation import GridError
 from tidemark.analysis.backtest.reading import (

@@ -14,8 +14,8 @@ from spark_jobs import cli
 from spark_jobs.advise.tasks import Done, Task, work
 from spark_jobs.frame import AppJobOptions, Arrivals, Log, finish
 from spark_jobs.per_target import HistorySettings, recorded, replay, workers_of
-from spark_jobs.platform.results import Results
 from spark_jobs.schemas import row_schema
+from spark_jobs.tables.results import Results
 from tidemark.analysis.advise import local, page
 from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat
 from tidemark.analysis.advise.options import AdviceOptions

@@ -18,9 +18,9 @@ from spark_jobs.backfill.run import BackfillSettings, backfill, settled_rows
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
-from spark_jobs.platform.results import Results
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups

@@ -34,13 +34,13 @@ from spark_jobs.backfill.transforms import (
 from spark_jobs.backfill.view import showing
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
 from spark_jobs.platform.failures import reason_of
-from spark_jobs.platform.manifest import PLACES
-from spark_jobs.platform.output import read_parquet_or_delta
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 from spark_jobs.sources.incarnations import Newer, load_checkpoints, newer_hubs
+from spark_jobs.tables.merging import read_parquet_or_delta
+from spark_jobs.tables.places import has
+from spark_jobs.tables.results import result_table, runs_of
 from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.gates import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
@@ -234,19 +234,14 @@ def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
     """
     folder, _, name = path.rstrip("/").rpartition("/")
     folder = folder or ("/" if path.startswith("/") else ".")
-    manifest = manifest_of(spark, folder)
-    if manifest is not None:
-        of_hub_named = manifest.about.get("hub", hub)
-        if of_hub_named.lower() != hub.lower():
-            raise InputError(f"{path} is of the hub '{of_hub_named}', EVENTHUB_NAME is '{hub}'")
-        return result_table(spark, folder, name)
-    above, _, place = folder.rpartition("/")
-    if place in PLACES and manifest_of(spark, above or ".") is not None:
-        raise InputError(
-            f"{path} is a place that runs write to in turns, and may be of a run that did not finish; give "
-            f"{above or '.'}/{name}, which is the last finished run's"
-        )
-    return read_parquet_or_delta(spark, path)
+    runs = runs_of(spark, folder)
+    if runs is None:  # a table of somebody else's, or of a job that could write no Delta
+        exported = f"parquet/{name}"
+        return read_parquet_or_delta(spark, f"{folder}/{exported}" if has(spark, folder, exported) else path)
+    named = runs[-1].about.get("hub", hub) if runs else hub
+    if named.lower() != hub.lower():
+        raise InputError(f"{path} is of the hub '{named}', EVENTHUB_NAME is '{hub}'")
+    return result_table(spark, folder, name)
 
 
 def _nothing(captured: DataFrame, hub: str) -> InputError:

@@ -38,8 +38,8 @@ from spark_jobs.per_target import (
 )
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
+from spark_jobs.tables.results import Results
 from tidemark.analysis.backtest.analysis import (
     EVERYWHERE,
     GATES,

@@ -24,11 +24,11 @@ from spark_jobs.frame import AppJobOptions, JobSettings, finish
 from spark_jobs.per_target import small_batches
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.files.spark_files import any_case
 from spark_jobs.sources.records.telemetry import read_decisions
+from spark_jobs.tables.results import Results
 from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.cost import local, page, tables
 from tidemark.analysis.cost.account import Account, Billed, totals

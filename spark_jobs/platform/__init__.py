@@ -1,1 +1,1 @@
-"""Spark itself: sessions, Java, tables and what appears together."""
+"""Spark itself: sessions, settings, rows, progress and failures."""

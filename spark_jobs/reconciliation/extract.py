@@ -23,9 +23,7 @@ from pyspark.sql import functions as F
 
 from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
-from spark_jobs.platform.output import local_folder, read_table, write_table
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.buckets import CHUNKS
@@ -44,6 +42,9 @@ from spark_jobs.sources.capture.capture import Then
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
+from spark_jobs.tables.places import local_folder
+from spark_jobs.tables.plain import read_parquet, write_parquet
+from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError, JobError
 
 WORK = ".work"
@@ -162,8 +163,8 @@ def _check_hub(events: DataFrame, hub: str) -> None:
 
 def _packed(results: Results, frame: DataFrame, name: str) -> DataFrame:
     path = f"{results.folder}/{WORK}/{name}"
-    write_table(frame, path)
-    return read_table(results.spark, path, schema=frame.schema)
+    write_parquet(frame, path)
+    return read_parquet(results.spark, [path], frame.schema)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from consumer.model import Checkpoint
 from spark_jobs import cli
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
@@ -38,6 +37,7 @@ from spark_jobs.reconciliation.transforms import (
 from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import GATE_CLOSED, InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.option_values import seconds
@@ -50,7 +50,7 @@ JOB = "reconciliation"
 GATES = dict.fromkeys(("pending", "copies", "quarantined"), "events")
 """What --allow knows; shares are of the events. Findings are a no in any case."""
 PARTITIONS_TOLD = 32
-"""In the manifest, which keeps a hundred runs: all of most hubs. The table hours has all."""
+"""In the row of a run, of which a hundred are kept: all of most hubs. The table hours has all."""
 _ORDER = ("partition", "sequence_number")
 
 

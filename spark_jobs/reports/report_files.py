@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs.platform.classic import copy_with_spark
-from spark_jobs.platform.output import is_pythons, local_folder, qualified
 from spark_jobs.platform.progress import console
 from spark_jobs.sources.files.input_files import Folder
+from spark_jobs.tables.places import is_pythons, local_folder, qualified
 from tidemark.analysis.report import Report, page_or_reason
 
 

@@ -1,35 +1,38 @@
-"""`tidemark runs`: what the runs of a job read, counted and left out, from the manifest in its output folder. No Spark."""
+"""`tidemark runs`: what the runs of a job read, counted and left out, from the table `runs` in its output folder. No Spark."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Annotated
 
 import msgspec
 from rich.table import Table
 from typer import Argument, Option
 
-from spark_jobs.platform.manifest import MANIFEST, Manifest, Told
-from spark_jobs.sources.files.input_files import Folder
+from spark_jobs.sources.files.input_files import mounted
+from spark_jobs.tables.runs import Run
 from tidemark.analysis.errors import InputError, JobError
 from tidemark.foundation.log.terminal import Console
+from tidemark.foundation.version import install_hint
 
 console = Console()
 
+_SHOWN = ("run", "at", "inputs", "counts", "settings", "closed")
 
-def manifest_in(folder: str) -> Manifest:
-    """The last finished run's. Raises InputError where none has finished, JobError for what is no manifest."""
-    place = Folder(f"{folder.rstrip('/')}/{MANIFEST}")
+
+def runs_in(folder: str) -> list[Run]:
+    """The runs that finished in the folder, the newest first. Raises InputError where there is none, JobError where the package
+    is missing that reads them.
+    """
     try:
-        found = [place.read(file.name) for file in place.find(".txt")]
-        runs = [msgspec.json.decode(bytes(text), type=Manifest) for text in found if text.nbytes]
-    except InputError:
-        runs = []
-    except msgspec.DecodeError as error:
-        raise JobError(f"{folder} holds what is no manifest of a run: {error}") from error
+        delta_log = import_module("spark_jobs.tables.delta_log")
+    except ModuleNotFoundError:
+        raise JobError(f"the table of runs needs the package deltalake: {install_hint('spark')}") from None
+    runs: list[Run] | None = delta_log.read_runs(mounted(folder.rstrip("/") or "/"))
     if not runs:
-        raise InputError(f"no run has finished in {folder}: it holds no manifest")
-    return max(runs, key=lambda each: each.run)
+        raise InputError(f"no run has finished in {folder}: it holds no table of runs, or one without a row")
+    return runs[::-1]
 
 
 def command(
@@ -37,22 +40,21 @@ def command(
     as_json: Annotated[bool, Option("--json", help="One JSON object per run.")] = False,
 ) -> None:
     """Runs that finished, the newest first: when, what they read and counted, and whether their gate was open."""
-    manifest = manifest_in(folder)
-    runs = list(reversed(manifest.runs or [Told(manifest.run)]))
+    runs = runs_in(folder)
     if as_json:
         for each in runs:
-            print(msgspec.json.encode(each).decode())
+            print(msgspec.json.encode({name: getattr(each, name) for name in _SHOWN}).decode())
         return
-    table = Table("run", "finished (UTC)", "gate", "counts", "inputs", "settings", title=manifest.job)
+    table = Table("run", "finished (UTC)", "gate", "counts", "inputs", "settings", title=runs[0].job)
     for each in runs:
-        when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M:%S}" if each.at else "–"  # noqa: RUF001
         gate = "; ".join(each.closed) or "open"
         counts = "\n".join(f"{name} {count:,.10g}" for name, count in each.counts.items())
         inputs, settings = (
-            "\n".join(f"{name} {value}" for name, value in told.items())
-            for told in (each.inputs, each.settings)
+            "\n".join(f"{name} {value}" for name, value in values.items())
+            for values in (each.inputs, each.settings)
         )
+        when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M:%S}"
         table.add_row(str(each.run), when, gate, counts, inputs, settings)
     console.print(table, markup=False)
-    names = ", ".join(sorted(manifest.tables))
-    console.print(f"tables of run {manifest.run}: {names}", markup=False, soft_wrap=True)
+    names = ", ".join(sorted(runs[0].versions))
+    console.print(f"tables of run {runs[0].run}: {names}", markup=False, soft_wrap=True)

@@ -16,7 +16,6 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.frame import JobOptions, JobSettings, finish
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, cached, collected
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import BreakSettings
@@ -26,6 +25,7 @@ from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, fil
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, analyse, lost_events
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
+from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.gates import RowCount
 from tidemark.analysis.option_values import seconds

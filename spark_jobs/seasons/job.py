@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from spark_jobs import cli
 from spark_jobs.frame import AppJobOptions, Arrivals, Log, finish
 from spark_jobs.per_target import HistorySettings, recorded, replay
-from spark_jobs.platform.results import Results
 from spark_jobs.schemas import row_schema
 from spark_jobs.seasons.tasks import Task, work
+from spark_jobs.tables.results import Results
 from tidemark.analysis.advise.local import metric_for, read_targets, spec_of
 from tidemark.analysis.advise.options import QueueOptions
 from tidemark.analysis.advise.question import Options

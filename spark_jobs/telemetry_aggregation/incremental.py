@@ -23,8 +23,10 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
+from spark_jobs.platform.classic import SPARK_ERRORS
+from spark_jobs.platform.failures import first_line, is_absence
 from spark_jobs.platform.rows import cached, collected
+from spark_jobs.tables.plain import read_parquet, write_parquet
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
@@ -119,7 +121,7 @@ class Incremental:
         counts = {**seen.asDict(), "duplicates": duplicates}
         for name, wanted in (("late", is_late), ("ahead", is_ahead)):
             if counts[name]:
-                write_table(rows.where(wanted), f"{self.aside}/{name}/{self.dataset.name}/batch={number}")
+                write_parquet(rows.where(wanted), f"{self.aside}/{name}/{self.dataset.name}/batch={number}")
         totals = {name: getattr(before, name) + counts[name] for name in COUNTS}
         key = before.key if number > 0 else secrets.token_hex(8)
         mark = Mark("records", number, newest, closed, **totals, days=days, key=key)
@@ -178,7 +180,7 @@ class Incremental:
         files = -(-sum(piece.rows for piece in found.values()) // ROWS_PER_FILE)
         # Ranges of time: one file is split between few days, and a day between few files.
         split = laid.coalesce(1) if files <= 1 else laid.repartitionByRange(files, "at")
-        write_table(split, f"{self._folder}/records/batch={number}", partition_by=["day"])
+        write_parquet(split, f"{self._folder}/records/batch={number}", ["day"])
         new = {day: [*before.days.get(day, []), piece] for day, piece in found.items()}
         return dict(sorted({**before.days, **new}.items()))
 
@@ -238,7 +240,7 @@ def _read(
     schema: StructType | None = None,
 ) -> DataFrame:
     paths = {f"{folder}/records/batch={piece.batch}/day={day}" for day, piece in pieces}
-    return read_table(spark, sorted(paths), schema=schema)
+    return read_parquet(spark, sorted(paths), schema)
 
 
 def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
@@ -266,9 +268,24 @@ _ANEW = (
 )
 
 
+def write_line(spark: SparkSession, line: str, path: str) -> None:
+    """Writes one line of text as the folder `path`, over what is there: the line is there whole, or nothing is."""
+    spark.createDataFrame([(line,)], "value string").coalesce(1).write.mode("overwrite").text(path)
+
+
 def _marks(spark: SparkSession, folder: str, place: str = "marks") -> list[Mark]:
-    """The last two batches', or what there is of them: two places take turns."""
-    return read_lines(spark, f"{folder}/{place}", Mark, what="mark of a batch", advice=_ANEW)
+    """The last two batches', or what there is of them: two places take turns. Raises JobError where they cannot be read."""
+    path = f"{folder}/{place}"
+    try:
+        lines = collected(spark.read.option("recursiveFileLookup", "true").text(path))
+    except SPARK_ERRORS as error:
+        if is_absence(error):
+            return []
+        raise JobError(f"{path} cannot be read: {first_line(error)}") from error
+    try:
+        return [msgspec.json.decode(line.value, type=Mark) for line in lines]
+    except msgspec.DecodeError as error:
+        raise JobError(f"{path} holds what is no mark of a batch: {error}; {_ANEW}") from error
 
 
 def _text(begin: int) -> str:

@@ -9,9 +9,10 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.platform.output import has_source, is_delta, read_parquet_or_delta
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import METRICS
+from spark_jobs.tables.merging import read_parquet_or_delta
+from spark_jobs.tables.places import has_source, is_delta
 from spark_jobs.telemetry_aggregation.files.accepted import ACCEPTED
 from tidemark.analysis.errors import InputError
 

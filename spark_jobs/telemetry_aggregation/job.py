@@ -21,19 +21,19 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.frame import AppJobOptions, JobSettings, finish
 from spark_jobs.platform.failures import input_errors, reason_of
-from spark_jobs.platform.manifest import nothing_new
-from spark_jobs.platform.output import check_folder
 from spark_jobs.platform.progress import console, watch
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between
 from spark_jobs.platform.session import prepared_session
+from spark_jobs.tables.places import check_folder
+from spark_jobs.tables.results import Results
+from spark_jobs.tables.runs import nothing_new
 from spark_jobs.telemetry_aggregation import incremental, local, metric_samples
 from spark_jobs.telemetry_aggregation.datasets import Dataset, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import large_batches
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
 from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.merging import merge, places_of
-from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
+from spark_jobs.telemetry_aggregation.schemas import COUNTS, GAUGES, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.tables import (
     Counts,
     Taken,
@@ -155,7 +155,7 @@ Quality = tuple[str, int, int, int, int, int]
 
 def _write(results: Results, tables: dict[str, DataFrame], file: Path | None) -> None:
     """Also the gauges in the file, whose series no table has: those of consumers have parts."""
-    if file is not None and ("gauges" in tables or not results.take("gauges", [str(file)])):
+    if file is not None and ("gauges" in tables or not results.take("gauges", file, GAUGES)):
         of_file = results.spark.read.parquet(f"file:{file}")
         tables["gauges"] = of_file.unionByName(tables["gauges"]) if "gauges" in tables else of_file
     for name, table in tables.items():
@@ -276,7 +276,7 @@ def _report(
     old = nothing_new(results.last, inputs, counts) if batches is not None else ""
     if old:
         console.print(old, style="bold yellow", markup=False, highlight=False, soft_wrap=True)
-    tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
+    tables = {name: results.table(name) for name in results.new.versions if name != "quality"}
     return finish(
         spark,
         results,

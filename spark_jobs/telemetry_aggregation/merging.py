@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql import functions as F
 
-from spark_jobs.platform.output import check_folder, merge_rows
 from spark_jobs.platform.progress import watch
-from spark_jobs.platform.results import Results
+from spark_jobs.tables.merging import merge_rows
+from spark_jobs.tables.places import check_folder
+from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError
 
 KEYS = {
@@ -53,7 +54,7 @@ def merge(results: Results, places: Mapping[str, str], changed: Mapping[str, Col
     Raises InputError for a table that the run does not have, and as `merge_rows`.
     """
     for name, place in places.items():
-        if name not in results.new.tables:
+        if name not in results.new.versions:
             raise InputError(f"--merge-into {name}={place}: the inputs given make no table {name}")
         rows = results.table(name)
         if changed is not None:

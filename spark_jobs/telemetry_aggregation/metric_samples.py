@@ -17,10 +17,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_jobs.platform.output import local_folder
-from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import RowAccount, between, collected
 from spark_jobs.schemas import METRICS
+from spark_jobs.tables.places import local_folder
+from spark_jobs.tables.results import Results
 from spark_jobs.telemetry_aggregation import local
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.files.accepted import row_groups_of
@@ -70,11 +70,10 @@ def aggregated_here(
 
     Raises InputError as `local.aggregate_all`.
     """
-    folder = results.own_folder("gauges")
+    folder = results.scratch("gauges")
     groups = row_groups_here(local_folder(results.spark, str(inputs.metrics)))
     if folder is None or groups is None:
         return None
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     used.callback(shutil.rmtree, folder, ignore_errors=True)
     folder.mkdir(parents=True)
     local.keep_memory()

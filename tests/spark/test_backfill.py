@@ -20,9 +20,9 @@ from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
 from spark_jobs.backfill.transforms import Selection
 from spark_jobs.frame import JobSettings
-from spark_jobs.platform.output import write_table
-from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.tables.merging import merge_rows
+from spark_jobs.tables.results import Results, result_table
 from tests.support.consumer.backfill import dead_letters, documents, flights, latest, row, server, settings
 from tests.support.servers.threaded import running_in_thread
 from tidemark.analysis.errors import GateClosedError, InputError
@@ -147,7 +147,11 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
 
     assert sorted(world.documents()) == ["p0-3", "p1-7", "p1-9"]
     assert done.lines[-1] == "1 of the missing events are in no capture file"
-    write_table(spark.read.parquet(str(tmp_path / "lost")), str(tmp_path / "lost in delta"), fmt="delta")
+    merge_rows(
+        spark.read.parquet(str(tmp_path / "lost")),
+        str(tmp_path / "lost in delta"),
+        ["partition", "sequence_number"],
+    )
     in_delta = Selection(only_missing=str(tmp_path / "lost in delta"))
     assert backfill(frame, in_delta, FAST, world.settings).lines[-1] == done.lines[-1]
     spark.createDataFrame([], "hub string, partition string, sequence_number long").write.parquet(
@@ -167,18 +171,20 @@ def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this
         rows = [("0", number) for number in numbers]
         return spark.createDataFrame(rows, "partition string, sequence_number long")
 
-    first = Results.begin(spark, folder, job="reconciliation", fmt="parquet", about={"hub": "flights"})
+    first = Results.begin(spark, folder, job="reconciliation", fmt="delta", about={"hub": "flights"})
     first.write("unsettled", unsettled(1, 2))
     first.publish()
-    failed = Results.begin(spark, folder, job="reconciliation", fmt="parquet", about={"hub": "flights"})
+    failed = Results.begin(spark, folder, job="reconciliation", fmt="delta", about={"hub": "flights"})
     failed.write("unsettled", unsettled(3))  # and then it was killed
 
     missing = missing_table(spark, f"{folder}/unsettled", "Flights")
 
     assert sorted(row.sequence_number for row in missing.collect()) == [1, 2]
-    for place in ("a", "b"):
-        with pytest.raises(InputError, match=r"run that did not finish; give .*/reconciliation/unsettled"):
-            missing_table(spark, f"{folder}/{place}/unsettled", "flights")
+    new = f"{folder}-new"
+    killed = Results.begin(spark, new, job="reconciliation", fmt="delta", about={"hub": "flights"})
+    killed.write("unsettled", unsettled(3))
+    with pytest.raises(InputError, match=r"no run has finished in .*-new"):
+        missing_table(spark, f"{new}/unsettled", "flights")
     with pytest.raises(InputError, match="is of the hub 'flights', EVENTHUB_NAME is 'orders'"):
         missing_table(spark, f"{folder}/unsettled", "orders")
     with pytest.raises(InputError, match="has no table 'lost'"):

@@ -13,7 +13,7 @@ from spark_jobs import per_target
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.tasks import RECOMMENDATIONS, SCORES
-from spark_jobs.platform.results import result_table
+from spark_jobs.tables.results import result_table
 from tests.spark.result_files import read
 from tests.support.analysis import CONFIG
 from tidemark.analysis.backtest import local

@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from spark_jobs import frame
-from spark_jobs.platform.output import read_table
-from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import DECISIONS, METRICS
+from spark_jobs.tables.merging import read_delta
+from spark_jobs.tables.results import last_run, result_table
 from spark_jobs.telemetry_aggregation import incremental as module
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.datasets import decisions, metrics
@@ -167,7 +167,7 @@ def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
             return last
 
         with monkeypatch.context() as patched:
-            for name in ("write_table", "write_line"):
+            for name in ("write_parquet", "write_line"):
                 patched.setattr(module, name, killed(getattr(module, name)))
             try:
                 world.take(1, range(15, 40))
@@ -202,10 +202,10 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tm
     for number, minutes in enumerate(batches[:5]):
         world.take(number, minutes)
     world.publish(monkeypatch)
-    first = manifest_of(spark, world.settings.output).tables["scaling"]
+    first = last_run(spark, world.settings.output).sources["scaling"]
     world.take(5, batches[5])
     world.publish(monkeypatch)
-    second = manifest_of(spark, world.settings.output).tables["scaling"]
+    second = last_run(spark, world.settings.output).sources["scaling"]
 
     assert list(first) == list(second) == ["2026-11-20", "2026-11-21", "2026-11-22"]
     assert [day for day in second if second[day] != first[day]] == ["2026-11-22"]
@@ -223,7 +223,7 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tm
     world.publish(monkeypatch)
 
     assert DeltaTable(yours).version() == merged  # to merge the rows twice changes nothing
-    theirs = read_table(spark, yours, "delta")
+    theirs = read_delta(spark, yours)
     tables = [
         sorted(map(str, frame.collect()))
         for frame in (result_table(spark, world.settings.output, "scaling"), theirs)

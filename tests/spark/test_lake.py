@@ -6,10 +6,12 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 from pyspark.sql import functions as F
 
-from spark_jobs.platform.output import is_delta, is_pythons, local_folder
-from spark_jobs.platform.results import Results, result_table
 from spark_jobs.reports.report_files import write_report
-from tidemark.analysis.errors import InputError
+from spark_jobs.reports.runs import runs_in
+from spark_jobs.tables.places import is_delta, is_pythons, local_folder
+from spark_jobs.tables.plain import read_parquet
+from spark_jobs.tables.results import Results, result_table
+from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.report import Report
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
@@ -50,23 +52,34 @@ def test_the_results_of_runs_are_in_a_container(spark, azurite, container, tmp_p
     with pytest.raises(InputError, match="no run has finished"):
         result_table(spark, out, "gauges")
 
-    for run in range(4):  # the fourth writes over the second
+    for run in range(3):
         results = Results.begin(spark, out, job="test", fmt="parquet")
         results.write("gauges", rows.where(F.col("id") >= run))
         results.write("nothing", rows.where("id > 10"))
         sources = {f"2026-11-2{n}": str(run if n else 0) for n in range(2)}
         results.write_days("days", rows.drop("day"), F.concat(F.lit("2026-11-2"), F.col("id") % 2), sources)
         results.publish()
+        results.export()
+        results.vacuum(0.0)
 
     gauges = result_table(spark, out, "gauges")
     assert gauges.schema.simpleString() == rows.schema.simpleString()
     assert sorted(tuple(row) for row in gauges.collect()) == sorted(
-        tuple(row) for row in rows.where("id >= 3").collect()
+        tuple(row) for row in rows.where("id >= 2").collect()
     )
     nothing = result_table(spark, out, "nothing")
     assert (nothing.schema, nothing.count()) == (gauges.schema, 0)
     assert sorted(row.id for row in result_table(spark, out, "days").collect()) == [*range(6)]
-    assert len([each for each in blobs(azurite, ".parquet") if "/b/gauges/" in each]) <= 2
+    assert sorted(read_parquet(spark, [f"{out}/parquet/gauges"]).collect()) == sorted(gauges.collect())
+    assert read_parquet(spark, [f"{out}/parquet/nothing"]).count() == 0
+    files = blobs(azurite, ".parquet")
+    assert len([each for each in files if "/out/gauges/" in each]) <= 2  # what older versions name is gone
+    assert {each.rpartition("/")[2][:2] for each in files if "/days/day=2026-11-20" in each} == {"r1"}
+    assert [each.run for each in runs_in(out)] == [3, 2, 1]
+    first, second = (Results.begin(spark, out, job="test", fmt="delta") for _ in range(2))
+    first.publish()
+    with pytest.raises(JobError, match="another run finished"):
+        second.publish()
 
     page = write_report(spark, lambda: Report("Test", "of a lake"), out)
     assert [page.rpartition("/")[2]] == [each.rpartition("/")[2] for each in blobs(azurite, ".html")]

@@ -25,7 +25,7 @@ from spark_jobs.reconciliation import extract, job
 from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
-from tests.spark.result_files import manifest, read
+from tests.spark.result_files import read, runs
 from tests.support.servers.threaded import running_in_thread
 from tidemark.analysis.errors import GateClosedError, InputError, JobError
 from tidemark.analysis.gates import Limit
@@ -158,7 +158,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(extract, "read_dead_letters", raising(Killed))
         run(place.job("first"), spark)
-    assert manifest(place.folder / "first") is None
+    assert runs(place.folder / "first") == []
     (place.folder / "first" / ".work" / "events").mkdir(parents=True)
     (place.folder / "first" / ".work" / "events" / "part-0.parquet").write_text("of a run that was killed")
     found, _ = run(place.job("first"), spark)
@@ -236,8 +236,8 @@ def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(s
         "0": ((5, 9, 5, 0, "between files"), True),
         "1": ((10, 14, 5, 5, "between files"), False),
     }
-    [told] = manifest(place.folder / "gaps")["runs"]
-    assert (told["counts"]["missing"], told["closed"]) == (5, ["quarantined not known, allowed 9"])
+    [told] = runs(place.folder / "gaps")
+    assert (told.counts["missing"], told.closed) == (5, ["quarantined not known, allowed 9"])
 
 
 def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place, monkeypatch):
@@ -317,7 +317,7 @@ def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark,
     command += ["--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"]
     command += ["--root", str(place.folder)]  # not this repository's settings
     kill_at_work(command, output, place)
-    assert manifest(output) is None
+    assert runs(output) == []
     again, _ = run(place.job("killed", checkpoints=False), spark)
 
     assert (again.counts, again.duplicates_total) == (clean.counts, clean.duplicates_total)

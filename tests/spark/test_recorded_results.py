@@ -24,7 +24,7 @@ from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.cli import JOBS
-from tests.spark.result_files import manifest, read
+from tests.spark.result_files import read, runs
 from tests.support.analysis import CONFIG
 from tests.support.consumer.backfill import server, settings
 from tests.support.servers.threaded import running_in_thread
@@ -227,7 +227,7 @@ def without_now(table: pa.Table) -> pa.Table:
 
 def tables_of(output: Path, *, of_spark: bool):
     if of_spark:
-        return {name: without_now(read(output, name)) for name in manifest(output)["tables"]}
+        return {name: without_now(read(output, name)) for name in runs(output)[-1].versions}
     return {file.stem: pq.read_table(file) for file in output.glob("*.parquet")}
 
 

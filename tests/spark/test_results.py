@@ -1,7 +1,10 @@
-"""The tables of a run appear together, whatever stops it, and wherever Spark's default file system is."""
+"""The tables of a run become current together, whatever stops it; other formats, and what is kept."""
 
 import itertools
 import json
+import os
+import time
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -11,10 +14,11 @@ from spark_jobs import per_target
 from spark_jobs.advise import job as advise
 from spark_jobs.backtest import job as backtest
 from spark_jobs.cost import job as cost
-from spark_jobs.platform import results as module
-from spark_jobs.platform.results import Results, manifest_of, result_table
 from spark_jobs.sampling_report import job as sampling
 from spark_jobs.seasons import job as seasons
+from spark_jobs.tables import delta_log, stores
+from spark_jobs.tables.plain import read_parquet
+from spark_jobs.tables.results import Results, last_run, result_table
 from spark_jobs.telemetry_aggregation import job as telemetry
 from spark_jobs.telemetry_aggregation import tables
 from spark_jobs.telemetry_aggregation.inputs import Inputs
@@ -28,137 +32,117 @@ from tidemark.analysis.errors import InputError, JobError
 TABLES = ("one", "two")
 
 
+def day():
+    return F.concat(F.lit("2026-11-2"), "id")
+
+
 class Killed(BaseException):
     """Not an Exception: nobody may catch it on the way."""
 
 
 def frame(spark, number):
-    return spark.range(2).select(
-        F.lit(number).alias("run"), F.concat(F.lit("2026-11-2"), "id").alias("day"), "id"
-    )
+    return spark.range(2).select(F.lit(number).alias("run"), "id")
 
 
-def run(spark, folder, number, *, fmt="parquet", by_day=TABLES):
+def begun(spark, folder, number=0, *, fmt="delta", job="test"):
+    return Results.begin(spark, folder, job=job, fmt=fmt, about={"number": str(number)})
+
+
+def run(spark, folder, number, *, fmt="delta", by_day=TABLES):
     """A run, of whose tables those in `by_day` are kept by day; the second day is made of the same each time."""
-    results = Results.begin(spark, folder, job="test", fmt=fmt, about={"number": str(number)})
+    results = begun(spark, folder, number, fmt=fmt)
     for name in TABLES:
         if name in by_day:
             sources = {"2026-11-20": f"{number}", "2026-11-21": "the same"}
-            results.write_days(
-                name, frame(spark, number).drop("day"), F.concat(F.lit("2026-11-2"), "id"), sources
-            )
+            results.write_days(name, frame(spark, number), day(), sources)
         else:
             results.write(name, frame(spark, number))
     results.publish()
+    return results
 
 
 def seen(spark, folder):
     """What every reader sees: by table the runs its rows are of; nothing before the first run."""
-    manifest = manifest_of(spark, folder)
-    if manifest is None:
+    last = last_run(spark, folder)
+    if last is None:
         return None
-    found = {
-        name: module._frame(spark, folder, manifest.format, parts).collect()
-        for name, parts in manifest.tables.items()
-    }
-    return manifest.about["number"], {name: {row.run for row in rows} for name, rows in found.items()}
+    found = {name: result_table(spark, folder, name).collect() for name in last.versions}
+    return last.about["number"], {name: {row.run for row in rows} for name, rows in found.items()}
 
 
-def killed_at(monkeypatch, step):
-    """The last thing that happens is a write: torn, so that only the old is gone, where `step` is even, else done.
-
-    At step -1 it is none. A write that was not begun leaves what the one before it left.
-    """
-    steps = itertools.count()
-    at, done = divmod(step, 2)
-
-    def breaking(write, tearing):
-        def broken(given, *arguments, **options):
-            if next(steps) == at:
-                (write if done else tearing)(given, *arguments, **options)
-            elif step >= 0:
-                return write(given, *arguments, **options)
-            raise Killed
-
-        return broken
-
-    def torn_table(frame, path, *, fmt="parquet", **options):
-        if fmt == "parquet":
-            real_table(frame.limit(0), path, fmt=fmt, **options)
-
-    def torn_line(spark, _line, path):
-        spark.createDataFrame([], "value string").write.mode("overwrite").text(path)
-
-    real_table, real_line = module.output.write_table, module.output.write_line
-    monkeypatch.setattr(module.output, "write_table", breaking(real_table, torn_table))
-    monkeypatch.setattr(module.output, "write_line", breaking(real_line, torn_line))
-
-
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
 @pytest.mark.timeout(600)
-def test_a_run_killed_at_any_step_leaves_the_last_one_and_never_a_mix(
-    spark, tmp_path, monkeypatch, fmt
-) -> None:
-    """In each of three writes, of which Delta tears none; before anything had finished, and over what had."""
+def test_a_run_killed_at_any_step_leaves_the_last_one_and_never_a_mix(spark, tmp_path, monkeypatch) -> None:
+    """Before and after each of its commits (both tables, `runs`); before anything had finished, and over what had."""
     folder = str(tmp_path / "out")
-    last = None
-    steps = {"parquet": [-1, *range(6)], "delta": [-1, 1, 3, 4, 5]}[fmt]
-    number = 0
-    for step in [*steps, *steps]:
+    last, number = None, 0
+    for at, done in [*itertools.product(range(3), (False, True))] * 2:
         number += 1
+        steps = itertools.count()
+
+        def killing(commit, at=at, done=done, steps=steps):
+            def broken(*given, **options):
+                if next(steps) == at:
+                    if done:
+                        commit(*given, **options)
+                    raise Killed
+                return commit(*given, **options)
+
+            return broken
+
         with monkeypatch.context() as patched, pytest.raises(Killed):
-            killed_at(patched, step)
-            run(spark, folder, number, fmt=fmt, by_day=("two",))
-        if step == 5:  # the manifest was the last thing to be done
-            # The run that wrote the day whose sources are the same: of a table with a log the last, for killed ones wrote to it.
-            kept = number if fmt != "parquet" else len(steps)
-            last = str(number), {"one": {number}, "two": {number, kept}}
+            for name in ("commit", "publish"):
+                patched.setattr(delta_log, name, killing(getattr(delta_log, name)))
+            run(spark, folder, number, by_day=("two",))
+        if (at, done) == (2, True):  # the row of the run was the last thing to be done
+            # Killed runs wrote to the table of days, too: so none of its days was taken over from an earlier run.
+            last = str(number), {"one": {number}, "two": {number}}
         assert seen(spark, folder) == last
-    run(spark, folder, number + 1, fmt=fmt, by_day=("two",))
-    assert seen(spark, folder) == (str(number + 1), {"one": {number + 1}, "two": {number + 1, kept}})
+    run(spark, folder, number + 1, by_day=("two",))
+    assert seen(spark, folder) == (str(number + 1), {"one": {number + 1}, "two": {number + 1, number}})
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
-@pytest.mark.timeout(300)
-def test_a_day_that_only_a_killed_run_changed_is_not_taken_over(spark, tmp_path, fmt) -> None:
+def test_a_day_that_only_a_killed_run_changed_is_not_taken_over(spark, tmp_path) -> None:
     folder = str(tmp_path / "out")
-    day = F.concat(F.lit("2026-11-2"), "id")
 
-    def begun(number, first, second):
-        results = Results.begin(spark, folder, job="test", fmt=fmt)
+    def written(number, first, second):
+        results = begun(spark, folder)
         sources = {"2026-11-20": first, "2026-11-21": second}
         changed = results.changed("one", sources)
-        results.write_days("one", frame(spark, number).drop("day").where(day.isin(changed)), day, sources)
+        results.write_days("one", frame(spark, number).where(day().isin(changed)), day(), sources)
         return results
 
-    begun(1, "old", "old").publish()
-    begun(2, "other", "other")  # killed: it does not come to publish
-    begun(3, "new", "old").publish()
+    written(1, "old", "old").publish()
+    written(2, "other", "other")  # killed: it does not come to publish
+    written(3, "new", "old").publish()
 
     found = {(row.run, row.id) for row in result_table(spark, folder, "one").collect()}
-    assert found == ({(3, 0), (1, 1)} if fmt == "parquet" else {(3, 0), (3, 1)})
+    assert found == {(3, 0), (3, 1)}
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
-@pytest.mark.timeout(300)
-def test_a_day_that_a_run_has_no_more_is_in_no_table_of_it(spark, tmp_path, fmt) -> None:
+def test_a_day_that_a_run_has_no_more_is_in_no_table_of_it_and_one_that_is_the_same_is_not_written(
+    spark, tmp_path
+) -> None:
     folder = str(tmp_path / "out")
-    day = F.concat(F.lit("2026-11-2"), "id")
+    versions = []
     for sources in (
         {"2026-11-20": "one", "2026-11-21": "one"},
         {"2026-11-21": "two"},  # the other day is new
         {"2026-11-20": "one", "2026-11-21": "two"},
         {"2026-11-21": "two"},  # nothing but that a day is gone
+        {"2026-11-21": "two"},  # nothing
     ):
-        results = Results.begin(spark, folder, job="test", fmt=fmt)
-        results.write_days("one", frame(spark, 1).drop("day"), day, sources)
+        results = begun(spark, folder)
+        results.write_days("one", frame(spark, 1), day(), sources)
         results.publish()
+        versions.append(results.new.versions["one"])
 
         found = {row.id for row in result_table(spark, folder, "one").collect()}
         assert found == {int(each[-1]) for each in sources}
-        if fmt == "delta":  # what others see, who know nothing of runs
-            ids = {row["id"] for row in DeltaTable(f"{folder}/one-by-day").to_pyarrow_table().to_pylist()}
-            assert ids == found
+        # What others see, who know nothing of runs.
+        log = DeltaTable(f"{folder}/one").to_pandas(columns=["id", "day"])
+        assert {*log["id"]} == found
+        assert {*log["day"]} == {*sources}
+    assert versions == [0, 1, 2, 3, 3]
 
 
 def test_a_table_may_be_whole_in_one_run_and_by_day_in_the_next_which_writes_only_days_that_changed(
@@ -169,32 +153,144 @@ def test_a_table_may_be_whole_in_one_run_and_by_day_in_the_next_which_writes_onl
         run(spark, folder, number, by_day=by_day)
         assert seen(spark, folder) == (str(number), dict.fromkeys(TABLES, {number} if number < 5 else {4, 5}))
 
+    assert [bool(each.sources) for each in delta_log.read_runs(folder)] == [False] * 4 + [
+        True
+    ]  # they are long
     rows = sorted(tuple(row) for row in result_table(spark, folder, "one").collect())
 
     assert rows == [(4, 1), (5, 0)]  # (run, id): the second day is still the fourth run's
-    parts = manifest_of(spark, folder).tables["one"]
-    assert {part.path.partition("/")[2] for part in parts.values()} == {
-        "one-by-day/day=2026-11-20",
-        "one-by-day/day=2026-11-21",
+    files = {
+        path.partition("/")[0] for path in DeltaTable(f"{folder}/one").get_add_actions()["path"].to_pylist()
     }
+    assert files == {"day=2026-11-20", "day=2026-11-21"}
+    assert all(path.name.startswith("r") for path in (tmp_path / "out" / "one").rglob("*.parquet"))
 
 
-def test_what_is_no_result_and_two_runs_at_once_are_told(spark, tmp_path) -> None:
+def test_of_two_runs_at_once_the_one_that_ends_last_is_refused_and_changes_nothing(spark, tmp_path) -> None:
     folder = str(tmp_path / "out")
-    with pytest.raises(InputError, match=r"no run has finished"):
+    for number in range(2):  # of a new folder, and of one with a run
+        first, second = begun(spark, folder, f"{number} first"), begun(spark, folder, f"{number} second")
+        for results, of in ((second, 2), (first, 1), (second, 2)):
+            results.write("one", frame(spark, of))
+        first.publish()
+
+        with pytest.raises(JobError, match=r"another run finished in .*/out meanwhile.*one at a time"):
+            second.publish()
+
+        assert seen(spark, folder) == (f"{number} first", {"one": {1}})
+        assert [each.run for each in delta_log.read_runs(folder)] == [*range(1, number + 2)]
+
+
+def test_of_two_rows_of_a_run_committed_at_the_same_moment_delta_takes_one(
+    spark, tmp_path, monkeypatch
+) -> None:
+    """Both have read the table of runs when neither has committed."""
+    folder = str(tmp_path / "out")
+    first, second = (begun(spark, folder) for _ in range(2))
+    first.store.make_runs()
+    opened = delta_log._opened
+
+    def and_then_another_commits(url, version=None):
+        table = opened(url, version)
+        monkeypatch.setattr(delta_log, "_opened", opened)
+        first.publish()
+        return table
+
+    monkeypatch.setattr(delta_log, "_opened", and_then_another_commits)
+    with pytest.raises(JobError, match="another run finished"):
+        second.publish()
+    assert [each.key for each in delta_log.read_runs(folder)] == [first.new.key]
+
+
+def test_what_is_no_result_is_told(spark, tmp_path) -> None:
+    folder = str(tmp_path / "out")
+    with pytest.raises(InputError, match=r"no run has finished in .*out"):
         result_table(spark, folder, "one")
-    first = Results.begin(spark, folder, job="test", fmt="parquet")
     run(spark, folder, 1)
     with pytest.raises(InputError, match=r"has no table 'three'; there are: one, two"):
         result_table(spark, folder, "three")
     with pytest.raises(InputError, match="holds results of test"):
-        Results.begin(spark, folder, job="other", fmt="parquet")
+        begun(spark, folder, job="other")
+    with pytest.raises(InputError, match=r"--format .* is 'csv'; accepted: delta, parquet, iceberg"):
+        begun(spark, folder, fmt="csv")
     with pytest.raises(
         JobError, match=r"--format iceberg needs its runtime in Spark: add it .*docs/spark\.md"
     ):
-        Results.begin(spark, folder, job="test", fmt="iceberg")
-    with pytest.raises(JobError, match=r"another run wrote to .* at the same time"):
-        first.publish()
+        begun(spark, folder, fmt="iceberg")
+    (tmp_path / "old" / "manifest").mkdir(parents=True)
+    for reading in (begun, last_run):
+        with pytest.raises(InputError, match=r"old holds results of an earlier version .*another folder, or"):
+            reading(spark, str(tmp_path / "old"))
+
+
+@pytest.mark.parametrize("fmt", ["delta", "parquet"])
+def test_where_only_spark_writes_and_has_no_delta_there_is_parquet_alone(
+    spark, tmp_path, monkeypatch, fmt
+) -> None:
+    monkeypatch.setattr(stores, "local_folder", lambda *_: None)  # as of a lake with Hadoop's file system
+    folder = str(tmp_path / "out")
+    if fmt == "delta":
+        with pytest.raises(
+            JobError, match=r"Spark has no Delta Lake: add its jar .*or choose --format parquet"
+        ):
+            begun(spark, folder)
+        return
+
+    run(spark, folder, 1, fmt=fmt)
+    results = run(spark, folder, 2, fmt=fmt, by_day=("two",))
+    results.export()
+    results.vacuum(0.0)
+
+    for name in TABLES:
+        assert {tuple(row) for row in read_parquet(spark, [f"{folder}/parquet/{name}"]).collect()} == {
+            (2, 0),
+            (2, 1),
+        }
+        assert {row.run for row in results.table(name).collect()} == {2}
+    assert [each.name for each in Path(folder).iterdir()] == ["parquet"]
+    assert last_run(spark, folder) is None
+
+
+def test_an_export_has_what_the_run_published_and_is_replaced_as_a_whole(spark, tmp_path) -> None:
+    folder = str(tmp_path / "out")
+    for number in (1, 2):
+        results = run(spark, folder, number, fmt="parquet")
+        assert (tmp_path / "out" / "parquet").exists() is (number == 2)
+        results.export()
+
+    assert "parquet/ beside this page" in results.export_note()
+    assert begun(spark, folder).export_note() == ""
+    for name in TABLES:
+        exported = read_parquet(spark, [f"{folder}/parquet/{name}"])
+        assert sorted(exported.collect()) == sorted(result_table(spark, folder, name).collect())
+
+
+def test_old_versions_are_kept_as_long_as_they_are_asked_for_and_then_removed_with_what_killed_runs_left(
+    spark, tmp_path
+) -> None:
+    folder = tmp_path / "out"
+    run(spark, str(folder), 1, by_day=())
+    killed = begun(spark, str(folder)).scratch("one")
+    killed.mkdir()
+    (killed / "part.parquet").write_bytes(b"half")
+    results = run(spark, str(folder), 2, by_day=())
+    files = len([*(folder / "one").rglob("*.parquet")])
+
+    results.vacuum(7 * 86_400.0)
+    assert len([*(folder / "one").rglob("*.parquet")]) == files
+    before = time.time() - 3 * 86_400
+    for file in folder.rglob("*.parquet"):
+        os.utime(file, (before, before))
+    results.vacuum(0.0)
+
+    assert not (killed / "part.parquet").exists()
+    assert len([*(folder / "one").glob("*.parquet")]) == DeltaTable(folder / "one").get_add_actions().num_rows
+    assert seen(spark, str(folder)) == ("2", {"one": {2}, "two": {2}})
+    # To remove files is a commit as well; days that did not change stay for all that.
+    by_day = run(spark, str(folder), 3)
+    by_day.vacuum(0.0)
+    now = {"2026-11-20": "4", "2026-11-21": "the same"}
+    assert begun(spark, str(folder)).changed("one", now) == ["2026-11-20"]
 
 
 class Lost:
@@ -285,4 +381,4 @@ def test_a_row_that_is_in_no_count_ends_each_job_before_anything_is_published(
     with pytest.raises(JobError, match=f"{lost.read}: nothing is published"):
         lost.run(spark, monkeypatch)
 
-    assert manifest_of(spark, str(tmp_path / "out")) is None
+    assert last_run(spark, str(tmp_path / "out")) is None

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from spark_jobs.cli import run_command
-from spark_jobs.platform.results import result_table
 from spark_jobs.sampling_report import job
 from spark_jobs.sampling_report.job import Settings, command, run
 from spark_jobs.sampling_report.verdicts import Kind
 from spark_jobs.sources.records.app_insights import read_app_insights
+from spark_jobs.tables.results import result_table
 from tests.spark.conftest import EAST, WEST
-from tests.spark.result_files import places
+from tests.spark.result_files import files
 from tidemark.analysis.errors import InputError
 
 pytestmark = pytest.mark.timeout(600)
@@ -115,9 +115,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
         r"^gate closed: sampled [\d,]+ of [\d,]+, allowed 0\.1 of all; report: ", told, re.MULTILINE
     )
 
-    [finding] = duckdb.sql(
-        f"SELECT day, kind, changed FROM '{places(output, 'findings')[0]}/*.parquet'"
-    ).fetchall()
+    [finding] = duckdb.sql(f"SELECT day, kind, changed FROM '{files(output, 'findings')[0]}'").fetchall()
     assert finding[:2] == ("2017-05-20", "sampled")
     assert finding[2].startswith(
         "sdk_version changed from 'dotnet:2.1.0' to 'dotnet:2.3.0' for 100% of the events"
@@ -131,7 +129,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
         """).fetchall()
     columns = "bin_start::TIMESTAMP, rows, corrected_count, sampling_rate, raw_sum, corrected_sum"
     found = duckdb.sql(
-        f"SET TimeZone = 'UTC'; SELECT {columns} FROM '{places(output, 'bins')[0]}/*.parquet' ORDER BY 1"
+        f"SET TimeZone = 'UTC'; SELECT {columns} FROM '{files(output, 'bins')[0]}' ORDER BY 1"
     ).fetchall()
     assert len(found) == 22
     for one, other in zip(found, expected, strict=True):
@@ -165,7 +163,7 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     ]
     assert found.rows == len(rows)
     [(bins, counted)] = duckdb.sql(
-        f"SELECT count(*), sum(rows) FROM '{places(tmp_path / 'out', 'bins')[0]}/*.parquet'"
+        f"SELECT count(*), sum(rows) FROM '{files(tmp_path / 'out', 'bins')[0]}'"
     ).fetchall()
     last = max(row[0] for row in rows)  # where the export ends, even if --to is later
     assert (bins, counted) == ((last - FIRST) // timedelta(hours=6) + 1, len(rows))

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.cli import _shown
 from spark_jobs.platform.classic import SPARK_ERRORS
-from spark_jobs.platform.output import read_parquet_or_delta, write_table
-from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
+from spark_jobs.tables.merging import read_parquet_or_delta
+from spark_jobs.tables.results import result_table
 from spark_jobs.telemetry_aggregation import job, local
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
@@ -132,7 +132,7 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
 @pytest.fixture
 def results_elsewhere(monkeypatch):
     """As where `--output` is not on this machine: tasks read the samples, and a shuffle brings them together."""
-    monkeypatch.setattr(job.Results, "own_folder", lambda *_: None)
+    monkeypatch.setattr(job.Results, "scratch", lambda *_: None)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -447,7 +447,7 @@ def test_an_input_without_records_and_one_of_other_columns_are_errors_that_name_
 def test_of_a_delta_table_of_samples_only_what_is_live_is_aggregated(spark, tmp_path) -> None:
     path = str(tmp_path / "in")
     rows = [("plan", "backlog", START + timedelta(minutes=minute), float(minute)) for minute in range(5)]
-    write_table(spark.createDataFrame(rows, METRICS), path, fmt="delta", partition_by=["target"])
+    deltalake.write_deltalake(path, spark.createDataFrame(rows, METRICS).toArrow(), partition_by=["target"])
     deltalake.DeltaTable(path).delete("value >= 3")  # the file with all five stays on disk
 
     job.run(spark, job.Settings(inputs=Inputs(metrics=path), output=str(tmp_path / "out")))

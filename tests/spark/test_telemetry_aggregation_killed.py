@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import METRICS
+from spark_jobs.tables.results import last_run, result_table
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 
@@ -74,7 +74,7 @@ def test_a_stream_killed_at_work_and_started_again_gives_the_table_of_the_batch(
         os.killpg(first.pid, signal.SIGKILL)  # Python and its Java
         first.wait()
     assert (marks / "0" / "_SUCCESS").exists(), (tmp_path / "log").read_text()
-    assert manifest_of(spark, str(tmp_path / "streamed")) is None
+    assert last_run(spark, str(tmp_path / "streamed")) is None
 
     job.run(spark, settings(tmp_path, "streamed", str(tmp_path / "checkpoint")))
     job.run(spark, settings(tmp_path, "whole"))

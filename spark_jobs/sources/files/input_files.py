@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from spark_jobs.lake.file_systems import file_system, protocol_of
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.sources.files.path_times import Look, Wanted
+from spark_jobs.tables.file_systems import file_system, protocol_of
 from tidemark.analysis.errors import InputError
 
 _WINDOW = 1 << 18  # bytes looked through at a time for a mark

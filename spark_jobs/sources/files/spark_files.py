@@ -18,10 +18,10 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.platform.failures import first_line
-from spark_jobs.platform.output import qualified
 from spark_jobs.platform.rows import first_of
 from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.sources.files.input_files import REASON, Folder
+from spark_jobs.tables.places import qualified
 from spark_jobs.task_errors import fails_without_secrets
 from tidemark.analysis.errors import InputError
 

@@ -5,10 +5,11 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_jobs import cli
-from spark_jobs.platform.manifest import Manifest, Part, Told, nothing_new
 from spark_jobs.reports import runs
+from spark_jobs.tables import delta_log
+from spark_jobs.tables.runs import Run, nothing_new
 from tidemark.__main__ import command_line
-from tidemark.analysis.errors import GateClosedError, InputError, JobError
+from tidemark.analysis.errors import GateClosedError, InputError
 from tidemark.analysis.gates import Limit, check, closed_by, read_limits
 
 NAMES = ("late", "invalid", "lost")
@@ -61,20 +62,18 @@ def test_a_closed_gate_is_exit_status_3_after_all_is_written(capsys):
     [
         (None, 3, 5, ""),
         (
-            Told(6, inputs={"log": "log, batches to 3"}, counts={"read": 5}),
+            Run(6, inputs={"log": "log, batches to 3"}, counts={"read": 5}),
             3,
             5,
             "Nothing is new since run 6",
         ),
-        (Told(6, inputs={"log": "log, batches to 2"}, counts={"read": 5}), 3, 5, ""),
-        (Told(6, inputs={"log": "log, batches to 3"}, counts={"read": 4}), 3, 5, ""),  # began anew meanwhile
-        (Told(6), -1, 0, "There was nothing to read yet"),
+        (Run(6, inputs={"log": "log, batches to 2"}, counts={"read": 5}), 3, 5, ""),
+        (Run(6, inputs={"log": "log, batches to 3"}, counts={"read": 4}), 3, 5, ""),  # began anew meanwhile
+        (Run(6), -1, 0, "There was nothing to read yet"),
     ],
 )
 def test_a_stream_that_read_nothing_says_so(before, batches, read, told):
-    last = before and Manifest(6, "k", "a job", "parquet", {}, runs=[before])
-
-    said = nothing_new(last, {"log": f"log, batches to {batches}"}, {"read": read})
+    said = nothing_new(before, {"log": f"log, batches to {batches}"}, {"read": read})
 
     assert said.startswith(told)
     assert bool(said) == bool(told)
@@ -82,22 +81,15 @@ def test_a_stream_that_read_nothing_says_so(before, batches, read, told):
 
 @pytest.fixture
 def folder(tmp_path):
-    """What two runs leave, and half of a third."""
-    told = [
-        Told(1, 1_763_712_000.0, {"telemetry": "lake/in"}, {"read": 1200, "late": 0}),
-        Told(
-            2, 1_763_798_400.0, {"telemetry": "lake/in"}, {"read": 1300, "late": 3}, {}, ["late 3, allowed 0"]
-        ),
-    ]
-    for number in (1, 2):
-        manifest = Manifest(
-            number, "k", "a job", "parquet", {"gauges": {"": Part("a/gauges")}}, {}, told[:number]
-        )
-        place = tmp_path / "manifest" / "ab"[number % 2] / "part-0.txt"
-        place.parent.mkdir(parents=True)
-        place.write_bytes(msgspec.json.encode(manifest))
-        (place.parent / "_SUCCESS").touch()
-    (tmp_path / "manifest" / "a" / "part-1.txt").touch()
+    """What two runs leave."""
+    first = Run(1, "a", 1_763_712_000.0, "a job", {"telemetry": "lake/in"}, {"read": 1200.0, "late": 0.0})
+    counts = {"read": 1300.0, "late": 3.0}
+    closed = ["late 3, allowed 0"]
+    second = Run(2, "b", 1_763_798_400.0, "a job", first.inputs, counts, {}, closed, versions={"gauges": 4})
+    delta_log.make_runs(str(tmp_path))
+    for known in ([first], [first, second]):
+        assert delta_log.publish(str(tmp_path), known)
+    assert delta_log.read_runs(str(tmp_path)) == [first, second]
     return tmp_path
 
 
@@ -112,10 +104,16 @@ def test_the_runs_of_a_folder_are_listed_the_newest_first(folder):
     assert "tables of run 2: gauges" in shown
 
 
-def test_a_folder_without_a_finished_run_and_one_with_another_file_are_told(tmp_path):
-    with pytest.raises(InputError, match="no run has finished"):
-        runs.manifest_in(str(tmp_path))
-    (tmp_path / "manifest").mkdir()
-    (tmp_path / "manifest" / "x.txt").write_text("{")
-    with pytest.raises(JobError, match="no manifest of a run"):
-        runs.manifest_in(str(tmp_path))
+def test_a_folder_without_a_finished_run_is_told(tmp_path):
+    for _ in range(2):  # without a table of runs, and with one that has no row yet
+        with pytest.raises(InputError, match="no run has finished"):
+            runs.runs_in(str(tmp_path))
+        delta_log.make_runs(str(tmp_path))
+
+
+def test_of_more_runs_than_a_hundred_the_newest_are_kept(tmp_path):
+    delta_log.make_runs(str(tmp_path))
+
+    assert delta_log.publish(str(tmp_path), [Run(number, str(number)) for number in range(1, 121)])
+
+    assert [each.run for each in delta_log.read_runs(str(tmp_path))] == [*range(21, 121)]

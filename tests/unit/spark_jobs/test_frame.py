@@ -31,9 +31,21 @@ class Run:
     def publish(self):
         self.steps.append("published")
 
+    keeps_runs = True
+
+    def export_note(self):
+        return "beside this page"
+
+    def export(self):
+        self.steps.append("exported")
+
+    def vacuum(self, keep):
+        self.steps.append(f"kept for {keep:.0f} s")
+
     def write_report(self, _spark, make, folder):
         self.steps.append("page")
-        return f"{folder}/{make().title}"
+        self.report = make()
+        return f"{folder}/{self.report.title}"
 
     def end(self, *, rows=(), findings=(), **settings):
         return finish(
@@ -57,7 +69,7 @@ def run(monkeypatch):
 
 def test_results_are_published_before_their_page_and_both_before_the_gate_closes(run):
     assert run.end(quarantine="aside") == "out/page"
-    assert run.steps == ["told", "published", "page"]
+    assert run.steps == ["told", "published", "page", "kept for 604800 s"]
     assert run.told == {
         "inputs": {"in": "a"},
         "counts": {"read": 10, "late": 2, "quarantined": 5},
@@ -66,9 +78,24 @@ def test_results_are_published_before_their_page_and_both_before_the_gate_closes
     }
 
     with pytest.raises(GateClosedError, match="gate closed: late 2, allowed 1; report: out/page"):
-        run.end(allow={"late": Limit(count=1)})
-    assert run.steps[3:] == ["told", "published", "page"]
+        run.end(allow={"late": Limit(count=1)}, fmt="parquet", keep=3600.0)
+    assert run.steps[4:] == ["told", "published", "page", "exported", "kept for 3600 s"]
+    assert "beside this page" in run.report.html()
     assert run.told["closed"] == ["late 2, allowed 1"]
+
+
+def test_a_page_names_no_list_of_runs_where_none_is_kept(run):
+    def page():
+        report = Report("page")
+        report.next_step("more", "tidemark", "runs", "out")
+        report.next_step("costs", "tidemark", "spark", "cost")
+        return report
+
+    run._page = page
+    for keeps, named in ((True, 2), (False, 1)):
+        run.keeps_runs = keeps
+        run.end()
+        assert len(run.report.next_steps) == named
 
 
 def test_findings_are_kept_with_the_run_and_left_to_the_job(run):

@@ -1,12 +1,10 @@
 """What Spark says of a failure, of any version of it, and what people are told."""
 
-from types import SimpleNamespace
-
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
-from spark_jobs.platform import output
 from spark_jobs.platform.failures import input_error_of, is_absence, reason_of
+from spark_jobs.tables import places
 from spark_jobs.telemetry_aggregation import job
 from tidemark.analysis.errors import InputError, JobError
 
@@ -43,7 +41,7 @@ def test_an_older_spark_is_understood_too():
     assert is_absence(OfSpark3("PATH_NOT_FOUND"))
     assert not is_absence(OfSpark3("UNRESOLVED_COLUMN"))
     assert not is_absence(ValueError("PATH_NOT_FOUND"))
-    assert output.qualified(Reading(OfSpark3("PATH_NOT_FOUND")), "/data") == "file:/data"
+    assert places.qualified(Reading(OfSpark3("PATH_NOT_FOUND")), "/data") == "file:/data"
 
 
 TRACEBACK = """[STREAM_FAILED] Query [id = a, runId = b] terminated with exception: An exception was raised by the Python Proxy. \
@@ -116,15 +114,3 @@ def test_without_a_reason_the_first_line_is_told():
     assert (
         reason_of(StreamingQueryException("\n  [STREAM_FAILED] it ended\nmore")) == "[STREAM_FAILED] it ended"
     )
-
-
-def test_delta_is_asked_for_the_history_of_a_path_and_not_of_a_name(monkeypatch):
-    asked = []
-    history = SimpleNamespace(select=lambda *_: "history")
-    session = SimpleNamespace(sql=lambda text: asked.append(text) or history)
-    monkeypatch.setattr(output, "has_source", lambda *_: True)
-    monkeypatch.setattr(output, "qualified", lambda _, path: f"file:/work/{path}")
-    monkeypatch.setattr(output, "collected", lambda _: [(7,)])
-
-    assert output.newest_version(session, "Files/out/gauges", "delta") == 7
-    assert asked == ["DESCRIBE HISTORY delta.`file:/work/Files/out/gauges` LIMIT 1"]

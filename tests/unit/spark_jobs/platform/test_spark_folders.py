@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.platform.results import Results
+from spark_jobs.tables.results import Results
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from tidemark.analysis.errors import InputError

@@ -1,4 +1,4 @@
-"""Tables as Parquet and as Delta, and where Spark finds a path."""
+"""Tables of others, as Parquet and as Delta, and where Spark finds a path."""
 
 import json
 from datetime import UTC, datetime
@@ -8,17 +8,12 @@ import duckdb
 import pytest
 from pyspark.sql import functions as F
 
-from spark_jobs.platform import output
-from spark_jobs.platform.output import (
-    is_delta,
-    local_folder,
-    merge_rows,
-    newest_version,
-    read_lines,
-    read_table,
-    write_line,
-    write_table,
-)
+from spark_jobs.tables import merging
+from spark_jobs.tables.committed import CommittedStore, nullable_json, read_live
+from spark_jobs.tables.merging import merge_rows, read_delta, read_parquet_or_delta
+from spark_jobs.tables.places import is_delta, local_folder
+from spark_jobs.tables.plain import read_parquet, write_parquet
+from spark_jobs.tables.runs import Run
 from tidemark.analysis.errors import InputError, JobError
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
@@ -35,35 +30,65 @@ def found(frame):
     return sorted(tuple(row) for row in frame.select("id", "name").collect())
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
-def test_a_table_is_replaced_and_read_back(spark, rows, tmp_path, fmt) -> None:
-    path = str(tmp_path / "a folder" / "table")
-    write_table(rows, path, fmt=fmt)
-    write_table(rows.where("id > 1"), path, fmt=fmt)
-
-    assert sorted(read_table(spark, path, fmt).collect()) == sorted(rows.where("id > 1").collect())
-    write_table(rows.select(F.col("id").alias("other")), path, fmt=fmt)
-    assert read_table(spark, path, fmt).columns == ["other"]
-    assert [entry.name for entry in (tmp_path / "a folder").iterdir()] == [
-        "table"
-    ]  # nothing is left beside it
+@pytest.fixture
+def store(spark, tmp_path):
+    return CommittedStore(spark, str(tmp_path), is_here=True)
 
 
-@pytest.mark.parametrize("fmt", ["parquet", "delta"])
-def test_partitions_are_replaced_and_others_stay(spark, rows, tmp_path, fmt) -> None:
-    path = str(tmp_path / "table")
-    write_table(rows, path, fmt=fmt, partition_by=["name"])
-    write_table(
-        rows.where("id = 2").withColumn("id", F.lit(20).cast("long")),
-        path,
-        fmt=fmt,
-        partition_by=["name"],
-        only=["b"],
+def test_a_table_is_replaced_and_read_back(spark, rows, tmp_path, store) -> None:
+    first = store.write("a table", rows, Run(1, "k"))
+    store.write("a table", rows.where("id > 1"), Run(2, "k2"))
+    newest = store.write("a table", rows.select(F.col("id").alias("other")), Run(3, "k3"))
+
+    assert sorted(store.read("a table", first).collect()) == sorted(rows.collect())
+    assert store.read("a table", newest).columns == ["other"]
+    assert store.newest_version("a table") == newest
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a table"]  # nothing is left beside it
+    path = str(tmp_path / "plain")
+    write_parquet(rows, path)
+    write_parquet(rows.where("id > 1"), path)
+    assert sorted(read_parquet(spark, [path]).collect()) == sorted(rows.where("id > 1").collect())
+
+
+def test_what_is_committed_has_sparks_schema_and_asks_readers_for_no_feature(spark, store, tmp_path) -> None:
+    """Of all kinds of columns that jobs write."""
+    frame = spark.sql(
+        "SELECT 1L AS id, 2 AS number, 1.5D AS value, true AS flag, timestamp'2026-11-21 08:30:00Z' AS at, x'00ff' AS bytes,"
+        " map('a', 1.0D) AS numbers, array(named_struct('day', date'2026-11-21')) AS days, 'a' AS text"
     )
 
-    assert {(1, "a"), (20, "b"), (3, None)} == {
-        tuple(r) for r in read_table(spark, path, fmt).select("id", "name").collect()
-    }
+    version = store.write("all", frame, Run(1, "k"))
+
+    table = deltalake.DeltaTable(tmp_path / "all")
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert not protocol.reader_features
+    assert "false" not in nullable_json(frame.schema)
+    assert json.loads(table.schema().to_json()) == json.loads(nullable_json(frame.schema))
+    assert store.read("all", version).collect() == frame.collect()
+
+
+def test_times_that_spark_writes_as_int96_are_refused_and_nothing_is_committed(spark, rows, store) -> None:
+    """deltalake would commit them as times in nanoseconds, which most readers refuse."""
+    key = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "INT96")
+    try:
+        with pytest.raises(
+            JobError, match=r"times of table as INT96; set spark\.sql\.parquet.* to TIMESTAMP_MICROS"
+        ):
+            store.write("table", rows, Run(1, "k"))
+    finally:
+        spark.conf.set(key, before)
+    assert store.newest_version("table") is None
+
+
+def test_a_table_that_cannot_be_opened_is_one_line(spark, tmp_path, store) -> None:
+    (tmp_path / "runs" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "runs" / "_delta_log" / "00000000000000000000.json").write_text("{")
+
+    with pytest.raises(JobError, match="runs cannot be opened as a Delta table: "):
+        store.runs()
 
 
 def test_rows_are_merged_by_their_keys_into_a_table_that_has_others_and_more_columns(spark, tmp_path) -> None:
@@ -79,17 +104,17 @@ def test_rows_are_merged_by_their_keys_into_a_table_that_has_others_and_more_col
         .union(frame.selectExpr("id", "'new'", "value").limit(1))
     )
     merge_rows(new, path, ["id", "window"])
-    once = newest_version(spark, path, "delta")
+    once = deltalake.DeltaTable(path).version()
     merge_rows(new, path, ["id", "window"])
 
-    rows = {tuple(row) for row in read_table(spark, path, "delta").collect()}
+    rows = {tuple(row) for row in read_delta(spark, path).collect()}
     assert rows == {
         (1, None, 7.0, "test"),
         (2, "b", 7.0, "test"),
         (3, "c", 3.0, "test"),
         (1, "new", 1.0, None),
     }
-    assert newest_version(spark, path, "delta") == once
+    assert deltalake.DeltaTable(path).version() == once
     with pytest.raises(JobError, match=r"the rows cannot be merged into .*table: .*other"):
         merge_rows(new.withColumnRenamed("value", "other"), path, ["id", "window"])
     with pytest.raises(JobError, match=r"Spark cannot merge into no_catalog\.no\.table: "):
@@ -106,13 +131,13 @@ def test_of_two_runs_that_make_a_table_at_once_neither_loses_its_rows(
     def and_then_another_made_it(session, place):
         found = is_delta(session, place)
         if not found:
-            write_table(first, path, fmt="delta")
+            deltalake.write_deltalake(path, first.toArrow())
         return found
 
-    monkeypatch.setattr(output, "is_delta", and_then_another_made_it)
+    monkeypatch.setattr(merging, "is_delta", and_then_another_made_it)
     merge_rows(rows.where("id = 2"), path, ["id"])
 
-    assert found(read_table(spark, path, "delta")) == [(1, "a"), (2, "b")]
+    assert found(read_delta(spark, path)) == [(1, "a"), (2, "b")]
     assert [entry.name for entry in tmp_path.iterdir()] == ["table"]
 
 
@@ -130,17 +155,17 @@ def test_nothing_is_made_over_a_table_that_cannot_be_seen_or_is_another_kind(spa
 def test_of_a_delta_table_only_live_files_are_read_with_the_types_of_its_log(spark, tmp_path) -> None:
     frame = spark.createDataFrame([("007", 1), ("007", 2), ("8", 3)], "name string, id long")
     path = str(tmp_path / "table")
-    write_table(frame, path, fmt="delta", partition_by=["name"])
-    first = newest_version(spark, path, "delta")
+    deltalake.write_deltalake(path, frame.toArrow(), partition_by=["name"])
+    first = deltalake.DeltaTable(path).version()
     deltalake.DeltaTable(path).delete("id = 2")  # rewrites a file; the old one stays on disk
 
-    assert found(read_table(spark, path, "delta")) == [(1, "007"), (3, "8")]
-    assert found(read_table(spark, path, "delta", version=first)) == [(1, "007"), (2, "007"), (3, "8")]
+    assert found(read_delta(spark, path)) == [(1, "007"), (3, "8")]
+    assert found(read_live(spark, path, first, is_here=True)) == [(1, "007"), (2, "007"), (3, "8")]
 
 
 def test_a_delta_table_whose_files_do_not_tell_all_is_refused(spark, rows, tmp_path) -> None:
     path = str(tmp_path / "table")
-    write_table(rows, path, fmt="delta")
+    deltalake.write_deltalake(path, rows.toArrow())
     log = tmp_path / "table" / "_delta_log" / "00000000000000000001.json"
     features = {
         "minReaderVersion": 3,
@@ -151,11 +176,11 @@ def test_a_delta_table_whose_files_do_not_tell_all_is_refused(spark, rows, tmp_p
     log.write_text(json.dumps({"protocol": features}))
 
     with pytest.raises(JobError, match="deletionVectors"):
-        read_table(spark, path, "delta")
+        read_delta(spark, path)
 
 
 def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
-    write_table(rows, str(tmp_path / "table"), partition_by=["name"])
+    write_parquet(rows, str(tmp_path / "table"), ["name"])
 
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
@@ -165,30 +190,9 @@ def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
 
 
 def test_a_table_that_is_not_there_is_an_error(spark, tmp_path) -> None:
-    for fmt in ("parquet", "delta"):
+    for fmt, read in (("parquet", read_parquet_or_delta), ("delta", read_delta)):
         with pytest.raises(InputError, match=f"no.*no finished {fmt} table"):
-            read_table(spark, str(tmp_path / "no"), fmt)
-
-
-def test_an_unknown_format_is_an_error_that_names_the_option(rows, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"--format .* is 'csv'; accepted: parquet, delta, iceberg"):
-        write_table(rows, str(tmp_path / "table"), fmt="csv")
-
-
-def test_a_line_is_there_whole_or_not_at_all(spark, tmp_path) -> None:
-    path = str(tmp_path / "lines")
-
-    def read(kind=str):
-        return sorted(read_lines(spark, path, kind, what="text", advice="look"))
-
-    assert read() == []
-    for line in ("b c", "x" * 300_000):
-        write_line(spark, json.dumps(line), f"{path}/0")
-        assert read() == [line]
-    write_line(spark, '"another"', f"{path}/1")
-    assert read() == ["another", line]
-    with pytest.raises(JobError, match=r"lines holds what is no text: .*; look"):
-        read(int)
+            read(spark, str(tmp_path / "no"))
 
 
 def test_spark_says_which_folder_of_this_machine_a_path_means(spark, tmp_path, monkeypatch) -> None:

@@ -12,6 +12,7 @@ from tidemark.foundation.secrets.known import hide_settings
 from tidemark.foundation.version import install_hint
 
 LAKE = {"abfs", "abfss", "az"}
+_SCOPE = "https://storage.azure.com/.default"
 
 
 def protocol_of(url: str) -> str:
@@ -37,3 +38,26 @@ def file_system(url: str, storage: Mapping[str, Any] | None = None) -> tuple[Any
             f"windows.net/path ({install_hint('data-lake')})"
         ) from error
     return system, root
+
+
+def deltas_store(url: str) -> tuple[str, dict[str, str] | None]:
+    """The URL and the options by which deltalake opens a folder, with the identity that `file_system` has: its own store knows
+    nothing of connection strings, and would look for an identity in other places. Raises InputError as `file_system`.
+    """
+    system, root = file_system(url)
+    if not is_lake(url):
+        return (root if protocol_of(url) == "file" else url), None
+    given = dict(part.partition("=")[::2] for part in (system.connection_string or "").split(";") if part)
+    options = {
+        "account_name": given.get("AccountName") or system.account_name,
+        "account_key": given.get("AccountKey") or system.account_key,
+        "sas_token": given.get("SharedAccessSignature") or system.sas_token,
+        "endpoint": given.get("BlobEndpoint"),
+    }
+    if options["endpoint"] is not None and options["endpoint"].startswith("http://"):
+        options["allow_http"] = "true"
+    if not (given or system.account_key or system.sas_token):
+        options["bearer_token"] = system.sync_credential.get_token(_SCOPE).token
+    known = {name: str(value) for name, value in options.items() if value}
+    hide_settings(known)
+    return f"az://{root}", known

@@ -1,1 +1,0 @@
-"""Where Spark lacks something: object stores it has no file system for, by fsspec; Delta on this machine, by a package; Iceberg by its runtime."""
