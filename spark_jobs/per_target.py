@@ -26,7 +26,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, outside
 from spark_jobs.platform.session import try_setting
 from spark_jobs.schemas import arrow_schema, row_schema
-from spark_jobs.sources.files.spark_files import read_with_spark
+from spark_jobs.sources.files.spark_files import read_files
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.tables.merging import read_parquet_or_delta
 from spark_jobs.tables.places import is_delta
@@ -143,7 +143,7 @@ def extract(spark: SparkSession, settings: HistorySettings, account: RowAccount)
 def arrivals_of(spark: SparkSession, path: str) -> DataFrame:
     """READINGS of a Delta table, or of CSV and Parquet files, each by its own header. Raises InputError."""
     if not is_delta(spark, path):
-        return read_with_spark(spark, path.rstrip("/"), TABLE_ENDINGS, arrivals_in_file, READINGS)
+        return read_files(spark, path.rstrip("/"), TABLE_ENDINGS, arrivals_in_file, READINGS)
     frame = read_parquet_or_delta(spark, path)
     check_columns(frame.columns, f"--arrivals {path}")
     wanted = [name for name in frame.columns if name in {*TIME_COLUMNS, "arrivals", "target", *OTHER_COLUMNS}]

@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -26,7 +26,7 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.files.spark_files import any_case
+from spark_jobs.sources.files.spark_files import open_files
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.tables.results import Results
 from tidemark.analysis.advise.local import read_targets
@@ -83,16 +83,15 @@ def run(spark: SparkSession, settings: Settings) -> str:
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
     """SOURCED of the files that count. Raises InputError where there are none."""
-    endings = ",".join([*(f"*{any_case(ending)}" for ending in TABLE_ENDINGS), MANIFEST])
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
     try:
-        found = reader.option("pathGlobFilter", f"{{{endings}}}").load(path)
-        is_manifest = F.col("path").endswith(f"/{MANIFEST}")
-        files = found.where(~is_manifest)
-        known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
-        told = collected(found.where(is_manifest).select("path", "content")) if len(known) > 1 else []
-    except AnalysisException as error:
-        raise InputError(f"--costs {path} cannot be read: {str(error).splitlines()[0]}") from error
+        found = open_files(spark, path, (*TABLE_ENDINGS, MANIFEST))
+    except InputError as error:
+        raise InputError(f"--costs {error}") from error
+    is_table = reduce(or_, (F.lower("path").endswith(ending) for ending in TABLE_ENDINGS))
+    files = found.where(is_table)
+    known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
+    manifest = found.where(F.col("path").endswith(f"/{MANIFEST}"))
+    told = collected(manifest.select("path", "content")) if len(known) > 1 else []
     if not known:
         raise InputError(f"--costs {path} holds no files that end in {' or '.join(TABLE_ENDINGS)}")
     manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in told)

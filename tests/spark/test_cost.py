@@ -86,7 +86,7 @@ def test_what_is_no_export_or_there_twice_is_told_by_its_file(spark, folder):
 
     with pytest.raises(InputError, match=r"focus\.csv is no cost export"):
         run(spark, settings)
-    with pytest.raises(InputError, match=r"--costs .*none cannot be read"):
+    with pytest.raises(InputError, match=r"--costs '.*none' cannot be read"):
         run(spark, replace(settings, costs=str(folder / "none")))
     month = "20260101-20260131"
     parts = {f"{month}/aa/{n}.csv": half for n, half in enumerate(HALVES)}

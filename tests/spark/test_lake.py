@@ -6,11 +6,14 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 from pyspark.sql import functions as F
 
+from spark_jobs.cost.job import read_charges
+from spark_jobs.per_target import arrivals_of
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.reports.runs import runs_in
 from spark_jobs.tables.places import is_delta, is_pythons, local_folder
 from spark_jobs.tables.plain import read_parquet
 from spark_jobs.tables.results import Results, result_table
+from tests.unit.analysis.cost.test_costs import FOCUS, WANTED
 from tidemark.analysis.errors import InputError, JobError
 from tidemark.analysis.report import Report
 
@@ -83,3 +86,23 @@ def test_the_results_of_runs_are_in_a_container(spark, azurite, container, tmp_p
 
     page = write_report(spark, lambda: Report("Test", "of a lake"), out)
     assert [page.rpartition("/")[2]] == [each.rpartition("/")[2] for each in blobs(azurite, ".html")]
+
+
+@pytest.mark.wire
+def test_exports_and_arrivals_are_read_from_a_container(spark, azurite, container):
+    with BlobServiceClient.from_connection_string(azurite) as service:
+        folder = service.get_container_client("spark-lake")
+        folder.upload_blob("costs/run/focus.CSV", FOCUS)
+        folder.upload_blob("costs/run/manifest.json", "{}")
+        folder.upload_blob("costs/_half.csv", "no export")
+        folder.upload_blob("arrivals/one.csv", "t,arrivals\n0,5\n60,7\n")
+
+    charges = read_charges(spark, f"{container}/costs", WANTED, None)
+    assert sorted(row["amount"] for row in charges.collect()) == [-2.0, 0.96, 4.8]
+    arrivals = arrivals_of(spark, f"{container}/arrivals/")
+    assert sorted((row.target, row.at, row.arrivals) for row in arrivals.collect()) == [
+        ("one", 0, 5),
+        ("one", 60, 7),
+    ]
+    with pytest.raises(InputError, match=r"--costs there are no files \(\*\.csv.* in 'az://spark-lake/none'"):
+        read_charges(spark, f"{container}/none", WANTED, None)

@@ -28,7 +28,7 @@ from spark_jobs.sources.capture.files import NAME, CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.files.input_files import FoundFile
 from spark_jobs.sources.files.path_times import Wanted
-from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
+from spark_jobs.sources.files.spark_files import options_of, read_files, url_for_spark
 from spark_jobs.task_errors import fails_without_secrets
 
 
@@ -67,7 +67,7 @@ def read_capture(
         files.quarantined(url)
         folders = files.layout.globs(files.wanted, datetime.now(UTC))
         read = partial(files.batches_of_content, url=url)
-        found = read_with_spark(spark, url, (ENDING,), read, schema, folders=folders)
+        found = read_files(spark, url, (ENDING,), read, schema, folders=folders)
         return found if then is None else found.mapInArrow(then.work, then.schema)
     files.check()
     files.quarantined()

@@ -1,6 +1,6 @@
-"""Input files that Spark opens, with its own file systems and rights: all but those of this machine.
+"""Input files as rows, with their content: what Spark opens, with its own file systems and rights, and what tasks open.
 
-Python maps a local file into memory, which is faster than what Spark could hand it. Elsewhere it matters that there is
+Sources of many small records open files of this machine themselves (`input_files`): Python maps a local file into memory, which is faster than what Spark could hand it. Elsewhere it matters that there is
 one identity: who may write a job's results may read its inputs, set up once, in Spark. fsspec, which knows nothing of
 Spark's rights, opens what Spark has no file system for, and what is given with `storage`.
 """
@@ -21,12 +21,15 @@ from spark_jobs.platform.failures import first_line
 from spark_jobs.platform.rows import first_of
 from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.sources.files.input_files import REASON, Folder
-from spark_jobs.tables.places import qualified
+from spark_jobs.tables.file_systems import file_system
+from spark_jobs.tables.places import is_pythons, qualified
 from spark_jobs.task_errors import fails_without_secrets
 from tidemark.analysis.errors import InputError
 
 ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
 """From a file's URL and content to its batches."""
+
+OPENED = StructType().add("path", "string").add("modificationTime", "timestamp").add("content", "binary")
 
 
 def url_for_spark(spark: SparkSession, path: str, storage: Mapping[str, Any] | None) -> str | None:
@@ -78,7 +81,30 @@ def set_aside(spark: SparkSession, quarantine: str | None) -> int | None:
     return sum(each.get("records") or each.get("events") or 1 for each in reasons)
 
 
-def read_with_spark(
+def open_files(
+    spark: SparkSession, url: str, endings: Sequence[str], *, folders: Sequence[str] = ()
+) -> DataFrame:
+    """OPENED of all files below the URL with one of these endings, in any case: by Spark, or, of a lake that it has no file
+    system for, by tasks through fsspec.
+
+    `folders` are patterns below the URL: where there are any of these, Spark lists no others. Raises InputError where there is
+    no file. Files whose names begin with `_` or `.` are none, as always with Spark.
+    """
+    if is_pythons(spark, url):
+        return _opened_by_fsspec(spark, url, endings)
+    glob = "{" + ",".join(f"*{_any_case(ending)}" for ending in endings) + "}"
+    reader = spark.read.format("binaryFile").options(recursiveFileLookup="true", pathGlobFilter=glob)
+    try:
+        files = _pruned(reader, url, folders) or reader.load(url)
+        first = first_of(files.select("path"))
+    except AnalysisException as error:
+        raise InputError(f"'{url}' cannot be read: {first_line(error)}") from error
+    if first is None:
+        raise _no_files(url, endings)
+    return files.select(*OPENED.names)
+
+
+def read_files(
     spark: SparkSession,
     url: str,
     endings: Sequence[str],
@@ -87,23 +113,35 @@ def read_with_spark(
     *,
     folders: Sequence[str] = (),
 ) -> DataFrame:
-    """What `read` makes of all files below the URL with one of these endings, in any case.
-
-    `folders` are patterns below the URL: where there are any of these, others are not listed. Raises InputError where there
-    is no file. Files whose names begin with `_` or `.` are none, as always with Spark.
-    """
-    glob = "{" + ",".join(f"*{any_case(ending)}" for ending in endings) + "}"
-    reader = (
-        spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", glob)
-    )
-    try:
-        files = _pruned(reader, url, folders) or reader.load(url)
-        first = first_of(files.select("path"))
-    except AnalysisException as error:
-        raise InputError(f"'{url}' cannot be read: {first_line(error)}") from error
-    if first is None:
-        raise InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
+    """What `read` makes of all files of `open_files`."""
+    files = open_files(spark, url, endings, folders=folders)
     return files.select("path", "content").mapInArrow(partial(_read_all, read=read), schema)
+
+
+def _no_files(url: str, endings: Sequence[str]) -> InputError:
+    return InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
+
+
+def _opened_by_fsspec(spark: SparkSession, url: str, endings: Sequence[str]) -> DataFrame:
+    system, root = file_system(url)
+    found = [
+        (f"{url.rstrip('/')}{name.removeprefix(root)}", info["last_modified"])
+        for name, info in sorted(system.find(root, detail=True).items())
+        if name.lower().endswith(tuple(endings)) and name.rpartition("/")[2][0] not in "._"
+    ]
+    if not found:
+        raise _no_files(url, endings)
+    files = spark.createDataFrame(found, StructType(OPENED.fields[:2])).repartition(len(found))
+    return files.mapInArrow(_with_content, OPENED)
+
+
+@fails_without_secrets
+def _with_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number, url in enumerate(batch["path"].to_pylist()):
+            system, path = file_system(url)
+            content = pa.array([system.cat_file(path)], pa.binary())
+            yield pa.RecordBatch.from_arrays([*batch.slice(number, 1).columns, content], OPENED.names)
 
 
 def _pruned(reader: DataFrameReader, url: str, folders: Sequence[str]) -> DataFrame | None:
@@ -119,7 +157,7 @@ def _pruned(reader: DataFrameReader, url: str, folders: Sequence[str]) -> DataFr
     return files
 
 
-def any_case(ending: str) -> str:
+def _any_case(ending: str) -> str:
     """A pattern for the ending in capital and small letters."""
     return "".join(f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in ending)
 

@@ -29,7 +29,7 @@ from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
 from spark_jobs.sources.files.path_times import Wanted, in_paths, patterns
-from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
+from spark_jobs.sources.files.spark_files import options_of, read_files, url_for_spark
 from spark_jobs.sources.records.records import (
     BOM,
     GZIP_MAGIC,
@@ -193,7 +193,7 @@ def read_records(
         files.quarantined(url)
         task = partial(files.batches_of_content, url=url)
         folders = patterns(TIMED, {}, files.wanted.hours(datetime.now(UTC)))
-        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA, folders=folders)
+        return read_files(spark, url, source.ENDINGS, task, source.SCHEMA, folders=folders)
     files.tasks()
     files.quarantined()
     return spark.read.format(source.NAME).options(**options).load()
