@@ -1,6 +1,6 @@
 """A day with a budget, whatever the load does: what is billed stays within it, and nothing goes below the minimum."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -58,6 +58,7 @@ def test_nor_with_a_forecast_however_wrong_it_is(parts, by_hour, times, delay):
 
 @settings(max_examples=15, deadline=None)
 @given(stretches, st.floats(1.0, 6.0), st.integers(0, 3))
+@example([(30, 31), (60, 45), (30, 35), (60, 3)], 5.60801754413364, 0)
 def test_no_hour_billed_at_its_highest_breaks_the_budget(parts, times, delay):
     budget = Budget(amount=400 * 24 * times, unit="request_unit_hours", hourly=True)
     made = budgeted(budget=budget, minimum=400, maximum=4000)

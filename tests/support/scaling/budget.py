@@ -85,6 +85,7 @@ def live(
                 now,
             )
             state, current, due = record_effect(state, effect), action.to_capacity, None
+        found = current  # an hour is billed for it, too, although it may be scaled in at once
         told = MetricsReport(
             "plan", now, (MetricSample("backlog", now, load(now)),), (), Capacity(current, now, step=step)
         )
@@ -108,7 +109,7 @@ def live(
         lived.made.append(decided)
         lived.capacities.append(current)
         lived.billed += current / 60
-        hours[now // HOUR] = max(hours.get(now // HOUR, 0), current)
+        hours[now // HOUR] = max(hours.get(now // HOUR, 0), found, current)
     lived.state = state
     if made.spec.budget is not None and made.spec.budget.hourly:
         lived.billed = float(sum(hours.values()))
