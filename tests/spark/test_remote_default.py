@@ -55,6 +55,7 @@ print(json.dumps({"refused": refused, "pages": pages, "counts": counts, "where":
 """
 
 
+@pytest.mark.torture  # 70 s in a session of its own; test_results has where only Spark writes, test_time_zones the clock
 @pytest.mark.timeout(600)
 def test_jobs_write_and_publish_where_spark_means_and_the_same_as_here(spark, set_zone, tmp_path) -> None:
     """In another zone than here, Java and Spark's Python workers included."""

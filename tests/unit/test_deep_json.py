@@ -1,5 +1,6 @@
 """JSON nested too deep to be read, wherever the text of others is read: what is said of any text that is no JSON."""
 
+import asyncio
 import zlib
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from consumer.stores.sql.dead_letters import dead_letter_of
 from consumer.web import trigger_events
 from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.collectors.event_hub import checkpoint_layouts
-from scaling.storage import calls, notices
+from scaling.storage.documents import TableCallCounts, TableOutbox
 from tidemark.commands.history import journal
 from tidemark.foundation.app_settings import local_settings
 from tidemark.foundation.consumer_stats import SCHEMA, ConsumerStatsError, from_row
@@ -34,6 +35,17 @@ RESUME = resume_file.Resume(
 def at(path, text):
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def of_deep_rows(kind):
+    """A store whose table has one row."""
+
+    async def rows(query, **_):
+        return [{"Data00": FIELD}]
+
+    store = kind.__new__(kind)
+    store._table = SimpleNamespace(rows=rows)
+    return store
 
 
 def message(_):
@@ -86,8 +98,8 @@ def test_it_is_refused_in_the_words_for_what_is_no_json(tmp_path, read, error):
 @pytest.mark.parametrize(
     ("read", "found"),
     [
-        (lambda: calls._counts({"Data00": FIELD}), None),
-        (lambda: notices._queued({"Data00": FIELD}), None),
+        (lambda: asyncio.run(of_deep_rows(TableCallCounts).read()), []),
+        (lambda: asyncio.run(of_deep_rows(TableOutbox).waiting("operations")), []),
         (lambda: journal._decoded(FIELD.encode(), journal.Head), None),
         (lambda: checkpoint_layouts.hub_created_at({"origin": quote(FIELD)}), None),
         (lambda: layout._fence({}, FIELD.encode()), layout.Fence()),
