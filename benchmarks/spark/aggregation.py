@@ -116,23 +116,17 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
     assert pl.thread_pool_size() == cores
     started = cpu_seconds(), time.perf_counter()
     value = pl.col("value")
-    width, columns = {
-        "sums": (
-            "1m",
-            [
-                value.sum().alias("total"),
-                value.mean().alias("mean"),
-                value.min().alias("min"),
-                value.max().alias("max"),
-            ],
-        ),
-        "percentiles": (
-            "1h",
-            [value.quantile(q, "nearest").alias(f"p{q}") for q in (0.5, 0.95, 0.99)],
-        ),
+    columns = {
+        "sums": [
+            value.sum().alias("total"),
+            value.mean().alias("mean"),
+            value.min().alias("min"),
+            value.max().alias("max"),
+        ],
+        "percentiles": [value.quantile(q, "nearest").alias(f"p{q}") for q in (0.5, 0.95, 0.99)],
     }[kind]
     rows = pl.scan_parquet(f"{data}/*.parquet")
-    keys = [pl.col("target"), pl.col("metric"), pl.col("at").dt.truncate(width).alias("start")]
+    keys = [pl.col("target"), pl.col("metric"), pl.col("at").dt.truncate(WINDOW[kind]).alias("start")]
     grouped = rows.group_by(keys).agg(pl.len().alias("samples"), *columns)
     grouped.collect(engine="streaming").write_parquet(f"{result}.parquet")
     return started

@@ -209,8 +209,10 @@ def publish(folder: str, runs: Sequence[Run]) -> bool:
 
 
 def merge(folder: Path, rows: Path, keys: Sequence[str]) -> None:
-    """Commits the rows of the Parquet files in `rows` into a table of this machine, batch by batch: those whose keys it has replace its own where they
-    differ, others are added; where none is new there is no commit. Raises JobError where they do not fit the table.
+    """Commits the rows of the Parquet files in `rows` into a table of this machine, batch by batch: those whose keys it has
+    replace its own where they differ, others are added. Where none is new there is no commit.
+
+    Raises JobError where they do not fit the table.
     """
     data = dataset.dataset(rows, format="parquet")
     names = data.schema.names

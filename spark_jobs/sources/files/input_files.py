@@ -35,10 +35,6 @@ class FoundFile(NamedTuple):
     end: int | None = None
 
     @property
-    def is_piece(self) -> bool:
-        return self.end is not None
-
-    @property
     def bytes_read(self) -> int:
         return (self.size if self.end is None else self.end) - self.begin
 
