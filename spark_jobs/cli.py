@@ -29,7 +29,7 @@ COMMANDS = {"spark", "runs", "telemetry-aggregation"}
 
 app = typer.Typer(
     name="spark",
-    help="Reports, gates and replays over telemetry and captured events, with Apache Spark.",
+    help="Reports, checks and replays over telemetry and captured events, with Apache Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

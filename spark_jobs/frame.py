@@ -20,7 +20,14 @@ from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.tables.plain import check_format
 from spark_jobs.tables.results import KEEP, Results
-from tidemark.analysis.gates import Limits, RowCount, check, check_sum, closed_by, read_limits
+from tidemark.analysis.limits import (
+    Limits,
+    RowCount,
+    check_sum,
+    exceeded_limits,
+    raise_for_failures,
+    read_limits,
+)
 from tidemark.analysis.option_values import check_span, moment, seconds
 from tidemark.analysis.options import ROOT_FOLDER, Allow, Root, Since, Until, app_settings
 from tidemark.analysis.report import Report
@@ -66,7 +73,7 @@ class JobOptions:
     ] = None
     memory: Annotated[str, Option("--memory", help="Memory of Spark in local mode.")] = "2g"
 
-    def read(self, job: str, gates: Collection[str]) -> dict[str, Any]:
+    def read(self, job: str, limited: Collection[str]) -> dict[str, Any]:
         """The fields of JobSettings. Raises InputError naming the option at fault."""
         return {
             "output": self.output or str(Path("spark-output") / job),
@@ -75,7 +82,7 @@ class JobOptions:
             "quarantine": self.quarantine,
             "since": moment("--from", self.since),
             "until": moment("--to", self.until),
-            "allow": read_limits(self.allow or (), gates),
+            "allow": read_limits(self.allow or (), limited),
         }
 
     def session(self, job: str) -> SparkSession:
@@ -88,8 +95,8 @@ class AppJobOptions(JobOptions):
 
     root: Root = ROOT_FOLDER
 
-    def read(self, job: str, gates: Collection[str]) -> dict[str, Any]:
-        return {**super().read(job, gates), "app_settings": app_settings(self.root)}
+    def read(self, job: str, limited: Collection[str]) -> dict[str, Any]:
+        return {**super().read(job, limited), "app_settings": app_settings(self.root)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +112,7 @@ class JobSettings:
     since: datetime | None = None
     until: datetime | None = None
     allow: Limits = field(default_factory=dict)
-    """What may be left out: of the job's GATES."""
+    """How much may be left out, by the names in the job's LIMITED."""
     app_settings: Mapping[str, str] | None = field(default=None, repr=False)
     """What a configuration, an app and the scaling log's table refer to; None: the environment."""
 
@@ -123,26 +130,26 @@ def finish(
     rows: Sequence[RowCount],
     inputs: Mapping[str, object],
     counts: Mapping[str, float | None],
-    gates: Mapping[str, str],
+    limited: Mapping[str, str],
     asked: Mapping[str, object] | None = None,
     findings: Sequence[str] = (),
 ) -> str:
     """Ends a run whose tables are written, in this order: publishes them, makes the page, writes them in another format where
-    one is asked for, removes old versions, checks the gates. Returns where the page is; the folder where there can be none.
+    one is asked for, removes old versions, checks the limits. Returns where the page is; the folder where there can be none.
 
     Every input that was read is in `rows`. `counts` and `asked` are kept with the run; `findings` are reasons why its answer
-    is no, besides the gates. Raises JobError, before anything is published, where a row is in no count; GateClosedError, when
+    is no, besides exceeded limits. Raises JobError, before anything is published, where a row is in no count; CheckFailedError, when
     all is written, where more was left out than is allowed and there are no findings, which the job itself reports.
     """
     for each in rows:
         check_sum(*each)
     counted = {**counts, "quarantined": set_aside(spark, settings.quarantine)}
-    closed = closed_by(settings.allow, counted, gates)
+    exceeded = exceeded_limits(settings.allow, counted, limited)
     results.tell(
         inputs=inputs,
         counts=counted,
         settings={"from": settings.since, "to": settings.until, **(asked or {})},
-        closed=[*findings, *closed],
+        failures=[*findings, *exceeded],
     )
     with watch(spark, "writing the report"):
         results.publish()
@@ -152,7 +159,7 @@ def finish(
             results.export()
     results.vacuum(settings.keep)
     if not findings:
-        check(closed, page)
+        raise_for_failures(exceeded, page)
     return page
 
 

@@ -43,8 +43,8 @@ from tidemark.analysis.backtest.reading import (
 )
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import RowCount
 from tidemark.analysis.input_files import TABLE_ENDINGS
+from tidemark.analysis.limits import RowCount
 from tidemark.analysis.options import CONFIG
 from tidemark.foundation.settings_reader import ConfigError
 

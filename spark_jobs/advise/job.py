@@ -17,7 +17,7 @@ from spark_jobs.per_target import HistorySettings, recorded, replay, workers_of
 from spark_jobs.schemas import row_schema
 from spark_jobs.tables.results import Results
 from tidemark.analysis.advise import local, page
-from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat
+from tidemark.analysis.advise.answered import LIMITED, Answer, answer, counts, flat
 from tidemark.analysis.advise.options import AdviceOptions
 from tidemark.analysis.advise.question import Options
 from tidemark.analysis.backtest.candidates.grid import Targets
@@ -47,7 +47,7 @@ class Settings(HistorySettings):
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    """Extract, transform, load; returns the report's path. Raises InputError; CheckFailedError, when all is written, where more
     was found than is allowed.
     """
     targets = local.read_targets(settings.config, settings.app_settings or os.environ)
@@ -76,7 +76,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
             rows=[history.rows],
             inputs=settings.inputs,
             counts=counts(answers),
-            gates=GATES,
+            limited=LIMITED,
             asked={"config": settings.config},
         )
 
@@ -124,7 +124,7 @@ def command(
     and taken, and a report.
     """
     options = load.read()
-    settings = Settings(options=options, config=config, arrivals=arrivals, log=log, **job.read(NAME, GATES))
+    settings = Settings(options=options, config=config, arrivals=arrivals, log=log, **job.read(NAME, LIMITED))
     typer.echo(run(job.session(NAME), settings))
 
 

@@ -27,7 +27,7 @@ from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 
 NAME = "backfill"
-GATES = dict.fromkeys(("dead-letters", "absent", "quarantined"), "events")
+LIMITED = dict.fromkeys(("dead-letters", "absent", "quarantined"), "events")
 """`absent` are missing events that no capture file has."""
 COUNTS = ("written", "existed", "dead_letters", "skipped")
 PARTITIONS = (
@@ -81,7 +81,7 @@ def command(
     """
     budget = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
-    given = job.read(NAME, GATES)
+    given = job.read(NAME, LIMITED)
     lag = seconds("--capture-lag", capture_lag)
     selection = Selection(given["since"], given["until"], names, only_missing, lag)
     budget.shares()
@@ -93,7 +93,7 @@ def command(
 
 
 def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
-    """Backfills, and reports; returns the lines to print. Raises JobError; GateClosedError as `save`."""
+    """Backfills, and reports; returns the lines to print. Raises JobError; CheckFailedError as `save`."""
     selection, environment = settings.selection, settings.environment
     # A folder at fault is refused before anything is written.
     Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
@@ -117,7 +117,7 @@ def save(
     capture: str = "",
     asked: Mapping[str, object] | None = None,
 ) -> str:
-    """Writes the table `partitions` and the report; returns the report's page. Raises GateClosedError where more is left out
+    """Writes the table `partitions` and the report; returns the report's page. Raises CheckFailedError where more is left out
     than is allowed.
     """
     rows = [
@@ -142,7 +142,7 @@ def save(
             "dead-letters": totals["dead_letters"],
             "absent": done.not_captured,
         },
-        gates=GATES,
+        limited=LIMITED,
         asked=asked,
     )
 

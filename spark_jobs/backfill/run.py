@@ -42,7 +42,7 @@ from spark_jobs.tables.merging import read_parquet_or_delta
 from spark_jobs.tables.places import has
 from spark_jobs.tables.results import result_table, runs_of
 from tidemark.analysis.errors import InputError, JobError
-from tidemark.analysis.gates import RowCount, check_sum
+from tidemark.analysis.limits import RowCount, check_sum
 from tidemark.foundation.errors import TidemarkError
 
 CHECKPOINT_WITHIN = 30.0

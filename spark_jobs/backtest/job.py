@@ -42,7 +42,7 @@ from spark_jobs.platform.rows import collected
 from spark_jobs.tables.results import Results
 from tidemark.analysis.backtest.analysis import (
     EVERYWHERE,
-    GATES,
+    LIMITED,
     Analysis,
     Job,
     advice,
@@ -70,7 +70,7 @@ class Settings(HistorySettings):
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    """Extract, transform, load; returns the report's path. Raises InputError; CheckFailedError, when all is written, where more
     was found than is allowed.
     """
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
@@ -88,7 +88,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
         rows=[history.rows],
         inputs=settings.inputs,
         counts=counts(found),
-        gates=GATES,
+        limited=LIMITED,
         asked={"config": settings.config},
     )
 
@@ -201,7 +201,7 @@ def command(
     The decisions are made by the product's own code; a queueing model answers them. Writes the tables scores and
     recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
     """
-    settings = Settings(grid=grid, config=config, arrivals=arrivals, log=log, **job.read(NAME, GATES))
+    settings = Settings(grid=grid, config=config, arrivals=arrivals, log=log, **job.read(NAME, LIMITED))
     typer.echo(run(job.session(NAME), settings))
 
 

@@ -33,11 +33,11 @@ from tidemark.analysis.advise.local import read_targets
 from tidemark.analysis.cost import local, page, tables
 from tidemark.analysis.cost.account import Account, Billed, totals
 from tidemark.analysis.cost.charges import MANIFEST, check_once, newest_runs, run_of, sources_of
-from tidemark.analysis.cost.local import GATES, one_currency
+from tidemark.analysis.cost.local import LIMITED, one_currency
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import RowCount
 from tidemark.analysis.input_files import TABLE_ENDINGS
+from tidemark.analysis.limits import RowCount
 from tidemark.analysis.options import CONFIG, with_groups
 from tidemark.analysis.report import Report
 
@@ -58,7 +58,7 @@ class Settings(JobSettings):
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    """Extract, transform, load; returns the report's path. Raises InputError; CheckFailedError, when all is written, where more
     was found than is allowed.
     """
     known = os.environ if settings.app_settings is None else settings.app_settings
@@ -192,7 +192,7 @@ def load(
         rows=[entries, RowCount("--costs", charges, {"joined": sum(row["charges"] for row in found)})],
         inputs={"costs": settings.costs, "log": settings.log},
         counts=totals(accounts),
-        gates=GATES,
+        limited=LIMITED,
         asked={"config": settings.config},
     )
 
@@ -217,7 +217,7 @@ def command(
     For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
     a report. For the log of one machine `tidemark cost` does the same without Spark.
     """
-    given = job.read(NAME, GATES)
+    given = job.read(NAME, LIMITED)
     settings = Settings(costs=costs, log=log, options=bill.read(), config=config, **given)
     typer.echo(run(job.session(NAME), settings))
 

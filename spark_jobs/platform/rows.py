@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from tidemark.analysis.gates import RowCount, check_sum
+from tidemark.analysis.limits import RowCount, check_sum
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -38,8 +38,8 @@ from spark_jobs.sources.capture.capture import Then, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.tables.results import Results
-from tidemark.analysis.errors import GATE_CLOSED, InputError
-from tidemark.analysis.gates import RowCount
+from tidemark.analysis.errors import CHECK_FAILED, InputError
+from tidemark.analysis.limits import RowCount
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
@@ -47,7 +47,7 @@ from tidemark.foundation.azure.connections import connection_string
 from tidemark.foundation.log.terminal import Console
 
 JOB = "reconciliation"
-GATES = dict.fromkeys(("pending", "copies", "quarantined"), "events")
+LIMITED = dict.fromkeys(("pending", "copies", "quarantined"), "events")
 """What --allow knows; shares are of the events. Findings are a no in any case."""
 PARTITIONS_TOLD = 32
 """In the row of a run, of which a hundred are kept: all of most hubs. The table hours has all."""
@@ -85,7 +85,7 @@ class Settings(JobSettings):
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
-    """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError; GateClosedError,
+    """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError; CheckFailedError,
     when all is written, where only what is allowed is exceeded.
     """
     now = settings.now or datetime.now(UTC)
@@ -145,9 +145,9 @@ def _finish(
         rows=[RowCount("the hub's events", sum(row["events"] for row in sides.ends), judged_events)],
         inputs={"events": settings.capture or f"hub {found.hub}", **positions},
         counts=counts | {"missing": found.missing},
-        gates=GATES,
+        limited=LIMITED,
         asked={"grace": settings.grace, "on-gap": settings.on_gap},
-        findings=["events not settled, settled twice or missing"] if found.closed else [],
+        findings=["events not settled, settled twice or missing"] if found.failed else [],
     )
 
 
@@ -237,7 +237,7 @@ def _findings(
         gaps_total=totals["gaps"],
         missing=totals["missing"],
         checkpoints=sides.checkpoints,
-        closed=bool(unsettled or twice or failing),
+        failed=bool(unsettled or twice or failing),
         span=span,
         yet_to_come=coming if settings.capture else "",
     )
@@ -286,7 +286,7 @@ def command(
             help="Whether what the consumer's checkpoints do not call settled is pending, not lost.",
         ),
     ] = True,
-    on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers close the gate.")] = OnGap.FAIL,
+    on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers fail the check.")] = OnGap.FAIL,
     ru: Annotated[float | None, Option(help="Request units per second that reading may use.")] = None,
     job: AppJobOptions,
 ) -> None:
@@ -295,7 +295,7 @@ def command(
     The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
     from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
     """
-    given = job.read(JOB, GATES)
+    given = job.read(JOB, LIMITED)
     settings = Settings(
         consumer=given.pop("app_settings"),
         capture=capture,
@@ -309,8 +309,8 @@ def command(
     )
     found, path = run(settings, job.session(JOB))
     _tell(found, path)
-    if found.closed:
-        raise typer.Exit(GATE_CLOSED)
+    if found.failed:
+        raise typer.Exit(CHECK_FAILED)
 
 
 def _tell(found: page.Findings, path: str) -> None:
@@ -326,8 +326,8 @@ def _tell(found: page.Findings, path: str) -> None:
     )
     if found.yet_to_come:
         console.print(found.yet_to_come, style="yellow")
-    gate, colour = ("closed", "red") if found.closed else ("open", "green")
-    console.print(f"gate {gate}", style=f"bold {colour}")
+    outcome, colour = ("failed", "red") if found.failed else ("passed", "green")
+    console.print(f"check {outcome}", style=f"bold {colour}")
     console.print(f"report: {path}")
 
 

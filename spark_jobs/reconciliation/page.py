@@ -67,7 +67,7 @@ class Findings(Struct, frozen=True):
     gaps_total: int
     missing: int
     checkpoints: Mapping[str, Checkpoint] | None
-    closed: bool
+    failed: bool
     span: tuple[datetime, datetime] | None = None
     """The first and the last hour; None: of `hours`, whose rows are those of columns of the heat map otherwise."""
     yet_to_come: str = ""
@@ -124,7 +124,7 @@ def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | Non
 def _facts(found: Findings) -> dict[str, str]:
     pending = found.counts.get(Status.PENDING, 0)
     return {
-        "gate": "closed" if found.closed else "open",
+        "check": "failed" if found.failed else "passed",
         "events": number(found.events_total),
         "settled": number(found.events_total - found.unsettled_total - pending),
         "pending": number(pending),

@@ -37,7 +37,7 @@ class Status(StrEnum):
 
 
 UNSETTLED = (Status.OVERDUE, Status.STALE, Status.LOST)
-"""What closes the gate."""
+"""What fails the check."""
 
 
 class Gap(StrEnum):

@@ -18,7 +18,7 @@ from tidemark.foundation.version import install_hint
 
 console = Console()
 
-_SHOWN = ("run", "at", "inputs", "counts", "settings", "closed")
+_SHOWN = ("run", "at", "inputs", "counts", "settings", "failures")
 
 
 def runs_in(folder: str) -> list[Run]:
@@ -39,22 +39,22 @@ def command(
     folder: Annotated[str, Argument(help="The --output of a job: a folder, or a URL such as abfss://...")],
     as_json: Annotated[bool, Option("--json", help="One JSON object per run.")] = False,
 ) -> None:
-    """Runs that finished, the newest first: when, what they read and counted, and whether their gate was open."""
+    """Runs that finished, the newest first: when, what they read and counted, and whether their check passed."""
     runs = runs_in(folder)
     if as_json:
         for each in runs:
             print(msgspec.json.encode({name: getattr(each, name) for name in _SHOWN}).decode())
         return
-    table = Table("run", "finished (UTC)", "gate", "counts", "inputs", "settings", title=runs[0].job)
+    table = Table("run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job)
     for each in runs:
-        gate = "; ".join(each.closed) or "open"
+        check = "; ".join(each.failures) or "passed"
         counts = "\n".join(f"{name} {count:,.10g}" for name, count in each.counts.items())
         inputs, settings = (
             "\n".join(f"{name} {value}" for name, value in values.items())
             for values in (each.inputs, each.settings)
         )
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M:%S}"
-        table.add_row(str(each.run), when, gate, counts, inputs, settings)
+        table.add_row(str(each.run), when, check, counts, inputs, settings)
     console.print(table, markup=False)
     names = ", ".join(sorted(runs[0].versions))
     console.print(f"tables of run {runs[0].run}: {names}", markup=False, soft_wrap=True)

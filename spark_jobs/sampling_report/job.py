@@ -27,7 +27,7 @@ from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import RowCount
+from tidemark.analysis.limits import RowCount
 from tidemark.analysis.option_values import seconds
 from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
@@ -35,7 +35,7 @@ from tidemark.foundation.log.terminal import Console
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)
-GATES = dict.fromkeys(("copies", "without-item-count", "sampled", "lost", "quarantined"), "events")
+LIMITED = dict.fromkeys(("copies", "without-item-count", "sampled", "lost", "quarantined"), "events")
 """`sampled` are events that no row is of, `lost` those that are missing and no sampling explains."""
 MOST_BINS = 20_000
 """More would fit neither a plot nor the driver's patience: two years of hours are 17,520."""
@@ -77,7 +77,7 @@ class _Found(Struct, frozen=True):
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
-    """Reads, judges and reports; returns what was found, and the report's path. Raises JobError; GateClosedError, when all is
+    """Reads, judges and reports; returns what was found, and the report's path. Raises JobError; CheckFailedError, when all is
     written, where more is missing than is allowed.
     """
     with cached(read_app_insights(spark, settings.input, quarantine=settings.quarantine)) as events:
@@ -140,10 +140,10 @@ def _page(findings: page.Findings, settings: Settings) -> Report:
             "capture/",
         )
     else:
-        gate = ("--event", findings.question.event, "--allow", "lost=0")
+        check = ("--event", findings.question.event, "--allow", "lost=0")
         report.next_step(
-            "as a gate: exit status 3 on the day that events begin to be lost",
-            *("tidemark", "spark", "sampling-report", "--input", settings.input, *gate),
+            "as a check: exit status 3 on the day that events begin to be lost",
+            *("tidemark", "spark", "sampling-report", "--input", settings.input, *check),
         )
     return report
 
@@ -176,7 +176,7 @@ def _finish(
         rows=read,
         inputs={"input": settings.input},
         counts=counts,
-        gates=GATES,
+        limited=LIMITED,
         asked={"event": findings.question.event, "bin": settings.bin},
     )
 
@@ -299,7 +299,7 @@ def command(
         bin=timedelta(seconds=seconds("--bin", bin_)),
         ignore=frozenset(map(_date, ignore or ())),
         rules=rules,
-        **job.read(JOB, GATES),
+        **job.read(JOB, LIMITED),
     )
     found, path = run(settings, job.session(JOB))
     _tell(found, path)

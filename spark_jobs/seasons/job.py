@@ -21,7 +21,7 @@ from tidemark.analysis.advise.question import Options
 from tidemark.analysis.options import CONFIG, Config, with_groups
 from tidemark.analysis.seasons import local, page, tables
 from tidemark.analysis.seasons.profile import Profile
-from tidemark.analysis.seasons.tables import GATES, totals
+from tidemark.analysis.seasons.tables import LIMITED, totals
 
 NAME = "seasons"
 
@@ -36,7 +36,7 @@ class Settings(HistorySettings):
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
-    """Extract, transform, load; returns the report's path. Raises InputError; GateClosedError, when all is written, where more
+    """Extract, transform, load; returns the report's path. Raises InputError; CheckFailedError, when all is written, where more
     was found than is allowed.
     """
     targets = read_targets(settings.config, settings.app_settings or os.environ)
@@ -62,7 +62,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
         rows=[history.rows],
         inputs=settings.inputs,
         counts=totals(profiles),
-        gates=GATES,
+        limited=LIMITED,
         asked={"config": settings.config, "zone": settings.zone},
     )
 
@@ -90,7 +90,7 @@ def command(
         config=config,
         arrivals=arrivals,
         log=log,
-        **job.read(NAME, GATES),
+        **job.read(NAME, LIMITED),
     )
     typer.echo(run(job.session(NAME), settings))
 

@@ -108,7 +108,7 @@ class Results:
         inputs: Mapping[str, object] | None = None,
         counts: Mapping[str, float | None] | None = None,
         settings: Mapping[str, object] | None = None,
-        closed: Sequence[str] = (),
+        failures: Sequence[str] = (),
     ) -> None:
         """What the run reports, more each time; what is None is left out. No secrets: anybody may read it."""
         for known, given in ((self.new.inputs, inputs), (self.new.settings, settings)):
@@ -116,7 +116,7 @@ class Results:
         self.new.counts.update(
             (name, float(value)) for name, value in (counts or {}).items() if value is not None
         )
-        self.new.closed.extend(closed)
+        self.new.failures.extend(failures)
 
     def write(self, name: str, frame: DataFrame) -> None:
         """The whole table."""

@@ -29,7 +29,7 @@ COLUMNS = pa.schema(
         ("inputs", _TEXTS),
         ("counts", pa.map_(pa.string(), pa.float64())),
         ("settings", _TEXTS),
-        ("closed", pa.list_(pa.string())),
+        ("failures", pa.list_(pa.string())),
         ("about", _TEXTS),
         ("sources", pa.map_(pa.string(), _TEXTS)),
         ("versions", pa.map_(pa.string(), pa.int64())),
@@ -39,7 +39,7 @@ COLUMNS = pa.schema(
 
 class Run(Struct, frozen=True):
     """A run that finished: what it read (with versions, positions or batches), what it counted, how it was asked, and why its
-    gate is closed (nothing: it is open). `at` is when it finished, in seconds since 1970.
+    check failed (nothing: it passed). `at` is when it finished, in seconds since 1970.
 
     `run` counts the runs of the folder from 1; `key` tells runs of the same number apart. `about` are facts of the job, such as
     the hub. `versions` are of the Delta tables, by name; a table that is kept by day has its days in `sources`, with what their
@@ -53,7 +53,7 @@ class Run(Struct, frozen=True):
     inputs: dict[str, str] = {}
     counts: dict[str, float] = {}
     settings: dict[str, str] = {}
-    closed: list[str] = []
+    failures: list[str] = []
     about: dict[str, str] = {}
     sources: dict[str, dict[str, str]] = {}
     versions: dict[str, int] = {}
@@ -65,7 +65,8 @@ class Run(Struct, frozen=True):
         maps = {name: dict(row.get(name) or ()) for name in names}
         sources = {name: dict(days) for name, days in maps["sources"].items()}
         at = row["at"].timestamp()
-        return msgspec.convert({**row, **maps, "sources": sources, "at": at}, cls)
+        failures = row.get("failures", row.get("closed"))  # the column's name before 27 November 2026
+        return msgspec.convert({**row, **maps, "sources": sources, "at": at, "failures": failures}, cls)
 
     def row(self) -> dict[str, Any]:
         return {**msgspec.structs.asdict(self), "at": datetime.fromtimestamp(self.at, UTC)}

@@ -96,7 +96,12 @@ class SparkStore:
         rows = [tuple(each.row().values()) for each in runs[-KEPT_RUNS:]]
         frame = self.spark.createDataFrame(rows, from_arrow_schema(COLUMNS)).coalesce(1)
         # Delta passes over a transaction whose number an application has had, and refuses one that another run begins meanwhile.
-        options = {"txnAppId": APPLICATION, "txnVersion": str(new.run), "userMetadata": new.key}
+        options = {
+            "txnAppId": APPLICATION,
+            "txnVersion": str(new.run),
+            "userMetadata": new.key,
+            "overwriteSchema": "true",
+        }
         try:
             frame.write.format("delta").mode("overwrite").options(**options).save(self._path(RUNS))
         except SPARK_ERRORS as error:

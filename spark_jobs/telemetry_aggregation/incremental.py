@@ -33,7 +33,7 @@ from spark_jobs.telemetry_aggregation.schemas import COUNTS
 from spark_jobs.telemetry_aggregation.tables import Taken
 from spark_jobs.telemetry_aggregation.transforms import distinct, floor_to, micros
 from tidemark.analysis.errors import JobError
-from tidemark.analysis.gates import check_sum
+from tidemark.analysis.limits import check_sum
 
 BEGINNING = -62_135_596_800_000_000
 """The year 1, in microseconds: days before it have no names. Records of then are of a broken clock."""

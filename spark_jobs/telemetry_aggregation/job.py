@@ -48,7 +48,7 @@ from tidemark.analysis.options import with_groups
 from tidemark.analysis.report import Report
 
 NAME = "telemetry-aggregation"
-GATES = dict.fromkeys(("late", "ahead", "invalid", "duplicates", "quarantined"), "read")
+LIMITED = dict.fromkeys(("late", "ahead", "invalid", "duplicates", "quarantined"), "read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Settings(JobSettings):
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. With a checkpoint, takes what is new since the last run.
 
-    Raises InputError for settings that do not fit together and for inputs without a record; GateClosedError, when all is
+    Raises InputError for settings that do not fit together and for inputs without a record; CheckFailedError, when all is
     written, where more was left out than is allowed.
     """
     check_folder(settings.output, "--output")
@@ -285,7 +285,7 @@ def _report(
         rows=(),  # those of each input, and of each batch, were checked when its counts were made
         inputs=inputs,
         counts=counts,
-        gates=GATES,
+        limited=LIMITED,
         asked={
             "checkpoint": settings.checkpoint,
             "late": settings.late,
@@ -342,7 +342,7 @@ def command(
 
     Windows of a minute, an hour and a day. Writes the tables gauges, flows, scaling and quality, and a report.
     """
-    given = job.read(NAME, GATES)
+    given = job.read(NAME, LIMITED)
     inputs = Inputs(telemetry, decisions, metrics, job.quarantine, files_per_batch, given["app_settings"])
     settings = Settings(
         inputs=inputs,

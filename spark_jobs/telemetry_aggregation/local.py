@@ -39,12 +39,12 @@ from spark_jobs.telemetry_aggregation.kernel.columns import array_of, texts_of
 from spark_jobs.telemetry_aggregation.kernel.rows import TEXTS, table_of, wider_windows
 from spark_jobs.telemetry_aggregation.kernel.samples import HOUR, WINDOWS, Series, parts
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import check, check_sum, closed_by, read_limits
+from tidemark.analysis.limits import check_sum, exceeded_limits, raise_for_failures, read_limits
 from tidemark.analysis.option_values import moment, seconds
 from tidemark.analysis.options import Allow, Since, Until
 from tidemark.analysis.report import Report
 
-GATES = dict.fromkeys(("ahead", "invalid", "duplicates"), "read")
+LIMITED = dict.fromkeys(("ahead", "invalid", "duplicates"), "read")
 FLUSHED = 100_000
 """Hours that may wait for the end of their day; about 200 MB."""
 
@@ -299,7 +299,7 @@ def command(
 
     The same digits as `tidemark spark telemetry-aggregation --metrics`, which also reads logs.
     """
-    limits = read_limits(allow or (), GATES)
+    limits = read_limits(allow or (), LIMITED)
     bounds = moment("--from", since), moment("--to", until)
     latest = datetime.now(UTC) + timedelta(seconds=seconds("--clock-skew", clock_skew))
     wanted = [name for name in WINDOWS if name in windows.split(",")]
@@ -323,7 +323,7 @@ def command(
             make, lambda report: str(report.write(output)), str(output), Console(stderr=True)
         )
     typer.echo(written)
-    check(closed_by(limits, counts._asdict(), GATES), written)
+    raise_for_failures(exceeded_limits(limits, counts._asdict(), LIMITED), written)
 
 
 def _page(gauges: Path, windows: Sequence[str], counts: Counts, metrics: Path) -> Report:

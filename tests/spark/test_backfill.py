@@ -25,8 +25,8 @@ from spark_jobs.tables.merging import merge_rows
 from spark_jobs.tables.results import Results, result_table
 from tests.support.consumer.backfill import dead_letters, documents, flights, latest, row, server, settings
 from tests.support.servers.threaded import running_in_thread
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)
 
@@ -83,7 +83,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert world.documents() == latest(kept)
     assert done.total.reasons == {"json": 1, "unreadable": 1}
     assert [each.event.sequence_number for each in asyncio.run(dead_letters(world.settings))] == [400, 401]
-    with pytest.raises(GateClosedError, match="gate closed: dead-letters 2, allowed 1; report: ") as told:
+    with pytest.raises(CheckFailedError, match="check failed: dead-letters 2, allowed 1; report: ") as told:
         save(spark, done, JobSettings(output=str(tmp_path / "out"), allow={"dead-letters": Limit(count=1)}))
     assert "2 dead letters" in Path(str(told.value).rpartition("report: ")[2]).read_text()
     assert result_table(spark, str(tmp_path / "out"), "partitions").count() == 2

@@ -22,8 +22,8 @@ from tidemark.analysis.backtest.candidates.grid import Targets, read_grid
 from tidemark.analysis.backtest.page import report_of
 from tidemark.analysis.backtest.reading import merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.score import flat
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit
 
 GRID = """
 base = "plan"
@@ -111,7 +111,7 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
 
     batches = spark.conf.get(per_target.BATCH_SETTING)
     with pytest.raises(
-        GateClosedError, match="gate closed: unknown 23 of 2,499, allowed 0 of all; report: "
+        CheckFailedError, match="check failed: unknown 23 of 2,499, allowed 0 of all; report: "
     ) as told:
         run(spark, replace(settings(given), allow={"unknown": Limit(share=0.0)}))
     page = str(told.value).rpartition(" ")[2]

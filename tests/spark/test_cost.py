@@ -1,4 +1,4 @@
-"""The costs through Spark: the figures of one machine, of files in every shape, and a gate that closes after all is written."""
+"""The costs through Spark: the figures of one machine, of files in every shape, and a check that fails after all is written."""
 
 import json
 from dataclasses import replace
@@ -24,8 +24,8 @@ from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.files import export_files, read_export
 from tidemark.analysis.cost.local import accounts_of, read_seen
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit
 
 OPTIONS = Options({"orders": PLAN}, {}, frozenset({"db"}), used="used", hold=4 * 3600.0)
 """The database's charges are nobody's: which resource it is, is not said."""
@@ -58,9 +58,9 @@ def settings_of(folder):
     return Settings(costs=costs, log=log, options=OPTIONS, output=output, app_settings={})
 
 
-def test_spark_tells_the_figures_of_one_machine_and_then_closes_its_gate(spark, folder):
+def test_spark_reports_the_figures_of_one_machine_and_then_fails_its_check(spark, folder):
     settings = settings_of(folder)
-    with pytest.raises(GateClosedError, match="gate closed: unpriced 1, allowed 0; report: ") as told:
+    with pytest.raises(CheckFailedError, match="check failed: unpriced 1, allowed 0; report: ") as told:
         run(spark, replace(settings, allow={"unpriced": Limit(count=0)}))
     assert "orders" in Path(str(told.value).rpartition(" ")[2]).read_text()
 

@@ -24,8 +24,8 @@ from tidemark.analysis.advise import local, page
 from tidemark.analysis.advise.answered import flat
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.reading import read_arrivals
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit
 from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.profile import profile
 from tidemark.commands.history import files
@@ -59,7 +59,7 @@ def test_the_advice_has_the_figures_of_one_machine(spark, tmp_path, monkeypatch,
     (tmp_path / "history.csv").write_text("\n".join(lines) + "\n")
     settings = settings_of(advise, tmp_path, CONFIG, options=OPTIONS)
 
-    with pytest.raises(GateClosedError, match="gate closed: unknown 4, allowed 3; report: ") as told:
+    with pytest.raises(CheckFailedError, match="check failed: unknown 4, allowed 3; report: ") as told:
         advise.run(spark, replace(settings, allow={"unknown": Limit(count=3)}))
 
     targets = local.read_targets(settings.config, {})

@@ -27,8 +27,8 @@ from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import read, runs
 from tests.support.servers.threaded import running_in_thread
-from tidemark.analysis.errors import GateClosedError, InputError, JobError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError, JobError
+from tidemark.analysis.limits import Limit
 
 pytestmark = [
     pytest.mark.wire,
@@ -145,7 +145,7 @@ class Killed(BaseException):
     """Not an Exception: nobody may catch it on the way."""
 
 
-def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monkeypatch, set_zone):
+def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, monkeypatch, set_zone):
     """Two lost, one unreadable and kept, one written twice over, the last five of a partition not consumed yet.
 
     A run that was killed once the events were read changes nothing.
@@ -170,7 +170,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
         Status.PENDING: 10,
     }
     assert (found.events_total, found.unsettled_total, found.duplicates_total, found.missing) == (40, 2, 1, 0)
-    assert found.closed
+    assert found.failed
     assert not (place.folder / "first" / ".work").exists()
     dead_letters = read(place.folder / "first", "dead-letters").to_pylist()
     assert {(row["partition"], row["sequence_number"], row["reason"]) for row in dead_letters} == {
@@ -213,7 +213,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     told = capsys.readouterr().out
     assert ended.value.code == 3, told  # the letter beside the document is still there
     assert "40 events: 1 dead lettered, 39 written; 1 settled twice; 0 sequence numbers missing" in told
-    assert "gate closed" in told
+    assert "check failed" in told
     assert "The newest event in the capture files came" in told
 
 
@@ -228,7 +228,7 @@ def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(s
     place.capture_files(left_out={*(("0", n) for n in range(5, 10)), *(("1", n) for n in range(10, 15))})
     place.write(each for each in place.bodies if each[0] == "1" or each[1] not in range(5, 10))
     allow = {"quarantined": Limit(count=9)}  # without a quarantine nobody knows
-    with pytest.raises(GateClosedError, match="gate closed: quarantined not known, allowed 9; report: "):
+    with pytest.raises(CheckFailedError, match="check failed: quarantined not known, allowed 9; report: "):
         run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT, allow=allow), spark)
     rows = {row[0]: (row[1:6], row[-1]) for row in tables(place.folder / "gaps")["gaps"]}
 
@@ -237,10 +237,10 @@ def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(s
         "1": ((10, 14, 5, 5, "between files"), False),
     }
     [told] = runs(place.folder / "gaps")
-    assert (told.counts["missing"], told.closed) == (5, ["quarantined not known, allowed 9"])
+    assert (told.counts["missing"], told.failures) == (5, ["quarantined not known, allowed 9"])
 
 
-def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place, monkeypatch):
+def test_an_input_that_cannot_be_read_is_an_error_and_not_a_passed_check(spark, place, monkeypatch):
     place.capture_files()
     with pytest.raises(InputError, match=r"of the hub 'flights', none is of 'others' \(EVENTHUB_NAME\)"):
         run(

@@ -112,7 +112,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     told = capsys.readouterr().err
     assert ended.value.code == 3, told
     assert re.search(
-        r"^gate closed: sampled [\d,]+ of [\d,]+, allowed 0\.1 of all; report: ", told, re.MULTILINE
+        r"^check failed: sampled [\d,]+ of [\d,]+, allowed 0\.1 of all; report: ", told, re.MULTILINE
     )
 
     [finding] = duckdb.sql(f"SELECT day, kind, changed FROM '{files(output, 'findings')[0]}'").fetchall()

@@ -33,8 +33,8 @@ from spark_jobs.telemetry_aggregation.pages import page
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 from spark_jobs.telemetry_aggregation.tables import records_once, table_of, tables_of
 from tests.unit.spark_jobs.telemetry_aggregation.test_telemetry_local import ACCEPTED, REFUSED, laid
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900
@@ -99,7 +99,7 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
         allow={"invalid": Limit(count=1)},
     )
 
-    with pytest.raises(GateClosedError, match="gate closed: invalid 2, allowed 1; report: ") as told:
+    with pytest.raises(CheckFailedError, match="check failed: invalid 2, allowed 1; report: ") as told:
         job.run(spark, settings)
 
     result = result_table(spark, str(tmp_path / "out"), "gauges")

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from tidemark.analysis.errors import GATE_CLOSED, GateClosedError, JobError
+from tidemark.analysis.errors import CHECK_FAILED, CheckFailedError, JobError
 from tidemark.foundation.log.usage import Command
 from tidemark.foundation.sanitize import raise_without_secrets
 from tidemark.foundation.version import install_hint
@@ -60,8 +60,8 @@ def run_command(
     name: str | None = None,
     shown: Callable[[Exception], JobError | None] | None = None,
 ) -> None:
-    """Runs a typer function as a program and ends it. A JobError becomes one line on stderr and exit status 1, or that of a
-    gate; `shown` finds one in an exception of another kind.
+    """Runs a typer function as a program and ends it. A JobError becomes one line on stderr and exit status 1, or 3 for
+    a failed check; `shown` finds one in an exception of another kind.
     """
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(cls=Command)(command)
@@ -72,9 +72,9 @@ def run_command(
         told = error if isinstance(error, JobError) or shown is None else shown(error)
         if not isinstance(told, JobError):
             raise
-        gate = isinstance(told, GateClosedError)
-        typer.echo(str(told) if gate else f"error: {told}", err=True)
-        raise SystemExit(GATE_CLOSED if gate else 1) from None
+        answer = isinstance(told, CheckFailedError)
+        typer.echo(str(told) if answer else f"error: {told}", err=True)
+        raise SystemExit(CHECK_FAILED if answer else 1) from None
 
 
 def _command_of(name: str, module: str, extra: str) -> Callable[..., Any]:

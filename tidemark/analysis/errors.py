@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tidemark.foundation.errors import SettingsError, ShownError, TidemarkError
 
-GATE_CLOSED = 3
+CHECK_FAILED = 3
 """Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""
 
 
@@ -19,7 +19,7 @@ class InputError(JobError):
     """An input or a setting is not usable. The text names it, what was found and what is accepted."""
 
 
-class GateClosedError(JobError):
+class CheckFailedError(JobError):
     """The job ran, and its answer is no: exit status 3."""
 
 

@@ -1,4 +1,4 @@
-"""The results of a command on one machine: tables, then the page, then the gate."""
+"""The results of a command on one machine: tables, then the page, then the check of --allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import parquet
 
-from tidemark.analysis.gates import Limits, check, closed_by
+from tidemark.analysis.limits import Limits, exceeded_limits, raise_for_failures
 from tidemark.analysis.report import Report, write_page
 from tidemark.foundation.log.terminal import Console
 
@@ -31,12 +31,12 @@ def finish(
     page: str,
     *,
     counts: Mapping[str, float | None],
-    gates: Mapping[str, str],
+    limited: Mapping[str, str],
     allow: Limits,
     label: str = "page",
 ) -> None:
     """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `found`. The
-    module is loaded here, because matplotlib takes a second. Raises GateClosedError, when all is written, where more was found
+    module is loaded here, because matplotlib takes a second. Raises CheckFailedError, when all is written, where more was found
     than is allowed.
     """
     for name, (rows, schema) in tables.items():
@@ -46,4 +46,5 @@ def finish(
         report: Report = importlib.import_module(page).report_of(found)
         return report
 
-    check(closed_by(allow, counts, gates), write_page(make_page, output, Console(), label))
+    exceeded = exceeded_limits(allow, counts, limited)
+    raise_for_failures(exceeded, write_page(make_page, output, Console(), label))

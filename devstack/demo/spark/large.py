@@ -1,8 +1,8 @@
 """`make demo-spark`: the five Spark jobs on larger, made-up data, with a local Cosmos DB and Azurite.
 
 Three jobs look at telemetry, App Insights events and recorded load. Then the story of lost events: a backfill fills an
-empty container from capture files up to an outage, the reconciliation closes its gate on the rest, a second backfill
-writes exactly what it found lost, and the gate opens. Ends by itself; status 1 if the story did not come true.
+empty container from capture files up to an outage, the reconciliation fails because of the rest, a second backfill
+writes exactly what it found lost, and the reconciliation passes. Ends by itself; status 1 if a step ends otherwise.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def loss_steps(made: Path, folder: Path) -> list[Step]:
             "backfill",
         ),
         Step(
-            "what is in the hub and nowhere else? The gate closes",
+            "what is in the hub and nowhere else? The check fails",
             "reconciliation",
             reconcile,
             "reconciliation",
@@ -147,7 +147,9 @@ def loss_steps(made: Path, folder: Path) -> list[Step]:
             (*upsert, "--ru-per-second", str(REPAIR_AT), *lost),
             "backfill-lost",
         ),
-        Step("nothing is lost any more: the gate opens", "reconciliation", reconcile, "reconciliation-after"),
+        Step(
+            "nothing is lost any more: the check passes", "reconciliation", reconcile, "reconciliation-after"
+        ),
     ]
 
 

@@ -87,7 +87,7 @@ def test_the_load_is_a_day_of_many_plans_and_the_grid_fits_the_policy_of_the_loc
     assert {len(readings) for readings in recorded.values()} == {1440}
 
 
-def test_the_story_closes_the_gate_once_and_opens_it_by_what_was_found_lost(tmp_path):
+def test_the_reconciliation_fails_once_and_passes_after_the_repair(tmp_path):
     steps = demo_spark.loss_steps(tmp_path / "data", tmp_path)
 
     assert [(step.job, step.status) for step in steps] == [
@@ -138,7 +138,7 @@ def test_a_step_that_was_not_come_to_fails_the_story(monkeypatch, tmp_path):
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """Three jobs: one that is done, one whose gate closes, one that cannot."""
+    """Three jobs: one that is done, one whose check fails, one that cannot go on."""
 
     def says(text: str) -> None:
         typer.echo(text)
@@ -263,12 +263,12 @@ def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, t
     assert f"without the Spark jobs: {why}" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_a_closed_gate_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
+def test_a_failed_check_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
     (tmp_path / "reconciliation.html").touch()
     done = JobsDone(
         (
             JobResult(
-                "reconciliation", 3, 12.4, ("6,000 events: 1 lost [x]", "gate closed", "report: /tmp/x.html")
+                "reconciliation", 3, 12.4, ("6,000 events: 1 lost [x]", "check failed", "report: /tmp/x.html")
             ),
             JobResult("telemetry-aggregation", 0, 9.0, ("/tmp/tidemark-demo-1/y.html",)),
         )

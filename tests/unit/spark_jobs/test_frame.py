@@ -1,4 +1,4 @@
-"""How a run ends, for all eight jobs: counted, published, then the page, then the gate."""
+"""How a run ends, for all eight jobs: counted, published, then the page, then the check."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from spark_jobs import frame
 from spark_jobs.cli import JOBS
 from spark_jobs.frame import AppJobOptions, JobOptions, JobSettings, finish
-from tidemark.analysis.errors import GateClosedError, InputError, JobError
-from tidemark.analysis.gates import Limit, RowCount
+from tidemark.analysis.errors import CheckFailedError, InputError, JobError
+from tidemark.analysis.limits import Limit, RowCount
 from tidemark.analysis.report import Report
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ class Run:
             rows=rows,
             inputs={"in": "a"},
             counts={"read": 10, "late": 2},
-            gates={"late": "read", "quarantined": "read"},
+            limited={"late": "read", "quarantined": "read"},
             asked={"mode": "create"},
             findings=findings,
         )
@@ -67,21 +67,21 @@ def run(monkeypatch):
     return Run(monkeypatch, lambda: Report("page"))
 
 
-def test_results_are_published_before_their_page_and_both_before_the_gate_closes(run):
+def test_results_are_published_before_their_page_and_both_before_the_check_fails(run):
     assert run.end(quarantine="aside") == "out/page"
     assert run.steps == ["told", "published", "page", "kept for 604800 s"]
     assert run.told == {
         "inputs": {"in": "a"},
         "counts": {"read": 10, "late": 2, "quarantined": 5},
         "settings": {"from": DAY, "to": None, "mode": "create"},
-        "closed": [],
+        "failures": [],
     }
 
-    with pytest.raises(GateClosedError, match="gate closed: late 2, allowed 1; report: out/page"):
+    with pytest.raises(CheckFailedError, match="check failed: late 2, allowed 1; report: out/page"):
         run.end(allow={"late": Limit(count=1)}, fmt="parquet", keep=3600.0)
     assert run.steps[4:] == ["told", "published", "page", "exported", "kept for 3600 s"]
     assert "beside this page" in run.report.html()
-    assert run.told["closed"] == ["late 2, allowed 1"]
+    assert run.told["failures"] == ["late 2, allowed 1"]
 
 
 def test_a_page_names_no_list_of_runs_where_none_is_kept(run):
@@ -100,7 +100,7 @@ def test_a_page_names_no_list_of_runs_where_none_is_kept(run):
 
 def test_findings_are_kept_with_the_run_and_left_to_the_job(run):
     assert run.end(findings=["7 lost"], allow={"late": Limit(count=1)}) == "out/page"
-    assert run.told["closed"] == ["7 lost", "late 2, allowed 1"]
+    assert run.told["failures"] == ["7 lost", "late 2, allowed 1"]
 
 
 def test_a_row_in_no_count_ends_the_run_before_anything_is_published(run):
@@ -119,7 +119,7 @@ def test_every_job_ends_by_the_frame_alone(job):
     text = (ROOT / f"{job.replace('.', '/')}.py").read_text()
 
     assert text.count("return finish(\n") == 1
-    assert not [each for each in ("write_report", ".publish()", ".tell(", "closed_by") if each in text]
+    assert not [each for each in ("write_report", ".publish()", ".tell(", "exceeded_limits") if each in text]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_what_a_definition_runs_is_what_the_job_takes(name):
     assert found["output"]
 
 
-def test_the_daily_gate_compares_a_whole_day_whenever_it_runs():
+def test_the_daily_reconciliation_compares_a_whole_day_whenever_it_runs():
     defaults = {
         each["name"]: each["default"] for each in BUNDLE["resources"]["jobs"]["reconciliation"]["parameters"]
     }

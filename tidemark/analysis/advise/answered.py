@@ -103,14 +103,14 @@ def saved(found: Answer) -> str:
     return f"{told}, {share:.0%} {'less' if less >= 0 else 'more'} than {TODAY}"
 
 
-GATES = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
+LIMITED = {"unknown": "bins", "quarantined": "bins", "better": "targets", "late": "targets"}
 """What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
 which something else than today's policy is to be taken, `late` those whose policy of today breaks the objective.
 """
 
 
 def counts(answers: Sequence[Answer]) -> dict[str, float | None]:
-    """What the gate goes by, but for `quarantined`. Where a target has no policy of today, nobody knows how good it is."""
+    """The counts that --allow may limit, but for `quarantined`. Where a target has no policy of today, nobody knows how good it is."""
     questions = [found.question for found in answers]
     bins = [round(each.whole * 3600 / each.recorded.width) for each in questions]
     known = [round(each.hours * 3600 / each.recorded.width) for each in questions]

@@ -16,14 +16,14 @@ from typer import Option
 
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
-from tidemark.analysis.advise.answered import GATES, Answer, answer, counts, flat, headers, lines, saved
+from tidemark.analysis.advise.answered import LIMITED, Answer, answer, counts, flat, headers, lines, saved
 from tidemark.analysis.advise.options import AdviceOptions
 from tidemark.analysis.advise.question import Options, Question, prepare, queue_of
 from tidemark.analysis.backtest.candidates.grid import Targets
 from tidemark.analysis.backtest.reading import LOG_ENDINGS, Readings, merged, read_arrivals, read_log
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import read_limits
+from tidemark.analysis.limits import read_limits
 from tidemark.analysis.options import (
     CONFIG,
     ROOT_FOLDER,
@@ -176,7 +176,7 @@ def command(
 
     Instance-hours, money, late messages, and the policy to take, as TOML to paste. Writes one page with plots.
     """
-    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    limits = read_limits(allow or (), LIMITED.keys() - {"quarantined"})
     options, targets = load.read(), read_targets(config, app_settings(root))
     question = read_question(history, log, target, options, targets)
     name = question.target.name
@@ -192,6 +192,6 @@ def command(
         {"advice": (flat(found), None)},
         "tidemark.analysis.advise.page",
         counts=counts([found]),
-        gates=GATES,
+        limited=LIMITED,
         allow=limits,
     )

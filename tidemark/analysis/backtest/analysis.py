@@ -184,14 +184,14 @@ def evaluations(job: Job, comparison: Comparison) -> int:
     )
 
 
-GATES = {"unknown": "bins", "quarantined": "bins", "better": "targets", "undecided": "targets"}
+LIMITED = {"unknown": "bins", "quarantined": "bins", "better": "targets", "undecided": "targets"}
 """What --allow knows, and what its shares are of. `unknown` are bins of the histories without a count; `better` are targets for
 which the held-out part prefers another candidate to the running policy, `undecided` those for which it is too short to tell.
 """
 
 
 def counts(found: Analysis) -> dict[str, float]:
-    """What the gate goes by, but for `quarantined`."""
+    """The counts that --allow may limit, but for `quarantined`."""
     verdicts = [judged.verdict for judged in found.judged.values()]
     return {
         "targets": len(found.choices),

@@ -14,7 +14,7 @@ from typer import Option
 from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from tidemark.analysis.backtest.analysis import (
-    GATES,
+    LIMITED,
     Analysis,
     Job,
     advice,
@@ -32,8 +32,8 @@ from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.backtest.replay.score import Row, flat
 from tidemark.analysis.backtest.work import Comparing, Comparison, Prepared, Replayer, compare, prepare
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import read_limits
 from tidemark.analysis.input_files import text_of
+from tidemark.analysis.limits import read_limits
 from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningConfig
 from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
@@ -107,7 +107,7 @@ def command(
     The decisions are made by the product's own code; a queueing model answers them. The last part of the history is
     held out: what is recommended is judged there against the running policy.
     """
-    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    limits = read_limits(allow or (), LIMITED.keys() - {"quarantined"})
     plan, targets = read_settings(grid, config, os.environ)
     readings = _read(arrivals, log, plan)
     found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
@@ -121,7 +121,7 @@ def command(
         },
         "tidemark.analysis.backtest.page",
         counts=counts(found),
-        gates=GATES,
+        limited=LIMITED,
         allow=limits,
         label="report",
     )

@@ -328,7 +328,7 @@ def _whole_hours(change: Change, by_hour: Mapping[float, list[Span]]) -> float:
 
 
 def totals(accounts: Iterable[Account]) -> dict[str, float]:
-    """What the gates go by: targets without a price, and hours of which the log tells no capacity."""
+    """The counts that --allow may limit: targets without a price, and hours for which the log has no capacity."""
     known = list(accounts)
     return {
         "targets": len(known),

@@ -25,7 +25,7 @@ from tidemark.analysis.cost.spans import Seen
 from tidemark.analysis.cost.tables import LINE, line
 from tidemark.analysis.cost.targets import Options, billed_targets, resource_option, resources_of, unnamed
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import read_limits
+from tidemark.analysis.limits import read_limits
 from tidemark.analysis.option_values import check_span, moment, price_of, seconds
 from tidemark.analysis.options import CONFIG, Allow, Root, Since, Until, app_settings, with_groups
 from tidemark.analysis.results import finish
@@ -34,7 +34,7 @@ from tidemark.foundation.sanitize import one_line
 
 console = Console()
 
-GATES = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
+LIMITED = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
 """What --allow knows, and what its shares are of. `unknown` are hours of which the log tells no capacity."""
 
 EXPORTS = "Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."
@@ -162,7 +162,7 @@ def command(
     For request units also what autoscale would have cost, hour by hour. Writes the tables targets, days, hours and changes, and
     one page with plots.
     """
-    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    limits = read_limits(allow or (), LIMITED.keys() - {"quarantined"})
     options = bill.read()
     begin, end = moment("--from", since), moment("--to", until)
     check_span(begin, end)
@@ -182,6 +182,6 @@ def command(
         },
         "tidemark.analysis.cost.page",
         counts=totals(accounts),
-        gates=GATES,
+        limited=LIMITED,
         allow=limits,
     )

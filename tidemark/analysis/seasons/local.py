@@ -14,7 +14,7 @@ from tidemark.analysis.advise.options import QueueOptions
 from tidemark.analysis.arrow_columns import arrow_columns
 from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.analysis.errors import InputError
-from tidemark.analysis.gates import read_limits
+from tidemark.analysis.limits import read_limits
 from tidemark.analysis.options import (
     CONFIG,
     ROOT_FOLDER,
@@ -31,7 +31,7 @@ from tidemark.analysis.results import finish
 from tidemark.analysis.seasons import tables
 from tidemark.analysis.seasons.periods import schedule
 from tidemark.analysis.seasons.profile import Profile, error_text, profile
-from tidemark.analysis.seasons.tables import GATES, totals
+from tidemark.analysis.seasons.tables import LIMITED, totals
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import share as read_share
@@ -81,7 +81,7 @@ def command(
 
     Out of three weeks of arrivals or more. Writes the tables floors and schedules, and one page with plots.
     """
-    limits = read_limits(allow or (), GATES.keys() - {"quarantined"})
+    limits = read_limits(allow or (), LIMITED.keys() - {"quarantined"})
     options, zone, wanted = load.read(), zone_of(time_zone), share_of(share)
     targets = read_targets(config, app_settings(root))
     question = read_question(history, log, target, options, targets)
@@ -97,7 +97,7 @@ def command(
         {name: (made[name], arrow_columns(columns)) for name, columns in tables.ALL.items()},
         "tidemark.analysis.seasons.page",
         counts=totals([found]),
-        gates=GATES,
+        limited=LIMITED,
         allow=limits,
     )
 

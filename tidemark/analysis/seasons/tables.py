@@ -21,7 +21,7 @@ SCHEDULES = """
 
 ALL = {"floors": FLOORS, "schedules": SCHEDULES}
 
-GATES = {"worth": "targets", "quarantined": "targets"}
+LIMITED = {"worth": "targets", "quarantined": "targets"}
 """What --allow knows: `worth` are targets whose load comes by the clock."""
 
 NOT_WORTH = "no schedule: the load does not come by the clock, or never needs more than the minimum; one floor for all hours is as good"
@@ -65,6 +65,6 @@ def rows_of(found: Profile) -> dict[str, list[dict[str, Any]]]:
 
 
 def totals(profiles: Iterable[Profile]) -> dict[str, float]:
-    """What the gate goes by."""
+    """The counts that --allow may limit."""
     known = list(profiles)
     return {"targets": len(known), "worth": sum(each.worth for each in known)}

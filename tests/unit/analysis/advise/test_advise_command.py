@@ -104,7 +104,7 @@ def test_the_command_answers_for_a_plain_csv(folder):
 
     assert found.exit_code == 3, found.output
     assert (
-        "gate closed: unknown 2 of 240, allowed 0.001 of all; report: advise-output/advice.html"
+        "check failed: unknown 2 of 240, allowed 0.001 of all; report: advise-output/advice.html"
         in found.output
     )
     assert "today's policy" in found.output

@@ -793,7 +793,7 @@ def test_the_two_parts_are_all_of_the_history(folder):
     assert sum(baseline) == pytest.approx(1800 / 60)
 
 
-def test_the_gate_counts_bins_without_arrivals_and_what_the_held_out_part_says(folder):
+def test_the_check_counts_bins_without_arrivals_and_what_the_held_out_part_says(folder):
     path = folder / "arrivals" / "north.csv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:300], f"{lines[300].partition(',')[0]},", *lines[303:]]))
@@ -815,7 +815,7 @@ def invoke(*arguments):
     return ended.value.code
 
 
-def test_the_command_writes_scores_recommendations_and_a_report_with_pictures_and_then_closes_its_gate(
+def test_the_command_writes_scores_recommendations_and_a_report_with_pictures_and_then_fails_its_check(
     folder, capsys
 ):
     out = folder / "out"
@@ -828,7 +828,7 @@ def test_the_command_writes_scores_recommendations_and_a_report_with_pictures_an
     )  # fmt: skip
 
     assert status == 3
-    assert "gate closed: unknown 1, allowed 0; report: " in capsys.readouterr().err
+    assert "check failed: unknown 1, allowed 0; report: " in capsys.readouterr().err
     page = (out / "backtest.html").read_text()
     assert {p.name for p in out.iterdir()} >= {
         "scores.parquet",

@@ -449,7 +449,7 @@ maximum = 9
 """
 
 
-def test_the_command_tells_money_against_static_and_shadow_and_closes_its_gate(tmp_path, monkeypatch):
+def test_the_command_reports_money_against_static_and_shadow_and_fails_its_check(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORDERS_PLAN", PLAN)
     (tmp_path / "tidemark.toml").write_text(CONFIG)
@@ -481,7 +481,7 @@ def test_the_command_tells_money_against_static_and_shadow_and_closes_its_gate(t
     )
 
     assert found.exit_code == 3, found.output
-    assert "gate closed: unpriced 1, allowed 0; report: cost-output/cost.html" in found.output
+    assert "check failed: unpriced 1, allowed 0; report: cost-output/cost.html" in found.output
     assert "next: tidemark advise log.json --target orders --price 0." in found.output
     (orders, other) = parquet.read_table("cost-output/targets.parquet").to_pylist()
     assert orders["money"] == pytest.approx(0.1 * (3 * 47.75 + 0.25), rel=0.01)

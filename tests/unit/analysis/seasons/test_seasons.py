@@ -189,7 +189,7 @@ def test_the_command_prints_the_schedule_with_its_error_and_writes_a_page(tmp_pa
     found = invoke(tmp_path, "--service-rate", "2", "--time-zone", "UTC", "--allow", "worth=0")
 
     assert found.exit_code == 3, found.output
-    assert "gate closed: worth 1, allowed 0" in found.output
+    assert "check failed: worth 1, allowed 0" in found.output
     assert "learned from 3 weeks; on the last week, held out, the floors were 0 instances off" in found.output
     assert 'from = "07:58"' in found.output
     assert "next: tidemark lint" in found.output

@@ -9,7 +9,7 @@ from spark_jobs.backfill.budget.progress import Counts, Snapshot
 from spark_jobs.backfill.report import Backfilled, PartitionPlan, _without_short_step, report_of
 from spark_jobs.backfill.run import settled_rows
 from tidemark.analysis.errors import JobError
-from tidemark.analysis.gates import check_sum
+from tidemark.analysis.limits import check_sum
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))

@@ -1,4 +1,4 @@
-"""The reconciliation's page: what it says of a gate that is open or closed."""
+"""The reconciliation's page: what it shows of a check that passed or failed."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def findings(**more):
         "gaps_total": 0,
         "missing": 0,
         "checkpoints": {"0": Checkpoint("0", 1999, "")},
-        "closed": False,
+        "failed": False,
     }
     return Findings(**{**given, **more})
 
@@ -77,25 +77,25 @@ def a_bad_day(seed=3):
         gaps=[gap],
         gaps_total=1,
         missing=300,
-        closed=True,
+        failed=True,
     )
 
 
-def test_an_open_gate_says_so_and_shows_no_findings():
+def test_a_passed_check_says_so_and_shows_no_findings():
     page = build(findings()).html()
 
     assert "Every event that is due is in Cosmos DB or kept as a dead letter." in page
-    assert "<dd>open</dd>" in page
+    assert "<dd>passed</dd>" in page
     assert "Not settled</h2>" not in page
     assert "Not settled though due" not in page
 
 
-def test_a_closed_gate_names_the_events_their_places_and_how_many_more_there_are():
+def test_a_failed_check_names_the_events_where_they_are_and_how_many_more_there_are():
     found = a_bad_day()
     page = build(found).html()
     total = found.counts[Status.LOST]
 
-    assert "<dd>closed</dd>" in page
+    assert "<dd>failed</dd>" in page
     assert f"{total:,} events are due and not settled; 300 sequence numbers are nowhere." in page
     assert f"The first 200 of {total:,}; the table" in page
     assert "9000 to 9299" in page

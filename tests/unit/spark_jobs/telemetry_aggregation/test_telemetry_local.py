@@ -246,7 +246,7 @@ def test_the_command_needs_no_other_part_and_refuses_windows_there_are_not(tmp_p
 @pytest.mark.parametrize(
     ("windows", "by", "first"), [("1m,1h,1d", "day", "2026-11-20"), ("1h", "hour", "2026-11-20 08:00")]
 )
-def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_gate_closes(
+def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_check_fails(
     tmp_path, windows, by, first
 ):
     for number in range(6):
@@ -269,7 +269,7 @@ def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_gate_clo
 
     assert done.exit_code == 3, done.output
     page = tmp_path / "out" / "telemetry-aggregation.html"
-    assert f"gate closed: invalid 1, allowed 0; report: {page}" in done.output
+    assert f"check failed: invalid 1, allowed 0; report: {page}" in done.output
     assert (
         f"next: tidemark spark telemetry-aggregation --metrics {tmp_path / 'in'} --decisions" in done.output
     )
@@ -281,7 +281,7 @@ def test_the_page_shows_the_highest_series_and_what_to_run_next_and_the_gate_clo
     assert (tmp_path / "out" / "backlogs.png").stat().st_size > 1000
 
 
-def test_a_sample_that_no_plot_can_show_costs_no_table_and_no_gate(tmp_path):
+def test_a_sample_that_no_plot_can_show_costs_no_table_and_no_check(tmp_path):
     write(tmp_path / "in" / "a.parquet", [0], 1.797e308)
     write(tmp_path / "in" / "b.parquet", [90], float("nan"))
     argv = ["telemetry-aggregation", "--metrics", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
@@ -290,7 +290,7 @@ def test_a_sample_that_no_plot_can_show_costs_no_table_and_no_gate(tmp_path):
 
     assert done.exit_code == 3, done.output
     assert f"its tables in {tmp_path / 'out'} are complete" in " ".join(done.output.split())
-    assert f"gate closed: invalid 1, allowed 0; report: {tmp_path / 'out'}" in done.output
+    assert f"check failed: invalid 1, allowed 0; report: {tmp_path / 'out'}" in done.output
     assert len(pq.read_table(tmp_path / "out" / "gauges.parquet")) == 3
 
 

@@ -1,4 +1,4 @@
-"""What may be left out, what the command says where it is more, and what runs tell of themselves afterwards."""
+"""What may be left out, what the command reports where it is more, and how runs are listed afterwards."""
 
 import msgspec
 import pytest
@@ -9,8 +9,8 @@ from spark_jobs.reports import runs
 from spark_jobs.tables import delta_log
 from spark_jobs.tables.runs import Run, nothing_new
 from tidemark.__main__ import command_line
-from tidemark.analysis.errors import GateClosedError, InputError
-from tidemark.analysis.gates import Limit, check, closed_by, read_limits
+from tidemark.analysis.errors import CheckFailedError, InputError
+from tidemark.analysis.limits import Limit, exceeded_limits, raise_for_failures, read_limits
 
 NAMES = ("late", "invalid", "lost")
 
@@ -19,20 +19,20 @@ def test_limits_are_numbers_or_shares_and_what_is_beyond_them_is_told():
     limits = read_limits(["late=0", "invalid=0.1%", "lost=2"], NAMES)
 
     assert limits == {"late": Limit(count=0), "invalid": Limit(share=0.001), "lost": Limit(count=2)}
-    gates = dict.fromkeys(NAMES, "read")
-    assert closed_by(limits, {"late": 0, "invalid": 10, "lost": 2, "read": 10_000}, gates) == []
-    assert closed_by(limits, {"late": 1, "invalid": 11, "lost": None, "read": 10_000}, gates) == [
+    limited = dict.fromkeys(NAMES, "read")
+    assert exceeded_limits(limits, {"late": 0, "invalid": 10, "lost": 2, "read": 10_000}, limited) == []
+    assert exceeded_limits(limits, {"late": 1, "invalid": 11, "lost": None, "read": 10_000}, limited) == [
         "invalid 11 of 10,000, allowed 0.001 of all",
         "late 1, allowed 0",
         "lost not known, allowed 2",
     ]
-    assert closed_by({}, {"late": 9, "invalid": 9, "lost": None, "read": 10}, gates) == []
-    assert closed_by({"late": Limit(share=0.1)}, {"late": 0.0, "read": 0}, gates) == []
+    assert exceeded_limits({}, {"late": 9, "invalid": 9, "lost": None, "read": 10}, limited) == []
+    assert exceeded_limits({"late": Limit(share=0.1)}, {"late": 0.0, "read": 0}, limited) == []
     told = ["late 1 of 9, allowed 0 of all"]
-    assert closed_by({"late": Limit(share=0.0)}, {"late": 1.0, "read": 9}, gates) == told
+    assert exceeded_limits({"late": Limit(share=0.0)}, {"late": 1.0, "read": 9}, limited) == told
     limits = {"late": Limit(share=0.1), "unknown": Limit(share=0.1)}
     told = {"late": 2, "unknown": 2, "bins": 30, "targets": 10}
-    assert closed_by(limits, told, {"late": "targets", "unknown": "bins"}) == [
+    assert exceeded_limits(limits, told, {"late": "targets", "unknown": "bins"}) == [
         "late 2 of 10, allowed 0.1 of all"
     ]
 
@@ -43,17 +43,17 @@ def test_a_limit_that_is_none_is_told_with_the_names_there_are(text):
         read_limits([text], NAMES)
 
 
-def test_a_closed_gate_is_exit_status_3_after_all_is_written(capsys):
+def test_a_failed_check_is_exit_status_3_after_all_is_written(capsys):
     def job():
-        check(["late 1, allowed 0"], "out/page.html")
+        raise_for_failures(["late 1, allowed 0"], "out/page.html")
 
     with pytest.raises(SystemExit) as ended:
         cli.run_command(job, [])
 
     assert ended.value.code == 3
-    assert capsys.readouterr().err == "gate closed: late 1, allowed 0; report: out/page.html\n"
-    check([], "out/page.html")
-    with pytest.raises(GateClosedError):
+    assert capsys.readouterr().err == "check failed: late 1, allowed 0; report: out/page.html\n"
+    raise_for_failures([], "out/page.html")
+    with pytest.raises(CheckFailedError):
         job()
 
 
@@ -79,13 +79,18 @@ def test_a_stream_that_read_nothing_says_so(before, batches, read, told):
     assert bool(said) == bool(told)
 
 
+def test_a_row_written_before_the_column_was_renamed_keeps_its_failures():
+    row = Run(1, failures=["late 3, allowed 0"]).row()
+    assert Run.of(row) == Run.of({"closed": row.pop("failures"), **row})
+
+
 @pytest.fixture
 def folder(tmp_path):
     """What two runs leave."""
     first = Run(1, "a", 1_763_712_000.0, "a job", {"telemetry": "lake/in"}, {"read": 1200.0, "late": 0.0})
     counts = {"read": 1300.0, "late": 3.0}
-    closed = ["late 3, allowed 0"]
-    second = Run(2, "b", 1_763_798_400.0, "a job", first.inputs, counts, {}, closed, versions={"gauges": 4})
+    failures = ["late 3, allowed 0"]
+    second = Run(2, "b", 1_763_798_400.0, "a job", first.inputs, counts, {}, failures, versions={"gauges": 4})
     delta_log.make_runs(str(tmp_path))
     for known in ([first], [first, second]):
         assert delta_log.publish(str(tmp_path), known)

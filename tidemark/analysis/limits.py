@@ -1,7 +1,7 @@
 """What a run may leave out, and still call its answer good. Pure.
 
-`--allow late=0 --allow invalid=0.1%`: a job counts what it left out, and where that is more than allowed, it ends with exit
-status 3, after its tables and its page are written: a gate for pipelines.
+`--allow late=0 --allow invalid=0.1%`: a job counts what it left out. If that is more than allowed, its check failed: it ends
+with exit status 3, after its tables and its page are written, so that a pipeline can stop there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tidemark.analysis.errors import GateClosedError, InputError, JobError
+from tidemark.analysis.errors import CheckFailedError, InputError, JobError
 from tidemark.foundation.settings_reader import share
 
 
@@ -52,13 +52,15 @@ def _limit(text: str) -> Limit | None:
         return None
 
 
-def closed_by(limits: Limits, counts: Mapping[str, float | None], gates: Mapping[str, str]) -> list[str]:
-    """What was counted beyond its limit, in words. None is not known, which no limit allows; `gates` names by name the count
+def exceeded_limits(
+    limits: Limits, counts: Mapping[str, float | None], limited: Mapping[str, str]
+) -> list[str]:
+    """What was counted beyond its limit, in words. None is not known, which no limit allows; `limited` has, by name, the count
     that a share is of.
     """
     reasons = []
     for name, limit in sorted(limits.items()):
-        count, total = counts[name], counts[gates[name]] or 0.0
+        count, total = counts[name], counts[limited[name]] or 0.0
         if count is None:
             reasons.append(f"{name} not known, allowed {limit}")
         elif limit.share is None and count > (limit.count or 0):
@@ -88,7 +90,7 @@ def check_sum(what: str, read: int, counts: Mapping[str, int], then: str = "noth
         )
 
 
-def check(told: Collection[str], report: str) -> None:
-    """Raises GateClosedError where anything is told."""
-    if told:
-        raise GateClosedError(f"gate closed: {'; '.join(told)}; report: {report}")
+def raise_for_failures(failures: Collection[str], report: str) -> None:
+    """Raises CheckFailedError if there are failures."""
+    if failures:
+        raise CheckFailedError(f"check failed: {'; '.join(failures)}; report: {report}")
