@@ -19,7 +19,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
-from scaling.calls.gate import forget
+from scaling.calls.limiter import forget
 from tests.support.servers.postgres import running_server
 from tests.support.virtual_time import virtual_time
 from tidemark.foundation.secrets import known

@@ -1,7 +1,7 @@
 """Lists in place of single reads: where many targets read resources of the same parent, one list answers all of them.
 
 Where a list fails, each reader reads its own resource, since a right to the resource may not include the list; so does a
-reader whose resource the list lacks. After throttling the gate decides whether single reads must wait as well.
+reader whose resource the list lacks. After throttling the limiter decides whether single reads must wait as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from scaling.calls.budgets import LIST_FROM
-from scaling.calls.gate import CallRefusedError, urgent
+from scaling.calls.limiter import CallRefusedError, urgent
 from tidemark.foundation.gathering import AskedOnce
 from tidemark.foundation.sanitize import describe_error
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from scaling.calls.gate import Gate
+from scaling.calls.limiter import CallLimiter
 from scaling.calls.usage import CallsView, ProcessCalls, calls_line, is_tight, process_calls
 from tidemark.foundation.log.tail import Line
 from tidemark.foundation.sanitize import describe_error
@@ -55,9 +55,9 @@ class Noted(Struct, frozen=True):
 class Noting:
     """The notes of one process, under its name."""
 
-    def __init__(self, gate: Gate, counts: CallCounts, process: str) -> None:
+    def __init__(self, limiter: CallLimiter, counts: CallCounts, process: str) -> None:
         self.counts = counts
-        self._gate = gate
+        self._limiter = limiter
         self._process = process
         self._noted = self._forgot = -inf
         self._logged = inf
@@ -67,7 +67,7 @@ class Noting:
         """Writes the numbers, if there were calls and the last note is a minute old."""
         if now < self._noted + EVERY:
             return Noted()
-        counts = process_calls(self._process, self._gate.usage(now), now)
+        counts = process_calls(self._process, self._limiter.usage(now), now)
         if not counts.calls:
             return Noted()
         self._noted = now

@@ -1,4 +1,4 @@
-"""The transport of azure-core's clients: every try of every request goes through the gate.
+"""The transport of azure-core's clients: every try of every request waits for the call limiter.
 
 A transport and not a policy, because all SDKs take a transport, and that of Service Bus takes no policy.
 """
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import AioHttpTransport
 
-from scaling.calls.gate import PATIENCE, gate_of
+from scaling.calls.limiter import PATIENCE, limiter_of
 from scaling.calls.throttling import ASKS_TO_WAIT
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.http.outward import is_of_origin
@@ -34,7 +34,7 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         """
         super().__init__(**transport_options(settings))
         self._patience = patience
-        self._gate = gate_of(settings)
+        self._limiter = limiter_of(settings)
         self._api = api
         self._origin = origin
 
@@ -42,7 +42,7 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
         if self._origin and not is_of_origin(request.url, self._origin):
             host = urlsplit(request.url).hostname
             raise ValueError(f"an answer leads to {host}, where no token of {self._origin} is sent")
-        call = await self._gate.enter(request.method, request.url, self._api, patience=self._patience)
+        call = await self._limiter.enter(request.method, request.url, self._api, patience=self._patience)
         response = await super().send(request, **options)
         if response.status_code in ASKS_TO_WAIT:
             text = ""
@@ -51,5 +51,5 @@ class GatedTransport(AioHttpTransport):  # type: ignore[misc]  # loaded lazily t
             ):  # a body that cannot be read has no text; the caller meets the same error
                 await (response.read() if hasattr(response, "read") else response.load_body())
                 text = str(response.text())
-            self._gate.note_answer(call, response.status_code, response.headers, text)
+            self._limiter.note_answer(call, response.status_code, response.headers, text)
         return response

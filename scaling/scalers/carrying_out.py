@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypedDict, TypeVar, Unpack
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
-from scaling.calls.gate import CallRefusedError
+from scaling.calls.limiter import CallRefusedError
 from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind, classify

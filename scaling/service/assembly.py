@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.calls.budgets import budgets_of
-from scaling.calls.gate import gate_of
+from scaling.calls.limiter import limiter_of
 from scaling.calls.noting import Noting
 from scaling.config import toml
 from scaling.config.checks import Severity
@@ -161,7 +161,7 @@ def _ports(
             log=TableDecisionLog(settings, STORAGE),
             poison=poison,
             announcer=_announcer(config, settings, poison) if has_webhooks else None,
-            calls=Noting(gate_of(settings), TableCallCounts(settings, STORAGE), _process()),
+            calls=Noting(limiter_of(settings), TableCallCounts(settings, STORAGE), _process()),
         )
     except SettingsError as error:
         raise ConfigError([Problem("app settings", str(error))]) from error

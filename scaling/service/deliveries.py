@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, structs
 
-from scaling.calls.gate import urgent
+from scaling.calls.limiter import urgent
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import pending_action

@@ -11,7 +11,7 @@ import pytest
 
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer
 from devstack.servers.faults import Fault
-from scaling.calls.gate import gate_of
+from scaling.calls.limiter import limiter_of
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
@@ -33,7 +33,7 @@ class World:
         self.pace = 0.0
         self._scalers: list[AppServicePlanScaler] = []
         # What is slept here has passed for the ledger, too.
-        gate_of({})._clock = lambda: time.monotonic() + sum(self.slept)
+        limiter_of({})._clock = lambda: time.monotonic() + sum(self.slept)
 
     def settings(self, **more: str) -> dict[str, str]:
         return arm_settings(self.server, **more)

@@ -16,7 +16,7 @@ from azure.mgmt.monitor.models import Metric, MetricValue, Response, TimeSeriesE
 
 from devstack.resource_manager.throttling import BucketSize
 from devstack.servers.faults import Fault
-from scaling.calls.gate import gate_of
+from scaling.calls.limiter import limiter_of
 from scaling.scalers.arm.clients import open_monitor
 from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tests.support.waiting import until
@@ -72,7 +72,7 @@ class World:
     async def pull(self, options=None, *, days=1, out="history.csv"):
         settings = arm_settings(self.server)
         # What was slept has passed for the ledger of calls, too.
-        gate_of(settings)._clock = lambda: time.monotonic() + sum(self.slept)
+        limiter_of(settings)._clock = lambda: time.monotonic() + sum(self.slept)
         reader = MetricsReader(settings)
         wanted = chosen(options or self.options(), {}, settings)
         puller = Puller(reader, self.shown, lambda: NOW + self.clock_offset, self.sleep)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from devstack.servers.faults import Fault
-from scaling.calls.gate import urgent
+from scaling.calls.limiter import urgent
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler

@@ -244,7 +244,7 @@ def test_a_throughput_is_read_back_whatever_was_raised_around_an_order(fails, er
             msgspec.convert(options, CosmosThroughputScaler.Params), keys, sleep=no_wait
         )
         scaler._plane = offer = Offer(value=400, fails=fails, error=error, after=after)
-        scaler._gate = SimpleNamespace(take=lambda *_: (0.0, ""))
+        scaler._limiter = SimpleNamespace(take=lambda *_: (0.0, ""))
         action = msgspec.structs.replace(ACTION, from_capacity=400, to_capacity=1000)
         try:
             effect = await scaler.apply(action, now=NOW)

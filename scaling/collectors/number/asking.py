@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from scaling.calls.gate import gate_of
+from scaling.calls.limiter import limiter_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
 from scaling.scalers.arm.clients import endpoint, identity_of
@@ -72,7 +72,7 @@ class Asking:
         settings = {**settings, TRUSTED: ",".join(trusted)}
         self._settings = settings
         self._outward = Outward(settings)
-        self._gate = gate_of(settings)
+        self._limiter = limiter_of(settings)
         self._identity: IdentityCredential | None = (
             None  # which keeps tokens until shortly before they expire
         )
@@ -107,12 +107,12 @@ class Asking:
         if body is not None:
             sent["Content-Type"], data = "application/json", json.dumps(body).encode()
         for attempt in range(1, attempts + 1):
-            call = await self._gate.enter(method, url)
+            call = await self._limiter.enter(method, url)
             try:
                 answer = await self._outward.ask(
                     method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
                 )
-                self._gate.note_answer(
+                self._limiter.note_answer(
                     call, answer.status, answer.headers, answer.body.decode(errors="replace")
                 )
                 break

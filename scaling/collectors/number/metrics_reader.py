@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from scaling.calls.gate import CallRefusedError
+from scaling.calls.limiter import CallRefusedError
 from scaling.calls.lists import Lists
 from scaling.collectors.number.asking import Asking, RefusedError, cloud_of
 from scaling.collectors.number.metric_answers import Series, located, owner_of, region_of

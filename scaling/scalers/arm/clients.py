@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from scaling.calls.gate import PATIENCE
+from scaling.calls.limiter import PATIENCE
 from scaling.scalers.arm.resources import ArmResources
 from tidemark.foundation.azure.connections import IdentityCredential, credential
 

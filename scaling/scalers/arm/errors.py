@@ -14,7 +14,7 @@ from typing import Any
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from msgspec import Struct
 
-from scaling.calls.gate import CallRefusedError
+from scaling.calls.limiter import CallRefusedError
 from tidemark.foundation.azure.connections import describe_identity_error
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.sanitize import describe_error, shorten

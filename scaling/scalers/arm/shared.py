@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
-from scaling.calls.gate import is_urgent, urgent
+from scaling.calls.limiter import is_urgent, urgent
 from scaling.calls.lists import LIST_DEADLINE, Lists
 from scaling.scalers.arm.clients import open_resources, open_web
 from scaling.scalers.arm.errors import Failure, Kind, classify

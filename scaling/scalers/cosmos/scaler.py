@@ -18,7 +18,7 @@ from typing import Annotated, Unpack
 
 import msgspec
 
-from scaling.calls.gate import gate_of
+from scaling.calls.limiter import limiter_of
 from scaling.model import Capacity, Effect, EffectOutcome
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.arm.shared import ArmAccess, Place, UsesArm
@@ -77,7 +77,7 @@ class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
         deadline = params.deadline_seconds
         super().__init__(self._plane.label, "RU/s", deadline=deadline, poll_interval=poll_interval, **clock)
         self.endpoint = f"Cosmos DB account {self._plane.account}"
-        self._gate = gate_of(settings)
+        self._limiter = limiter_of(settings)
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:  # steps of 100 or 1,000, as the throughput is manual or not
@@ -142,7 +142,7 @@ class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
         return wanted
 
     async def _change(self, order: Order, seen: Throughput, wanted: int) -> Effect | Wait:
-        wait, why = self._gate.take("cosmos_updates", self._plane.account.casefold(), self._monotonic())
+        wait, why = self._limiter.take("cosmos_updates", self._plane.account.casefold(), self._monotonic())
         if wait:
             return Wait(wait, f"{why}; next in {wait:.0f} s")
         return await super()._change(order, seen, wanted)

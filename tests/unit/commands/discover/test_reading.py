@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.calls.gate import CallRefusedError
+from scaling.calls.limiter import CallRefusedError
 from tidemark.commands.discover.reading import SubscriptionReader
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

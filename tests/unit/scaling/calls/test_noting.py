@@ -43,7 +43,7 @@ class Counts:
 
 
 class Calls:
-    """A gate whose budgets is asked directly."""
+    """A limiter whose usage is given."""
 
     def __init__(self) -> None:
         self.budgets, self.now = CallBudgets({"management_reads": Budget(5, 60.0)}), 0.0

@@ -5,7 +5,7 @@ from multidict import CIMultiDict
 
 from scaling.calls.budgets import call_of
 from scaling.calls.call_budgets import CallBudgets
-from scaling.calls.gate import Gate
+from scaling.calls.limiter import CallLimiter
 from tests.support.virtual_time import Clock
 
 HOST = "https://management.azure.com"
@@ -67,12 +67,12 @@ def code(name: str, message: str = "Too many requests.") -> str:
 class World:
     def __init__(self) -> None:
         self.budgets, self.clock = CallBudgets({}), Clock(1000.0)
-        self.gate = Gate(self.budgets, clock=self.clock)
+        self.limiter = CallLimiter(self.budgets, clock=self.clock)
 
     def answered(self, name: str, status: int, text: str, headers=()) -> None:
         told = CIMultiDict(headers)
         told.setdefault("retry-after", "600")
-        self.gate.note_answer(call_of(*CALLS[name]), status, told, text)
+        self.limiter.note_answer(call_of(*CALLS[name]), status, told, text)
 
     def quiet(self) -> set[str]:
         return {

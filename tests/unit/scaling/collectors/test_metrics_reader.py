@@ -97,8 +97,8 @@ async def test_for_two_resources_no_list_is_asked_for():
     assert await reads(Azure(), QUEUES[:2]) == ["single", "single"]
 
 
-async def test_where_a_list_is_too_much_each_is_read_by_itself_as_far_as_the_gate_lets_it():
-    """A list that is throttled says nothing of single reads; where those are, the gate refuses them."""
+async def test_if_a_list_is_throttled_resources_are_read_one_by_one_as_far_as_the_limiter_permits():
+    """A throttled list says nothing about single reads; if those are throttled too, the limiter refuses them."""
     azure = Azure(RefusedError(SimpleNamespace(status=429, headers={}, body=b"")))
     reader = MetricsReader({}, forming=0.01)
     reader._asking = azure

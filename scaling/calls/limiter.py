@@ -1,5 +1,5 @@
-"""The gate that every call goes through: it takes the call from the budgets of the process, waits if it must, and notes
-answers that ask all callers to wait. `scaling.calls.budgets` has the budgets, `scaling.calls.call_budgets` the order of callers.
+"""The limiter of all calls: it takes each call from the budgets of the process, waits if it must, and notes answers that
+ask all callers to wait. `scaling.calls.budgets` has the budgets, `scaling.calls.call_budgets` the order of callers.
 
 Processes share no memory, so each takes its share of the budgets: see TIDEMARK_CALL_SHARE in docs/settings.md.
 """
@@ -53,8 +53,8 @@ def is_urgent() -> bool:
     return _urgent.get()
 
 
-class Gate:
-    """One gate for all calls of a process, from any thread or event loop."""
+class CallLimiter:
+    """One limiter for all calls of a process, from any thread or event loop."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class Gate:
             return list(self._budgets.usage(self._clock(), now))
 
 
-_gates: dict[tuple[str, ...], Gate] = {}
+_limiters: dict[tuple[str, ...], CallLimiter] = {}
 
 
-def gate_of(settings: Mapping[str, str]) -> Gate:
-    """The gate of this process. Raises SettingsError naming the setting that is wrong."""
+def limiter_of(settings: Mapping[str, str]) -> CallLimiter:
+    """The limiter of this process. Raises SettingsError naming the setting that is wrong."""
     key = tuple(settings.get(name, "") for name in (SHARE, BUDGETS, WORKERS))
-    if key not in _gates:
-        _gates.setdefault(key, Gate(CallBudgets(budgets_of(settings))))
-    return _gates[key]
+    if key not in _limiters:
+        _limiters.setdefault(key, CallLimiter(CallBudgets(budgets_of(settings))))
+    return _limiters[key]
 
 
 def forget() -> None:
-    """Forgets all gates, as a new process has none; for tests."""
-    _gates.clear()
+    """Forgets all limiters, as a new process has none; for tests."""
+    _limiters.clear()

@@ -1,4 +1,4 @@
-"""The budgets and its gate: waiting, being refused, and services that ask everybody to wait. In time that is made up."""
+"""The call limiter: waiting, being refused, and services that ask everybody to wait. Time is made up."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.call_budgets import CallBudgets
-from scaling.calls.gate import CallRefusedError, Gate, urgent
+from scaling.calls.limiter import CallLimiter, CallRefusedError, urgent
 from tests.support.virtual_time import Clock
 
 ORDERS, OTHERS = "https://orders.servicebus.windows.net/queue", "https://others.servicebus.windows.net/queue"
@@ -16,20 +16,20 @@ class World:
     def __init__(self, calls: int = 10, seconds: float = 5.0) -> None:
         self.clock = Clock(1000.0)
         self.budgets = CallBudgets({"service_bus": Budget(calls, seconds)})
-        self.gate = Gate(self.budgets, clock=self.clock, sleep=self.sleep)
+        self.limiter = CallLimiter(self.budgets, clock=self.clock, sleep=self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         self.clock.now += seconds
 
     async def enter(self, url: str = ORDERS):
-        return await self.gate.enter("GET", url, "service_bus")
+        return await self.limiter.enter("GET", url, "service_bus")
 
     def heard(self, call, status: int, retry_after: float | None, text: str = "") -> None:
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
-        self.gate.note_answer(call, status, headers, text)
+        self.limiter.note_answer(call, status, headers, text)
 
     def used(self, scope: str = "orders.servicebus.windows.net"):
-        return {each.scope: each for each in self.gate.usage(0.0)}[scope]
+        return {each.scope: each for each in self.limiter.usage(0.0)}[scope]
 
 
 async def test_a_call_waits_a_moment_for_its_turn():
@@ -46,7 +46,7 @@ async def test_who_gives_up_waiting_holds_up_nobody():
     world = World()
     for _ in range(8):
         await world.enter()
-    world.gate._sleep = lambda _: asyncio.Event().wait()
+    world.limiter._sleep = lambda _: asyncio.Event().wait()
     waiting = [asyncio.create_task(world.enter(f"{ORDERS}{n}")) for n in range(8)]
     await asyncio.sleep(0)
     for each in waiting:
@@ -168,46 +168,46 @@ async def test_usage_tells_what_was_called_refused_and_throttled_within_a_minute
     assert (used.last_minute, used.last_hour, used.refused_minute, used.refused_hour) == (1, 9, 0, 1)
     assert (used.throttled_hour, used.waits_until, used.budget, used.seconds) == (1, 45.0, 10, 60.0)
     world.clock.now += 2 * 3600.0
-    assert world.gate.usage(0.0) == []
+    assert world.limiter.usage(0.0) == []
 
 
 async def test_what_has_no_budget_is_counted_and_heeded():
     world = World()
     query = "https://prometheus.example/api/v1/query"
-    call = await world.gate.enter("GET", f"{query}?query=a")
+    call = await world.limiter.enter("GET", f"{query}?query=a")
     world.heard(call, 429, 20.0)
 
     with pytest.raises(
         CallRefusedError, match=r"not asked: prometheus\.example asked to wait; again in 20 s"
     ):
-        await world.gate.enter("GET", f"{query}?query=a")
-    await world.gate.enter("GET", f"{query}?query=b")  # one query may be refused for what it alone is
+        await world.limiter.enter("GET", f"{query}?query=a")
+    await world.limiter.enter("GET", f"{query}?query=b")  # one query may be refused for what it alone is
     assert (world.used("prometheus.example").budget, world.used("prometheus.example").last_hour) == (None, 2)
 
 
 async def test_hosts_that_are_called_no_more_take_no_memory():
     world = World()
     for number in range(100):
-        await world.gate.enter("GET", f"https://h{number}.example/")
+        await world.limiter.enter("GET", f"https://h{number}.example/")
     world.clock.now += 3700.0
 
-    assert world.gate.usage(0.0) == []
+    assert world.limiter.usage(0.0) == []
     assert world.budgets._accounts == {}
 
 
 async def test_behind_one_host_of_peoples_own_one_endpoint_asks_nobody_to_wait_for_the_others():
     """A gateway has many services behind one name."""
     world = World()
-    world.heard(await world.gate.enter("GET", "https://api.example/tickets"), 503, 3600.0)
+    world.heard(await world.limiter.enter("GET", "https://api.example/tickets"), 503, 3600.0)
 
-    await world.gate.enter("GET", "https://api.example/orders")
+    await world.limiter.enter("GET", "https://api.example/orders")
 
 
 def test_one_call_can_be_taken_by_the_clock_of_whoever_takes_it():
-    gate = Gate(CallBudgets({"cosmos_updates": Budget(25, 300.0)}), clock=lambda: 0.0)
+    limiter = CallLimiter(CallBudgets({"cosmos_updates": Budget(25, 300.0)}), clock=lambda: 0.0)
 
-    assert [gate.take("cosmos_updates", "acc", float(second))[0] for second in range(25)] == [0.0] * 25
-    assert gate.take("cosmos_updates", "acc", 100.0)[0] == 200.0
-    assert gate.take("cosmos_updates", "other", 100.0)[0] == 0.0
-    assert gate.take("cosmos_updates", "acc", 300.0)[0] == 0.0
-    assert gate.take("cosmos_updates", "acc", 300.0)[0] == 1.0
+    assert [limiter.take("cosmos_updates", "acc", float(second))[0] for second in range(25)] == [0.0] * 25
+    assert limiter.take("cosmos_updates", "acc", 100.0)[0] == 200.0
+    assert limiter.take("cosmos_updates", "other", 100.0)[0] == 0.0
+    assert limiter.take("cosmos_updates", "acc", 300.0)[0] == 0.0
+    assert limiter.take("cosmos_updates", "acc", 300.0)[0] == 1.0
