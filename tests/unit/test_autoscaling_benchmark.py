@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.autoscaling import bound, field, ours, peers, picture, traces
 from benchmarks.autoscaling.worlds import Sight, run
+from tidemark.analysis.simulation import times
 from tidemark.analysis.simulation.peers import AzureMonitor, Keda
 from tidemark.analysis.simulation.world import Fleet, Model, Run, Seen
 
@@ -29,38 +30,65 @@ class Scripted:
         self.seen.append(seen.t)
 
 
-def late_one_by_one(arrivals, totals, model):
-    """The same by messages: whole ones, served first in, first out, in the order of the seconds."""
+def one_by_one(arrivals, totals, model):
+    """The same by whole messages, first in, first out; classes evenly spread. The shares of late and of aborted ones."""
     events = dict(totals)
-    serving, starting, queue, late, count = events.pop(0), [], [], 0, 0
-    for second in range(len(arrivals) + 500):
-        if second in events:
-            total = serving + len(starting)
-            more = events[second] - total
-            starting += [second + model.start_up] * max(more, 0)
-            for _ in range(max(-more, 0)):
-                if starting:
-                    starting.pop()
-                else:
-                    serving -= 1
-        serving += sum(at <= second for at in starting)
-        starting = [at for at in starting if at > second]
-        if second < len(arrivals):
-            queue += [second] * int(arrivals[second])
-        served, queue = queue[: int(serving * model.service_rate)], queue[int(serving * model.service_rate) :]
-        late += sum(second - came > model.wait for came in served)
-        count += len(served)
-    return late / count
+    serving, starting, queue, busy = events.pop(0), [], [], []
+    late, aborted, began = 0, 0.0, [0] * len(model.times)
+    for second in range(1, len(arrivals) + 500):
+        if (wanted := events.get(second - 1)) is not None:
+            starting += [second - 1 + model.start_up] * (wanted - serving - len(starting))
+            excess = max(serving + len(starting) - wanted, 0)
+            starting, excess = starting[: max(len(starting) - excess, 0)], max(excess - len(starting), 0)
+            aborted += sum(end > second - 1 for end in busy) * excess / serving
+            serving -= excess
+        serving += sum(at < second for at in starting)
+        starting = [at for at in starting if at >= second]
+        queue += [second] * int(arrivals[second - 1] if second <= len(arrivals) else 0)
+        busy = [end for end in busy if end > second]
+        while queue and len(busy) < model.concurrency * serving:
+            due = [share * (sum(began) + 1) - had for (share, _), had in zip(model.times, began, strict=True)]
+            kind = due.index(max(due))
+            began[kind] += 1
+            busy.append(second + model.times[kind][1] * model.concurrency / model.service_rate)
+            late += second - queue.pop(0) > model.wait
+    return late / sum(began), aborted / sum(began)
 
 
-def test_late_messages_are_those_that_begin_too_late():
+MIXED = ((0.75, 0.5), (0.25, 2.5))
+
+
+@pytest.mark.parametrize(
+    ("model", "scale", "off"),
+    [
+        (QUICK, 1, 1e-9),
+        (replace(QUICK, service_rate=1.0, concurrency=20.0), 1, 1e-9),
+        (replace(QUICK, service_rate=0.75, concurrency=10.0), 1, 0.02),
+        (replace(QUICK, service_rate=2.0, concurrency=40.0, times=MIXED), 2, 0.03),
+        (replace(QUICK, service_rate=2.0, concurrency=80.0, times=times.LOGNORMAL), 2, 0.03),
+        (replace(QUICK, service_rate=2.0, concurrency=80.0, times=times.EXPONENTIAL), 2, 0.03),
+    ],
+)
+def test_late_messages_are_those_that_begin_too_late(model, scale, off):
     arrivals = np.zeros(300)
-    arrivals[:60], arrivals[100:160], arrivals[150:155] = 2.0, 6.0, 30.0
+    arrivals[:60], arrivals[100:160], arrivals[150:155] = 2.0 * scale, 6.0 * scale, 30.0 * scale
     script = {30: 4, 80: 2, 150: 8, 165: 5, 250: 1}
-    found = run(arrivals, Scripted(script), QUICK, first=1)
+    found = run(arrivals, Scripted(script), model, first=1)
 
-    assert 0.1 < found.late < 0.9
-    assert found.late == pytest.approx(late_one_by_one(arrivals, [(0, 1), *script.items()], QUICK))
+    late, aborted = one_by_one(arrivals, [(0, 1), *script.items()], model)
+    assert 0.1 < found.late < 0.95
+    assert found.late == pytest.approx(late, abs=off)
+    assert found.aborted == pytest.approx(aborted, abs=off)
+
+
+@pytest.mark.parametrize(("service_rate", "ahead"), [(40.0, 0.0), (2.5, 12.0)])
+def test_instances_take_up_what_they_hold_and_then_serve_their_rate(service_rate, ahead):
+    lived = Run(np.full(60, 1000.0), Scripted({}), replace(QUICK, service_rate=service_rate), 3).replay()
+
+    beyond = lived.begun[1:61] - 3 * service_rate * np.arange(1.0, 61.0)
+    assert (
+        -1e-9 <= beyond.min() <= beyond.max() <= ahead + 1e-9
+    )  # messages of less than a second: at the rate alone
 
 
 def test_instances_are_billed_from_when_they_are_asked_for():

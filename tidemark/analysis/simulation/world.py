@@ -1,10 +1,12 @@
 """The model of a queue and its instances, by the second: deterministic, first in, first out. Pure.
 
-A busy instance serves `service_rate` messages a second and processes up to `concurrency` at once, so that a message takes
-concurrency / service_rate seconds at least. An instance asked for at t is billed from t and serves from t + `start_up`.
-A scale-in takes effect at once; starting instances go first, the newest before the others. `active` counts messages that
-wait or are processed, as Service Bus does. The wait of a message ends when its processing starts. After the last arrival
-the queue is served for another half hour, unbilled, so that every wait is known.
+An instance processes up to `concurrency` messages at once, and a message takes concurrency / service_rate seconds on average
+(`times`), so that a busy instance serves `service_rate` messages a second and a new one begins `concurrency` at once. An
+instance asked for at t is billed from t and serves from t + `start_up`. A scale-in takes effect at once; starting instances
+go first, the newest before the others. What the removed ones process is counted as aborted; it ends as if they were there,
+and until then others begin fewer. `active` counts messages that wait or are processed, as Service Bus does. The wait of a
+message ends when its processing starts. After the last arrival the queue is served for another half hour, unbilled, so that
+every wait is known.
 """
 
 from __future__ import annotations
@@ -12,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import mul
 from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
 
+from tidemark.analysis.simulation.times import FIXED, Completion, Times, completion
+
 AFTER = 1800
 PIECE = 1 << 22
 """Seconds of load that are evaluated at once, so that a year fits into memory."""
-AHEAD = 900
-"""Seconds for which the queue is served at once, as if the number of instances stayed. Where it changes, the seconds after the
-change are computed again.
-"""
-SECONDS = np.arange(1.0, AHEAD + 1.0)
 
 FLAP = 1800.0
 """Seconds within which a change back counts as a flap."""
@@ -32,8 +32,8 @@ FLAP = 1800.0
 
 @dataclass(frozen=True)
 class Model:
-    """`drift` gives the service rate at a time, as a share of `service_rate`, and a message takes longer by as much; None
-    leaves both as they are.
+    """`times` is the distribution of the time that a message takes. `drift` gives the service rate at a time, as a share of
+    `service_rate`, and a message takes longer by as much; None leaves both as they are.
     """
 
     service_rate: float = 10.0
@@ -42,6 +42,7 @@ class Model:
     wait: int = 60
     minimum: int = 1
     maximum: int = 100
+    times: Times = FIXED
     drift: Callable[[int], float] | None = None
 
 
@@ -67,10 +68,13 @@ class Policy(Protocol):
 
 @dataclass
 class Outcome:
-    """What became of one load under one policy. Shares are of 1; `totals` are (time, instances) at each change."""
+    """What became of one load under one policy. `late` and `aborted` are shares of the messages; `totals` are (time, instances)
+    at each change.
+    """
 
     hours: float
     late: float
+    aborted: float
     instance_hours: float
     actions: int
     flaps: int
@@ -141,8 +145,9 @@ class Run:
         self.spans = [(begin, end, clock - begin) for (begin, clock), end in zip(parts, ends, strict=True)]
         self.fleet = Fleet(first, model.start_up)
         self.totals = [(0, first)]
-        self.done = 0.0
+        self.done = self.aborted = 0.0
         self.served = 0  # `begun` is computed up to this second
+        self._completions: dict[float, Completion] = {}
 
     def replay(self) -> Run:
         interval = self.policy.interval
@@ -161,6 +166,8 @@ class Run:
         if wanted != self.fleet.total:
             ready = self.fleet.ready
             self.fleet.scale_to(wanted, now)
+            if self.fleet.ready < ready:
+                self.aborted += (self.begun.item(now) - self.done) * (1.0 - self.fleet.ready / ready)
             # Served ahead as if nothing changed: true until the next instance is ready, or not at all with fewer there.
             changes = now if self.fleet.ready != ready else self.fleet.next_ready
             self.served = min(self.served, changes or self.end)
@@ -176,36 +183,41 @@ class Run:
         return Seen(float(clock), active, arrived - begun, fleet.ready, fleet.total, arrived, completed)
 
     def _completed(self, now: int) -> float:
-        """Messages whose processing began a service time ago."""
-        before = now - self.model.concurrency / self._service_rate(now)
-        if before <= 0:
-            return 0.0
-        whole = int(before)
-        share = before - whole
-        done = self.begun.item(whole) * (1.0 - share) + self.begun.item(whole + 1) * share
+        done = self._completion(now).of(self.begun, now)
         self.done = max(self.done, done)  # a service that gets slower takes nothing back
         return self.done
 
-    def _service_rate(self, now: int) -> float:
-        drift = self.model.drift
-        return self.model.service_rate * (1.0 if drift is None else drift(now))
+    def _completion(self, now: int) -> Completion:
+        """How messages are completed at a time: each takes as long as it would at the service rate of that time."""
+        model = self.model
+        share = 1.0 if model.drift is None else model.drift(now)
+        found = self._completions.get(share)
+        if found is None:
+            mean = model.concurrency / (model.service_rate * share)
+            found = self._completions[share] = completion(model.times, mean)
+        return found
 
     def _serve(self, end: int) -> None:
-        """Computes what is begun after the second `served`: until `end`, or for as long after it as the instances stay the same.
+        """Computes what is begun after the second `served`: as much as is completed leaves slots to begin others.
 
-        Since then the instances could begin so many messages, and began fewer where fewer had arrived: the least that they
-        were ever ahead by, up to a second, is what they could not serve up to then.
+        Goes on beyond `end` where messages take so long that what they are begun now changes nothing there.
         """
-        fleet, first = self.fleet, self.served
+        fleet, first, drifts = self.fleet, self.served, self.model.drift is not None
         fleet.start_due(first)
-        last = end if self.model.drift is not None else self.end
-        last = min(first + AHEAD, last, fleet.next_ready or last)
-        there, before = self.arrived[first + 1 : last + 1], self.begun[first]
-        could = SECONDS[: last - first] * (fleet.ready * self._service_rate(first))
-        behind = there - could
-        least = np.minimum.accumulate(np.minimum(behind, before))
-        begun = np.where(behind > least, least + could, there)
-        np.minimum(begun, there, out=self.begun[first + 1 : last + 1])  # for sums are rounded
+        completion = self._completion(first)
+        last = min(first + completion.at_once, end if drifts else self.end)
+        last = min(last, fleet.next_ready or last)
+        there, before = self.arrived[first + 1 : last + 1], self.begun.item(first)
+        slots = self.model.concurrency * fleet.ready
+        could = completion.older(self.begun, first, last - first) + slots
+        least = max(before, self._completed(first) + slots) if drifts else before
+        if completion.now or completion.near:
+            began = self.begun[max(first + 1 - len(completion.near), 0) : first + 1].tolist()
+            self.begun[first + 1 : last + 1] = _begun(
+                could.tolist(), there.tolist(), least, began, completion
+            )
+        else:
+            np.minimum(np.maximum(could, least), there, out=self.begun[first + 1 : last + 1])
         self.served = last
 
     def outcome(self) -> Outcome:
@@ -216,6 +228,7 @@ class Run:
         return Outcome(
             length / 3600.0,
             float(late / arrived[length]) if arrived[length] else 0.0,
+            float(self.aborted / arrived[length]) if arrived[length] else 0.0,
             billed / 3600.0,
             len(self.totals) - 1,
             _flaps(self.totals),
@@ -231,6 +244,22 @@ class Run:
             in_time = np.append(in_time, np.full(beyond, self.begun[self.end]))
         late = arrived[1:] - np.maximum(arrived[:-1], in_time)
         return float(np.maximum(late, 0.0, out=late).sum())
+
+
+def _begun(
+    could: list[float], there: list[float], least: float, begun: list[float], completion: Completion
+) -> list[float]:
+    """Messages begun by the second, where those of the seconds just before it end in time to make room.
+
+    `could` is what could be begun if none of them ended, `there` what has arrived, `begun` the counts so far.
+    """
+    weights, count = completion.near, len(completion.near)
+    begun = [0.0] * (count - len(begun)) + begun
+    share = 1.0 / (1.0 - completion.now)
+    for room, arrived in zip(could, there, strict=True):
+        most = max((room + sum(map(mul, weights, begun[-count:] if count else ()))) * share, least)
+        begun.append(min(most, arrived))
+    return begun[-len(could) :]
 
 
 def _flaps(totals: Sequence[tuple[int, int]]) -> int:
