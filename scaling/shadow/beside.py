@@ -38,7 +38,7 @@ from scaling.model import (
     TargetState,
     effect_of,
 )
-from scaling.rules.service_level.sizing import serving_and_seconds, starting_after_change, still_starting
+from scaling.rules.service_level.sizing import serving_instances, starting_after_change, still_starting
 from scaling.shadow import queue as imagined
 from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode, sides
 from scaling.window import Window
@@ -226,9 +226,9 @@ class _Simulation:
         total = shadow.capacity or 0
         start_up = imagined.start_up_of(self.queue, shadow.known)
         shadow.starts = still_starting(shadow.starts, self.now, start_up)
-        shadow.ready, _ = serving_and_seconds(shadow.starts, total, self.now, start_up)
+        shadow.ready = serving_instances(shadow.starts, total, self.now, start_up)
         called_after = imagined.called_ready_of(self.queue, shadow.known)
-        called, _ = serving_and_seconds(shadow.starts, total, self.now, called_after)
+        called = serving_instances(shadow.starts, total, self.now, called_after)
         capacity = Capacity(
             total,
             self.now,

@@ -17,7 +17,7 @@ from scaling.config.policy import Policy, QueueSpec
 from scaling.rules.service_level import estimates, instances, learning, memory
 from scaling.rules.service_level.candidates import late_share
 from scaling.rules.service_level.rule import ServiceLevelRule
-from scaling.rules.service_level.sizing import serving_and_seconds
+from scaling.rules.service_level.sizing import serving_instances
 from scaling.rules.view import MetricsView
 from scaling.shadow.memory import Shadow, Tally
 from scaling.window import Window
@@ -140,7 +140,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     old_now = learning.arrived_at(after, after.at - queue.wait)
     held = estimates.concurrency(after, rule.objective)
     start_up = estimates.start_up_time(after, rule.objective)
-    ready, _ = serving_and_seconds(shadow.starts, shadow.capacity or 0, seen.at, start_up)
+    ready = serving_instances(shadow.starts, shadow.capacity or 0, seen.at, start_up)
     live = _Live(seconds, before, after, old, old_now, rate, held * ready, held)
     return _serve(shadow, live, given=queue.service_rate is not None)
 

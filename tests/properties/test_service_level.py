@@ -26,6 +26,7 @@ OBJECTIVES = st.builds(
     late=st.floats(1e-4, 0.9),
     concurrency=st.one_of(st.none(), st.floats(0.1, 1e4)),
     start_up=st.one_of(st.none(), st.floats(0.5, 1e4)),
+    takes=st.one_of(st.none(), st.floats(0.001, 1e5)),
 )
 
 

@@ -21,13 +21,15 @@ from math import log
 from msgspec import Struct
 
 from scaling.rules.service_level.memory import Candidate
+from scaling.rules.service_level.queue import active_after
 from scaling.rules.service_level.sizing import (
     Outlook,
+    active_ahead,
     capacity_after_hold,
     instances_needed,
     record_need_until,
     round_instances,
-    serving_and_seconds,
+    serving_instances,
     starting_after_change,
     still_starting,
 )
@@ -69,8 +71,8 @@ most of them then stay within 1 % late, at 1.25 times the least cost (benchmarks
 """
 
 
-def begin(total: int, waiting: float) -> list[Candidate]:
-    return [Candidate(total=total, waiting=waiting) for _ in SAFETY_FACTORS]
+def begin(total: int, waiting: float, active: float) -> list[Candidate]:
+    return [Candidate(total=total, waiting=waiting, active=active) for _ in SAFETY_FACTORS]
 
 
 class Interval(Struct, kw_only=True):
@@ -118,43 +120,43 @@ def simulate(
     """Simulates the last interval for every candidate, and its next decision: it needs at least `least` instances, and
     has at most `most`.
     """
-    capacities = _serve(candidates, outlook, interval)
-    for candidate, factor, capacity in zip(candidates, factors, capacities, strict=True):
-        needed = instances_needed(outlook, factor, candidate.waiting, capacity)
+    for candidate, factor in zip(candidates, factors, strict=True):
+        _serve(candidate, outlook, interval)
+        ahead = active_ahead(outlook, candidate.active, candidate.total, candidate.starting, interval.now)
+        needed = instances_needed(outlook, factor, candidate.active, ahead)
         _decide(candidate, needed, outlook.start_up, interval, least=least, most=most)
 
 
-def _serve(candidates: Sequence[Candidate], outlook: Outlook, interval: Interval) -> list[float]:
-    """The queues of the candidates over the interval; returns the messages that each can serve within the start-up time."""
-    seconds, keep, arrived, start_up = interval.seconds, interval.keep, interval.arrived, outlook.start_up
-    rate, arrived_before = outlook.service_rate, interval.arrived_before
-    capacities = []
-    for candidate in candidates:
-        total, waited = candidate.total, candidate.waiting
-        served_seconds, seconds_ahead = total * seconds, total * start_up
-        candidate.cost = candidate.cost * keep + served_seconds
-        if candidate.starting:
-            served_seconds, seconds_ahead = _serving_seconds(candidate, interval, start_up)
-        served = min(rate * served_seconds, waited + arrived)
-        candidate.waiting = max(waited + arrived - rate * served_seconds, 0.0)
-        begun = arrived_before - waited
-        late = served * late_share(interval.old_before - begun, interval.old_now - begun - served)
-        candidate.late = candidate.late * keep + late
-        capacities.append(seconds_ahead * rate)
-    return capacities
+def _serve(candidate: Candidate, outlook: Outlook, interval: Interval) -> None:
+    """The queue of a candidate over the interval."""
+    seconds, keep, arrived, at_once = interval.seconds, interval.keep, interval.arrived, outlook.concurrency
+    total, waited = candidate.total, candidate.waiting
+    served = serving = float(total)
+    if candidate.starting:
+        served = _serving_on_average(candidate, interval, outlook.start_up)
+        candidate.starting = still_starting(candidate.starting, interval.now, outlook.start_up)
+        serving = serving_instances(candidate.starting, total, interval.now, outlook.start_up)
+    active = max(candidate.active, waited)  # an older version kept those that waited only
+    candidate.active = active_after(
+        active, arrived / seconds, at_once * served, outlook.service_time, seconds
+    )
+    candidate.waiting = max(candidate.active - at_once * serving, 0.0)
+    begun_before = interval.arrived_before - waited
+    begun = waited + arrived - candidate.waiting
+    overdue_before, overdue = interval.old_before - begun_before, interval.old_now - begun_before - begun
+    candidate.cost = candidate.cost * keep + total * seconds
+    candidate.late *= keep
+    if begun > 0.0 and (overdue_before > 0.0 or overdue > 0.0):
+        candidate.late += begun * late_share(overdue_before, overdue)
 
 
-def _serving_seconds(candidate: Candidate, interval: Interval, start_up: float) -> tuple[float, float]:
-    """The seconds that all instances served in the interval, of which those that became ready in it served a part; and the
-    seconds that they serve within the next start-up time.
-    """
+def _serving_on_average(candidate: Candidate, interval: Interval, start_up: float) -> float:
+    """Instances that served in the interval; those that became ready in it count for the part in which they did."""
     seconds = candidate.total * interval.seconds
     for asked_at, count in candidate.starting:
         missing = asked_at + start_up - interval.now + interval.seconds
         seconds -= count * min(max(missing, 0.0), interval.seconds)
-    candidate.starting = still_starting(candidate.starting, interval.now, start_up)
-    _, ahead = serving_and_seconds(candidate.starting, candidate.total, interval.now, start_up)
-    return max(seconds, 0.0), ahead
+    return max(seconds, 0.0) / interval.seconds
 
 
 def _decide(
@@ -170,6 +172,8 @@ def _decide(
         candidate.last_need = need
     if rounded < total:
         rounded = need  # `least` keeps instances, and adds none
+    if rounded == total <= most:
+        return
     after = min(capacity_after_hold(needed, rounded, total, candidate.needs, interval.now, start_up), most)
     if after != total:
         candidate.starting = starting_after_change(candidate.starting, total, after, interval.now)
@@ -191,4 +195,5 @@ def choose_best(candidates: Sequence[Candidate], arrived: float, allowed: float,
 def score(candidate: Candidate, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
     used = candidate.late / ((arrived + 1.0) * allowed)
-    return log(candidate.cost + 1.0) + PRICE * used + OVER * max(used - RESERVE, 0.0)
+    value = log(candidate.cost + 1.0) + PRICE * used
+    return value + OVER * (used - RESERVE) if used > RESERVE else value

@@ -19,18 +19,33 @@ LEARNING_HOLD = 300.0
 
 class Objective(Struct, frozen=True, kw_only=True):
     """No message waits longer than `wait` seconds, but for the share `late` of them. `concurrency` (messages an instance
-    processes at once) and `start_up` (seconds) are given, or None to be learned.
+    processes at once), `start_up` and `takes` (seconds until an instance serves, and of one message) are given, or None to be
+    learned.
     """
 
     wait: float
     late: float
     concurrency: float | None = None
     start_up: float | None = None
+    takes: float | None = None
 
 
 def concurrency(memory: Memory, objective: Objective) -> float:
     """Messages that one instance processes at once."""
     return objective.concurrency or memory.learned.concurrency or instances.FIRST_CONCURRENCY
+
+
+def service_time(memory: Memory, objective: Objective) -> float:
+    """Seconds that one message takes, above 0. All that needs it asks here."""
+    if objective.takes is not None:
+        return objective.takes
+    at_once = concurrency(memory, objective)
+    return at_once / instances.service_rate(memory.learned, at_once)
+
+
+def service_rate(memory: Memory, objective: Objective) -> float:
+    """Messages per second of one busy instance."""
+    return concurrency(memory, objective) / service_time(memory, objective)
 
 
 def start_up_time(memory: Memory, objective: Objective) -> float:
@@ -53,7 +68,8 @@ def outlook(memory: Memory, objective: Objective, start_up: float | None = None)
     return Outlook(
         expected=memory.expected_rate,
         deviation=forecast.upward_deviation(memory.expected_rate, memory.error_variance, memory.usual_now),
-        service_rate=instances.service_rate(memory.learned, concurrency(memory, objective)),
+        service_rate=service_rate(memory, objective),
+        concurrency=concurrency(memory, objective),
         start_up=start_up_time(memory, objective) if start_up is None else start_up,
         wait=objective.wait,
         interval=memory.interval,
@@ -74,9 +90,8 @@ def instances_needed(
 ) -> float:
     """Instances needed with so many messages there and so many instances asked for, not rounded."""
     starting = starting_instances(memory, objective, ahead.start_up)
-    _, seconds = sizing.serving_and_seconds(starting, current, memory.at, ahead.start_up)
-    waiting = max(backlog - concurrency(memory, objective) * memory.serving, 0.0)
-    needed = sizing.instances_needed(ahead, safety_factor(memory), waiting, seconds * ahead.service_rate)
+    active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
+    needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
     return max(needed, instances_for_backlog(backlog, objective)) if is_learning(memory) else needed
 
 

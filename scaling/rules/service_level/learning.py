@@ -98,12 +98,11 @@ def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Mem
 def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     memory = Memory(since=seen.at, at=seen.at, interval=seen.interval, restart_reason=why)
     memory.learned.concurrency = objective.concurrency or 0.0
-    service_rate = instances.service_rate(memory.learned, estimates.concurrency(memory, objective))
-    usual = FIRST_USE * service_rate * seen.believed_ready
+    usual = FIRST_USE * estimates.service_rate(memory, objective) * seen.believed_ready
     forecast.begin(memory, _rate_of_report(memory, seen, objective), usual)
     memory.expected_rate, memory.usual_now = memory.rates[0], memory.usual_rate
     _start_from(memory, seen, objective)
-    memory.candidates = candidates.begin(seen.current, memory.waiting)
+    memory.candidates = candidates.begin(seen.current, memory.waiting, seen.backlog)
     memory.chosen = candidates.FIRST
     return memory
 
@@ -114,7 +113,7 @@ def _rate_of_report(memory: Memory, seen: Observation, objective: Objective) -> 
         return max(seen.incoming, 0.0) / seen.interval
     at_once = estimates.concurrency(memory, objective)
     busy = min(seen.backlog / at_once, seen.believed_ready)
-    return instances.service_rate(memory.learned, at_once) * busy
+    return estimates.service_rate(memory, objective) * busy
 
 
 def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
@@ -129,7 +128,7 @@ def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
     _start_from(memory, seen, objective)
     for candidate in memory.candidates:
         candidate.total, candidate.waiting, candidate.starting = seen.current, memory.waiting, []
-        candidate.needs, candidate.last_need = [], 0
+        candidate.needs, candidate.last_need, candidate.active = [], 0, seen.backlog
     return memory
 
 
@@ -153,7 +152,8 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     at_once = estimates.concurrency(memory, objective)
     served, present = memory.serving, memory.current
     certain = _follow_capacity(memory, seen, start_up, objective)
-    interval = _interval_of(memory, seen, seconds, (served, present, certain), at_once)
+    service_rate = estimates.service_rate(memory, objective)
+    interval = _interval_of(memory, seen, seconds, (served, present, certain), (at_once, service_rate))
     _follow_flow(memory, interval, seen.at, objective, at_once)
     old_now = _follow_queue(memory, seen, interval, old_before, objective.wait, at_once)
 
@@ -203,7 +203,7 @@ def _follow_capacity(memory: Memory, seen: Observation, start_up: float, objecti
         memory.serving = float(max(after - starting, 0))
     else:
         memory.starting = sizing.still_starting(memory.starting, now, start_up)
-        memory.serving = float(sizing.serving_and_seconds(memory.starting, after, now, start_up)[0])
+        memory.serving = float(sizing.serving_instances(memory.starting, after, now, start_up))
     return max(after - sizing.count_instances(memory.recently_started), 0)
 
 
@@ -212,13 +212,14 @@ def _interval_of(
     seen: Observation,
     seconds: float,
     there: tuple[float, int, int],
-    at_once: float,
+    of_one: tuple[float, float],
 ) -> instances.Interval:
     """What happened since the last report. Arrivals and completed messages that are not counted follow from the backlog.
 
-    `there` are the instances that served, those asked for, and those that served for certain; each processes `at_once` messages.
+    `there` are the instances that served, those asked for, and those that served for certain; `of_one` are the messages that
+    each processes at once, and serves per second while busy.
     """
-    served, present, certain = there
+    (served, present, certain), (at_once, service_rate) = there, of_one
     growth = (seen.backlog - memory.backlog) / seconds
     arrived = None if seen.incoming is None else max(seen.incoming, 0.0) / seen.interval
     completed = None if seen.outgoing is None else max(seen.outgoing, 0.0) / seen.interval
@@ -226,7 +227,7 @@ def _interval_of(
     if arrived is None:
         if completed is None:
             busy = min(served, (seen.backlog + memory.backlog) / 2 / at_once)
-            completed = instances.service_rate(memory.learned, at_once) * busy
+            completed = service_rate * busy
         arrived = max(completed + growth, 0.0)
     if completed is None:
         completed = max(arrived - growth, 0.0)

@@ -93,7 +93,7 @@ class Forecast(Struct, array_like=True, kw_only=True):
 class Candidate(Struct, array_like=True, kw_only=True):
     """A simulated target that has one safety factor: its instances, what waits, its cost and its late messages.
 
-    `cost` (instance-seconds) and `late` (messages) are discounted by the half-life of the score. `last_need` is what
+    `active` are the messages that wait or are processed. `cost` (instance-seconds) and `late` (messages) are discounted by the half-life of the score. `last_need` is what
     it needed at the newest report; `needs` holds those before.
     """
 
@@ -104,6 +104,7 @@ class Candidate(Struct, array_like=True, kw_only=True):
     starting: Starts = field(default_factory=list)
     needs: Needs = field(default_factory=list)
     last_need: int = 0
+    active: float = 0.0
 
 
 class MinuteShape(Struct, array_like=True, kw_only=True):
@@ -296,7 +297,7 @@ def _sum_of_numbers(memory: Memory) -> float:
         + hour.power
         + sum(usual.day)
         + sum(usual.week)
-        + sum(candidate.waiting + candidate.cost + candidate.late for candidate in memory.candidates)
+        + sum(each.waiting + each.active + each.cost + each.late for each in memory.candidates)
         + memory.arrived
         + memory.at
         + memory.since

@@ -86,6 +86,7 @@ def view_of(name: str, memory: Memory, objective: Objective) -> ServiceLevelView
             value=outlook.service_rate,
             count=learned.service_rate_count,
             at=learned.service_rate_at or None,
+            given=objective.takes is not None,
         ),
         start_up=LearnedNumber(
             value=outlook.start_up,

@@ -63,7 +63,7 @@ class ServiceLevelRule:
 
         `backlog`: messages waiting and being processed. `incoming`, `outgoing`: messages that arrived and were
         completed per collection interval; without them both follow from the backlog. `concurrency`: messages one
-        instance processes at once. `start_up`: from asked-for to serving.
+        instance processes at once. `start_up`: from asked-for to serving. `takes`: how long a message takes on average.
         """
 
         backlog: str
@@ -73,13 +73,19 @@ class ServiceLevelRule:
         late: str | float = "1%"
         concurrency: float | Literal["learn"] = "learn"
         start_up: str = LEARN
+        takes: str = LEARN
 
         def problems(self) -> dict[str, str]:
             problems: dict[str, str] = {}
-            for option, check in (("wait", _seconds), ("late", _share), ("start_up", _seconds)):
+            for option, check in (
+                ("wait", _seconds),
+                ("late", _share),
+                ("start_up", _seconds),
+                ("takes", _seconds),
+            ):
                 value = getattr(self, option)
                 try:
-                    if value != LEARN or option != "start_up":
+                    if value != LEARN or option not in {"start_up", "takes"}:
                         check(value)
                 except ValueError as error:
                     problems[option] = str(error)
@@ -97,6 +103,7 @@ class ServiceLevelRule:
             late=_share(params.late),
             concurrency=None if isinstance(params.concurrency, str) else params.concurrency,
             start_up=None if params.start_up == LEARN else _seconds(params.start_up),
+            takes=None if params.takes == LEARN else _seconds(params.takes),
         )
 
     def metrics(self) -> tuple[str, ...]:

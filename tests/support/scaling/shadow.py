@@ -21,7 +21,7 @@ from scaling.model import (
     TargetState,
     effect_of,
 )
-from scaling.rules.service_level.sizing import serving_and_seconds, starting_after_change
+from scaling.rules.service_level.sizing import serving_instances, starting_after_change
 from scaling.shadow.beside import Beside, exchange_memories, simulate_shadow
 from scaling.shadow.memory import Shadow, decode
 from tests.support.scaling.runner import NOW, THRESHOLD, metric, policy
@@ -83,13 +83,13 @@ class Target:
         came = self.rate(self.now) * STEP
         served = min(self.waiting + came, self.ready * SERVICE * STEP)
         self.waiting += came - served
-        self.ready, _ = serving_and_seconds(self.starts, self.current, self.now, self.start_up)
+        self.ready = serving_instances(self.starts, self.current, self.now, self.start_up)
         busy = HELD * self.ready if self.waiting else HELD / SERVICE * served / STEP
         values = {"backlog": self.waiting + busy, "incoming": came, "outgoing": served}
         samples = tuple(
             MetricSample(name, self.now, value) for name, value in values.items() if name not in self.lost
         )
-        called, _ = serving_and_seconds(self.starts, self.current, self.now, self.called)
+        called = serving_instances(self.starts, self.current, self.now, self.called)
         capacity = Capacity(self.current, self.now, ready=called)
         self.decide(MetricsReport("plan", self.now, samples, (), capacity))
 

@@ -109,6 +109,16 @@ def test_a_burst_is_met_at_once_and_told_in_one_sentence():
     assert {e.metric for e in made.evidence} == {"arrivals", "service rate", "late messages"}
 
 
+@pytest.mark.parametrize(("takes", "needed"), [("1.6s", 8), ("16s", 80), ("80s", 400)])
+def test_a_time_that_is_given_is_believed_whatever_the_backlog_says(takes, needed):
+    """Of the backlog alone an instance was taken to serve 16 a second, so 128 messages of 80 s were processed by 2 instances."""
+    options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s", "takes": takes}
+    target = Target(service_level(**options), current=needed, maximum=1000)
+    target.ticks_of(80.0, 240, backlog=16.0 * needed)
+    assert f"an instance serves {80 / needed:.2g}/s" in explain.line(target.made)
+    assert 0.8 * needed <= target.current <= 1.1 * needed
+
+
 def test_it_scales_in_when_the_load_is_gone_and_not_before_the_hold_time():
     target = Target().ticks_of(80.0, 400)
     made = target.tick(5.0)
@@ -306,6 +316,8 @@ def test_it_works_within_a_composite():
         ({"concurrency": 0}, "concurrency", "above 0"),
         ({"concurrency": "all"}, "concurrency", ""),
         ({"start_up": "-3s"}, "start_up", "durations such as"),
+        ({"takes": "0s"}, "takes", "above 0"),
+        ({"takes": "long"}, "takes", "durations such as"),
         ({"waits": "60s"}, "waits", "did you mean 'wait'"),
     ],
 )

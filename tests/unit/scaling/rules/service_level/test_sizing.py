@@ -1,14 +1,18 @@
 """How many instances are needed, and how fast that may change."""
 
+from math import log
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scaling.rules.service_level import sizing
 from scaling.rules.service_level.memory import MAX_NEEDS
+from scaling.rules.service_level.queue import active_after
 from scaling.rules.service_level.sizing import Outlook
 
-CALM = Outlook(expected=80.0, deviation=0.0, service_rate=10.0, start_up=90.0, wait=60.0)
+CALM = Outlook(expected=80.0, deviation=0.0, service_rate=10.0, concurrency=1e-9, start_up=90.0, wait=60.0)
 
 rates, amounts = st.floats(0, 1e4), st.floats(0, 1e5)
 outlooks = st.builds(
@@ -16,26 +20,90 @@ outlooks = st.builds(
     expected=rates,
     deviation=rates,
     service_rate=st.floats(0.01, 1e3),
+    concurrency=st.floats(0.1, 1e3),
     start_up=st.floats(1, 3600),
     wait=st.floats(1, 3600),
 )
+starts = st.lists(st.tuples(st.floats(-200, 100), st.integers(1, 50)), max_size=5)
 
 
 def test_a_calm_load_needs_what_serves_it_with_a_queue_of_a_third_of_the_wait():
-    capacity = 8 * 90.0 * 10.0
-    assert sizing.instances_needed(CALM, 1.0, 0.0, capacity) == pytest.approx(8.0 * (1 - 20 / 180))
-    assert sizing.instances_needed(CALM, 0.0, 80.0 * 20.0, capacity) == pytest.approx(8.0)
-    assert sizing.instances_needed(CALM, 0.0, 80.0 * 30.0, capacity) > 8.0
+    assert sizing.instances_needed(CALM, 1.0, 0.0, 0.0) == pytest.approx(8.0 * (1 - 20 / 180), rel=1e-4)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 20.0) == pytest.approx(8.0, rel=1e-4)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 30.0) > 8.0
 
 
 def test_a_queue_near_the_wait_is_served_in_a_hurry():
-    capacity = 8 * 90.0 * 10.0
-    assert sizing.instances_needed(CALM, 0.0, 80.0 * 90.0, capacity) == pytest.approx(8.0 + 8.0 * 45 / 45)
+    assert sizing.instances_needed(CALM, 0.0, 0.0, 80.0 * 90.0) == pytest.approx(8.0 + 8.0 * 45 / 45)
+
+
+@pytest.mark.parametrize(
+    ("active", "rate", "slots", "takes", "seconds", "after"),
+    [
+        (0.0, 2.0, 1e9, 30.0, 1e6, 60.0),  # at rest: Little's law
+        (160.0, 10.0, 100.0, 10.0, 30.0, 160.0),  # all busy, as much comes as is completed
+        (160.0, 4.0, 100.0, 10.0, 5.0, 130.0),
+        (
+            160.0,
+            4.0,
+            100.0,
+            10.0,
+            10.0 + 10.0 * log(2),
+            40.0 + 30.0,
+        ),  # all busy for 10 s, then half way to rest
+        (0.0, 20.0, 100.0, 10.0, 10.0 * log(2) + 7.0, 100.0 + 70.0),  # full after s ln 2, then a queue
+        (50.0, 0.0, 0.0, 10.0, 100.0, 50.0),  # nobody serves
+    ],
+)
+def test_the_queue_is_the_fluid_of_its_module(active, rate, slots, takes, seconds, after):
+    assert active_after(active, rate, slots, takes, seconds) == pytest.approx(after)
+
+
+@given(outlooks, amounts, st.integers(0, 50), st.integers(0, 50), starts)
+def test_more_messages_now_are_more_later_and_more_instances_make_it_fewer(
+    outlook, active, total, more, starting
+):
+    starting = sorted(starting)
+    here = sizing.active_ahead(outlook, active, total, starting, 100.0)
+    assert 0.0 <= here <= (active + outlook.expected * outlook.start_up) * (1 + 1e-9)
+    assert sizing.active_ahead(outlook, active + 1.0, total, starting, 100.0) >= here * (1 - 1e-9)
+    assert sizing.active_ahead(outlook, active, total + more, starting, 100.0) <= here * (1 + 1e-9) + 1e-9
+
+
+def shipped_formula(outlook, factor, waiting, capacity):
+    """The need of messages that take no time, as the rule had it: without the concurrency of new instances."""
+    rate, wait = outlook.expected, outlook.wait
+    margin = outlook.rate_with_margin(factor)
+    left = waiting + rate * outlook.start_up - capacity
+    keep_up = margin + (left - margin * wait / 3) / outlook.keep_up_time
+    hurry = rate + (left - rate * wait * 3 / 4) / outlook.hurry_time
+    return max(keep_up, hurry, waiting / wait) / outlook.service_rate
+
+
+@given(outlooks, st.floats(-0.5, 1.5), st.integers(0, 50))
+def test_of_fast_messages_only_the_queue_counts(outlook, factor, total):
+    fast = replace(outlook, concurrency=1e-9 * outlook.service_rate)
+    mu, start_up = fast.service_rate, fast.start_up
+    waiting = (total * mu + 1.0) * start_up  # enough to keep all of them busy until then
+    ahead = sizing.active_ahead(fast, waiting, total, [], 0.0)
+    expected = shipped_formula(fast, factor, waiting, total * mu * start_up)
+    assert sizing.instances_needed(fast, factor, waiting, ahead) == pytest.approx(expected, rel=1e-3)
+
+
+@given(outlooks, st.floats(-0.5, 1.5), amounts, amounts)
+def test_of_endless_messages_the_need_is_what_processes_all_that_will_be_there(
+    outlook, factor, active, later
+):
+    endless = replace(outlook, expected=0.0, deviation=0.0, service_rate=1e-9 * outlook.concurrency)
+    needed = sizing.instances_needed(endless, factor, active, later)
+    assert needed == pytest.approx(max(active, later) / outlook.concurrency, rel=1e-3)
 
 
 def test_instances_that_start_count_from_when_they_serve():
-    assert sizing.serving_and_seconds([(0.0, 4)], 10, 30.0, 90.0) == (6, 6 * 90.0 + 4 * 30.0)
-    assert sizing.serving_and_seconds([(0.0, 4)], 10, 90.0, 90.0) == (10, 10 * 90.0)
+    assert sizing.serving_instances([(0.0, 4)], 10, 30.0, 90.0) == 6
+    assert sizing.serving_instances([(0.0, 4)], 10, 90.0, 90.0) == 10
+    busy = replace(CALM, expected=0.0)
+    assert sizing.active_ahead(busy, 1e4, 10, [(0.0, 4)], 30.0) == pytest.approx(1e4 - 6 * 900.0 - 4 * 300.0)
 
 
 def test_those_that_started_last_go_first():
@@ -43,14 +111,12 @@ def test_those_that_started_last_go_first():
     assert sizing.starting_after_change([(0.0, 2)], 10, 12, 30.0) == [(0.0, 2), (30.0, 2)]
 
 
-@given(outlooks, st.floats(-0.5, 1.5), amounts, amounts, st.floats(0, 1e5))
-def test_need_rises_with_what_waits_and_falls_with_what_there_is(
-    outlook, safety_factor, waiting, more, capacity
-):
-    here = sizing.instances_needed(outlook, safety_factor, waiting, capacity)
-    assert sizing.instances_needed(outlook, safety_factor, waiting + more, capacity) >= here
-    assert sizing.instances_needed(outlook, safety_factor, waiting, capacity + more) <= here
-    assert here * outlook.service_rate * outlook.wait >= waiting * (1 - 1e-9) - 1e-12
+@given(outlooks, st.floats(-0.5, 1.5), amounts, amounts, amounts)
+def test_need_rises_with_what_is_there_and_what_will_be(outlook, safety_factor, active, later, more):
+    here = sizing.instances_needed(outlook, safety_factor, active, later)
+    assert sizing.instances_needed(outlook, safety_factor, active + more, later) >= here
+    assert sizing.instances_needed(outlook, safety_factor, active, later + more) >= here
+    assert here * (outlook.concurrency + outlook.service_rate * outlook.wait) >= active * (1 - 1e-9)
 
 
 @given(st.lists(st.tuples(st.floats(1, 60), st.integers(1, 30)), min_size=1, max_size=60), st.floats(1, 600))
