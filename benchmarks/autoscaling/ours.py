@@ -3,7 +3,17 @@
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.model import MetricFailure
 from scaling.window import WindowSpec
-from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING, Shipped
+from tidemark.analysis.simulation.driving import (
+    BACKLOG,
+    INCOMING,
+    LATE_BY,
+    LATE_INCOMING,
+    LATE_OUTGOING,
+    MINUTE,
+    OLDEST_ACTIVE_AGE,
+    OUTGOING,
+    Shipped,
+)
 from tidemark.analysis.simulation.world import Model, Seen
 
 MONDAY = 1_799_625_600.0  # 2027-01-11T00:00:00Z
@@ -15,7 +25,7 @@ class Reported(Shipped):
 
     def miss(self, seen: Seen) -> None:
         """Every metric failed. What came before is in no later sample."""
-        self.before = seen
+        self.remember(seen)
         self.report(seen, (), [MetricFailure(name, self.begin + seen.t, "lost") for name in self.reads], None)
 
 
@@ -33,15 +43,13 @@ def shipped(
 ) -> Reported:
     """A policy of one rule. `counts` are the metrics it reads; `ready` tells the platform's count of ready ones."""
     model = model or Model()
-    span = WindowSpec(span=window or 4.0 * interval, interval=float(interval), missing_allowed=1)
-    metric = MetricSpec(collector="simulated", options={}, count="active", window=span)
     spec = PolicySpec(
         target="plan",
         scaler="simulated",
         scaler_options={},
         minimum=model.minimum,
         maximum=model.maximum,
-        metrics=dict.fromkeys(counts, metric),
+        metrics={name: metric(name, interval, window) for name in counts},
         rules=(RuleSpec(type=rule, name=rule, options=options),),
         out=out or Pace(),
         inward=inward or Pace(),
@@ -49,11 +57,28 @@ def shipped(
     return Reported(Policy(spec), {name: name for name in counts}, begin=MONDAY, ready=ready)
 
 
+def metric(name: str, interval: int, window: float) -> MetricSpec:
+    """Counts of minutes have a window of their own, which is not stale while the newest minute is as late as expected."""
+    if name in {LATE_INCOMING, LATE_OUTGOING}:
+        span = WindowSpec(span=5 * MINUTE, interval=MINUTE, max_age=LATE_BY + 4 * MINUTE, missing_allowed=1)
+    else:
+        span = WindowSpec(span=window or 4.0 * interval, interval=float(interval), missing_allowed=1)
+    return MetricSpec(collector="simulated", options={}, count="active", window=span)
+
+
+OPTIONS = {
+    LATE_INCOMING: "incoming",
+    LATE_OUTGOING: "outgoing",
+    OLDEST_ACTIVE_AGE: "oldest_age",
+}
+"""Options of the rule for metrics of another name."""
+
+
 def service_level(*, interval: int = 15, counts: tuple[str, ...] = METRICS, **changes: object) -> Reported:
     """The rule of this benchmark, with nothing given but the objective."""
     model = changes.pop("model", None)
     ready = changes.pop("ready", True)
-    names = {name: name for name in counts}
+    names = {OPTIONS.get(name, name): name for name in counts}
     return shipped(
         "service_level",
         {**names, **changes},

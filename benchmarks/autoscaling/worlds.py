@@ -47,7 +47,14 @@ class HarderRun(Run):
         self.reported.append(seen)
         lag = self.sight.age // self.policy.interval
         old = self.reported[max(len(self.reported) - 1 - lag, 0)]
-        return replace(seen, active=old.active, arrived=old.arrived, completed=old.completed)
+        return replace(
+            seen,
+            active=old.active,
+            arrived=old.arrived,
+            completed=old.completed,
+            age=old.age,
+            oldest=old.oldest,
+        )
 
     def _noisy(self, seen: Seen) -> Seen:
         """Each increment of a counter is off, so the counters drift from the true ones."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from scaling.config.policy import Policy
 from scaling.decision.decide import decide
@@ -26,7 +29,16 @@ from scaling.window import Window
 from tidemark.analysis.simulation.world import Seen
 
 BACKLOG, INCOMING, OUTGOING = "backlog", "incoming", "outgoing"
-"""What a metric can be of a queue: messages there; those that came and those completed since the last observation."""
+OLDEST_AGE, OLDEST_ACTIVE_AGE = "oldest_age", "oldest_active_age"
+LATE_INCOMING, LATE_OUTGOING = "late_incoming", "late_outgoing"
+"""What a metric can be of a queue: messages there; those that came and those completed since the last observation; the age in
+seconds of the oldest message that waits, or of the oldest one that waits or is processed; those that came and those
+completed in the newest minute that is known, `LATE_BY` seconds after its end, with the end of the minute as its time.
+"""
+
+MINUTE = 60.0
+LATE_BY = 150.0
+"""Azure Monitor has a minute's counts of Service Bus two to three minutes after its end: docs/collectors.md."""
 
 
 class Shipped:
@@ -40,19 +52,48 @@ class Shipped:
         self.policy, self.reads, self.begin, self.ready = policy, reads, begin, ready
         self.state = TargetState()
         self.windows: dict[str, Window] = {}
-        self.before: Seen | None = None
+        self.past: deque[Seen] = deque()
+        """The observations before, back to the minute whose counts are known now."""
 
     def see(self, seen: Seen) -> int:
-        before, self.before = self.before, seen
-        values = {BACKLOG: seen.active, INCOMING: 0.0, OUTGOING: 0.0}
-        if before is not None:
-            values[INCOMING] = seen.arrived - before.arrived
-            values[OUTGOING] = seen.completed - before.completed
-        samples = []
+        samples: list[MetricSample] = []
+        failures: list[MetricFailure] = []
+        before = self.past[-1] if self.past else None
+        self.remember(seen)
+        counts = {
+            BACKLOG: seen.active,
+            INCOMING: 0.0 if before is None else seen.arrived - before.arrived,
+            OUTGOING: 0.0 if before is None else seen.completed - before.completed,
+            OLDEST_AGE: seen.age,
+            OLDEST_ACTIVE_AGE: seen.oldest,
+        }
+        at = self.begin + seen.t
         for name, kind in self.reads.items():
             instances = max(seen.total, 1) if self.policy.spec.metrics[name].per_instance else 1
-            samples.append(MetricSample(name, self.begin + seen.t, values[kind] / instances))
-        return self.report(seen, samples, (), seen.ready if self.ready else None)
+            if kind in counts:
+                samples.append(MetricSample(name, at, counts[kind] / instances))
+            elif (minute := self._minute(kind)) is not None:
+                samples.append(MetricSample(name, minute[0], minute[1] / instances))
+            else:
+                failures.append(MetricFailure(name, at, "no minute is known yet"))
+        return self.report(seen, samples, failures, seen.ready if self.ready else None)
+
+    def remember(self, seen: Seen) -> None:
+        oldest = seen.t - LATE_BY - 2 * MINUTE
+        while len(self.past) > 1 and self.past[1].t <= oldest:
+            self.past.popleft()
+        self.past.append(seen)
+
+    def _minute(self, kind: str) -> tuple[float, float] | None:
+        """End of the newest minute that is known, and what was counted in it; None where it was not observed in full."""
+        now = self.begin + self.past[-1].t
+        end = (now - LATE_BY) // MINUTE * MINUTE
+        times = [self.begin + seen.t for seen in self.past]
+        if times[0] > end - MINUTE:
+            return None
+        counts = [seen.arrived if kind == LATE_INCOMING else seen.completed for seen in self.past]
+        first, last = np.interp([end - MINUTE, end], times, counts).tolist()
+        return end, max(last - first, 0.0)
 
     def report(
         self,

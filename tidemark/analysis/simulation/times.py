@@ -54,11 +54,12 @@ EXPONENTIAL = _quantiles([-log(1.0 - (each + 0.5) / (2 * CLASSES)) for each in r
 class Completion(Struct, frozen=True):
     """Completed messages of a second as a weighted sum of the messages begun up to earlier seconds.
 
-    `now` is the weight of the second itself; `near` are those of the seconds before it, the oldest first; `far` seconds further back
+    `longest` is the time in seconds of the class that takes longest. `now` is the weight of the second itself; `near` are those of the seconds before it, the oldest first; `far` seconds further back
     have the weights `shares`. Between two seconds counts are on a straight line: with messages of less than a second that makes
     of so many slots exactly the rate that they serve.
     """
 
+    longest: float
     now: float
     near: list[float]
     far: np.ndarray
@@ -94,6 +95,7 @@ def completion(times: Times, mean: float) -> Completion:
     nearest = max((lag for lag in weights if 0 < lag <= NEAR), default=0)
     far = sorted(lag for lag in weights if lag > NEAR)
     return Completion(
+        max(multiple for _, multiple in times) * mean,
         weights.get(0, 0.0),
         [weights.get(lag, 0.0) for lag in range(nearest, 0, -1)],
         np.array(far, dtype=int),

@@ -26,6 +26,9 @@ AFTER = 1800
 PIECE = 1 << 22
 """Seconds of load that are evaluated at once, so that a year fits into memory."""
 
+NO_MESSAGE = 1e-6
+"""Messages that are none: sums of floats are off by less."""
+
 FLAP = 1800.0
 """Seconds within which a change back counts as a flap."""
 
@@ -47,7 +50,9 @@ class Model:
 
 
 class Seen(Struct, frozen=True):
-    """One observation. `arrived` and `completed` are counters."""
+    """One observation. `arrived` and `completed` are counters. `age` is that of the oldest message that waits, `oldest` that of the
+    oldest one that waits or is processed; 0 where there is none.
+    """
 
     t: float
     active: float
@@ -56,6 +61,8 @@ class Seen(Struct, frozen=True):
     total: int
     arrived: float
     completed: float
+    age: float = 0.0
+    oldest: float = 0.0
 
 
 class Policy(Protocol):
@@ -180,7 +187,31 @@ class Run:
         arrived, begun = self.arrived.item(now), self.begun.item(now)
         completed, fleet = self._completed(now), self.fleet
         active = max(arrived - completed, 0.0)  # completed is interpolated: off by a rounding
-        return Seen(float(clock), active, arrived - begun, fleet.ready, fleet.total, arrived, completed)
+        return Seen(
+            float(clock),
+            active,
+            arrived - begun,
+            fleet.ready,
+            fleet.total,
+            arrived,
+            completed,
+            self._age(now, begun),
+            self._age(now, self._begun_before(now, self._completion(now).longest)),
+        )
+
+    def _begun_before(self, now: int, seconds: float) -> float:
+        whole, part = divmod(max(now - seconds, 0.0), 1.0)
+        earlier, later = self.begun[int(whole) : int(whole) + 2].tolist()
+        return float(earlier + part * (later - earlier))
+
+    def _age(self, now: int, gone: float) -> float:
+        """Seconds since the first message came that is not among the first `gone` ones; 0 where there is none."""
+        gone += NO_MESSAGE
+        if self.arrived.item(now) <= gone:
+            return 0.0
+        second = int(self.arrived[: now + 1].searchsorted(gone, "right"))
+        before, after = self.arrived[second - 1 : second + 1].tolist()
+        return float(now - second + (after - gone) / (after - before))
 
     def _completed(self, now: int) -> float:
         done = self._completion(now).of(self.begun, now)

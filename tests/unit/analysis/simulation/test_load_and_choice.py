@@ -5,10 +5,18 @@ from math import log
 import numpy as np
 import pytest
 
+from benchmarks.autoscaling import ours
 from scaling.config.policy import MetricSpec, Pace, PolicySpec, RuleSpec
 from scaling.window import WindowSpec
 from tidemark.analysis.simulation import load as by_second
 from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, play
+from tidemark.analysis.simulation.driving import (
+    BACKLOG,
+    LATE_INCOMING,
+    LATE_OUTGOING,
+    OLDEST_ACTIVE_AGE,
+    OLDEST_AGE,
+)
 from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target, field
 from tidemark.analysis.simulation.waits import Series, waits_of
 from tidemark.analysis.simulation.world import Model, Run
@@ -103,6 +111,34 @@ def test_what_is_never_served_waits_for_ever():
     run = Run(np.full(4000, 20.0), Looks(), Model(), 1).replay()
 
     assert waits_of(run).longest == float("inf")
+
+
+@pytest.mark.parametrize("interval", [15, 30, 60])
+def test_metrics_of_a_queue_are_what_they_are_called(interval):
+    """Two instances process eight messages of 4 s at once: enough for the first two minutes, too few for the others."""
+    arrivals = np.where(np.arange(720) < 120, 0.5, 3.0)
+    kinds = (BACKLOG, OLDEST_AGE, OLDEST_ACTIVE_AGE, LATE_INCOMING, LATE_OUTGOING)
+    policy = ours.shipped(
+        "target_per_unit", {"metric": "backlog", "target": 1e6}, interval=interval, counts=kinds
+    )
+    reports = []
+    policy.report = lambda seen, found, *_: reports.append((int(seen.t), found)) or seen.total
+    run = Run(arrivals, policy, Model(service_rate=1.0, concurrency=4.0), 2).replay()
+
+    for now, samples in reports:
+        values = {sample.metric: sample.value for sample in samples}
+        waiting = np.flatnonzero(run.arrived[: now + 1] > run.begun[now] + 1e-6)
+        active = np.flatnonzero(run.arrived[: now + 1] > run.begun[max(now - 4, 0)] + 1e-6)
+        assert values[OLDEST_AGE] == pytest.approx(now - waiting[0] if len(waiting) else 0.0, abs=1.0)
+        assert (values[OLDEST_AGE] > 0) == (len(waiting) > 0)
+        assert values[OLDEST_ACTIVE_AGE] == pytest.approx(now - active[0] if len(active) else 0.0, abs=1.0)
+        minute = (now - 150) // 60
+        assert (LATE_INCOMING in values) == (minute >= 1)
+        if minute >= 1:
+            assert {sample.at - ours.MONDAY for sample in samples[-2:]} == {60.0 * minute}
+            assert values[LATE_INCOMING] == pytest.approx(arrivals[60 * minute - 60 : 60 * minute].sum())
+            completed = run.begun[60 * minute - 4] - run.begun[max(60 * minute - 64, 0)]
+            assert values[LATE_OUTGOING] == pytest.approx(completed)
 
 
 # -- the choice -------------------------------------------------------------------------------------------
