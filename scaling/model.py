@@ -30,12 +30,17 @@ class Statistic(StrEnum):
     LATEST = "latest"
 
 
-class MetricSample(Struct, frozen=True):
-    """One reading of one metric. `value` is in the metric's own unit (messages, for a backlog)."""
+class MetricSample(Struct, frozen=True, omit_defaults=True):
+    """One reading of one metric. `value` is in the metric's own unit (messages, for a backlog).
+
+    With a `counter` it is the reading of a number that only grows, and the window takes its increase. The number names the
+    counter where the source can tell one from another (an event hub that was made anew has another); 0 where it cannot.
+    """
 
     metric: str
     at: float
     value: float
+    counter: int | None = None
 
 
 class MetricFailure(Struct, frozen=True):

@@ -19,6 +19,7 @@ from operator import sub
 
 from msgspec import Struct, structs
 
+from scaling.increases import Readings, increases
 from scaling.model import MetricFailure, MetricSample, Reason
 from scaling.schedules.timetable import timetable
 
@@ -83,12 +84,14 @@ class WindowSpec(Struct, frozen=True):
 class Window(Struct, frozen=True):
     """Samples of one metric, ascending by time, none older than the span; `failure` is the newest failed
     read, kept until a newer sample arrives. `truncated` is set when samples had to be dropped to fit.
+    Of a counter the samples are its increases, and `readings` what they follow from.
     """
 
     times: list[float] = []
     values: list[float] = []
     failure: MetricFailure | None = None
     truncated: bool = False
+    readings: Readings | None = None
 
 
 EMPTY = Window()
@@ -121,6 +124,11 @@ def insert(window: Window, sample: MetricSample, spec: WindowSpec) -> Window:
     """The window with a (checked) sample at its time. A second sample of the same time changes nothing."""
     times, values = window.times, window.values
     failure = window.failure if window.failure and window.failure.at >= sample.at else None
+    if sample.counter is not None:
+        readings = (window.readings or Readings()).with_reading(sample, spec.span, MAX_SAMPLES + 1)
+        times, values = increases(readings, spec.interval)
+        truncated = len(readings.times) > MAX_SAMPLES and readings.times[0] > readings.times[-1] - spec.span
+        return Window(times, values, failure, truncated, readings)
     if not times or sample.at > times[-1]:
         times, values = [*times, sample.at], [*values, sample.value]
     elif times[position := bisect_left(times, sample.at)] != sample.at:
@@ -135,11 +143,12 @@ def insert(window: Window, sample: MetricSample, spec: WindowSpec) -> Window:
 
 def fail(window: Window, failure: MetricFailure) -> Window:
     """The window with a failed read noted, unless a newer sample or failure is already known."""
-    if window.times and window.times[-1] > failure.at:
+    known = window.readings.times if window.readings else window.times
+    if known and known[-1] > failure.at:
         return window
     if window.failure and window.failure.at > failure.at:
         return window
-    return Window(window.times, window.values, failure, window.truncated)
+    return structs.replace(window, failure=failure)
 
 
 def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSpec, *, now: float) -> Window:
@@ -161,13 +170,15 @@ def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSp
 
 def _until(window: Window, latest: float) -> Window:
     """Without what is later."""
-    times, failure = window.times, window.failure
+    times, failure, readings = window.times, window.failure, window.readings
     if failure is not None and failure.at > latest:
         failure = None
-    if failure is window.failure and (not times or times[-1] <= latest):
+    if readings is not None:
+        readings = readings.until(latest)
+    if (failure, readings) == (window.failure, window.readings) and (not times or times[-1] <= latest):
         return window
     kept = bisect_right(times, latest)
-    return Window(times[:kept], window.values[:kept], failure, window.truncated)
+    return Window(times[:kept], window.values[:kept], failure, window.truncated, readings)
 
 
 def _past(at: float, now: float) -> float:

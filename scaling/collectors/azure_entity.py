@@ -50,14 +50,15 @@ class AzureEntityCollector(ABC, Generic[Client]):
         """Imports the SDK and builds a client; runs in a thread. Raises ValueError naming a bad setting."""
 
     @abstractmethod
-    async def _read(self, client: Client, now: float, /) -> Mapping[str, float]:
-        """All counts by name, as of `now`. May raise the SDK's errors."""
+    async def _read(self, client: Client, now: float, /) -> Mapping[str, float] | Reading:
+        """All counts by name as of `now`, or a reading that says more. May raise the SDK's errors."""
 
     async def collect(self, *, now: float) -> Reading:
         """Reads the entity within `deadline` seconds. Raises CollectError naming the entity."""
         try:
             async with asyncio.timeout(self._deadline):
-                return Reading(at=now, values=await self._read(await self._client.get(), now))
+                found = await self._read(await self._client.get(), now)
+                return found if isinstance(found, Reading) else Reading(at=now, values=found)
         except CollectError:
             raise
         except TimeoutError:

@@ -129,6 +129,19 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
     return found
 
 
+def check_counter(reader: Reader, count: str, options: Mapping[str, Any], growing: Collection[str]) -> None:
+    """Notes what cannot be a counter: a number that only grows, and has a value whenever it is read."""
+    if count not in ("value", *growing):
+        text = f"found true for the count '{count}', which also falls; accepted for numbers that only grow"
+        reader.problem("counter", text)
+    if (aggregation := options.get("aggregation")) in {"total", "count"}:
+        text = f"found true with aggregation = '{aggregation}', which is the increase of each grain already; leave it out"
+        reader.problem("counter", text)
+    if "empty" in options:
+        text = "found a number for no value, beside counter = true: it would look as if the count began anew; leave it out"
+        reader.problem("empty", text)
+
+
 def facts_of(scaler: type[Any], params: Any) -> TargetFacts:
     """The facts of a scaler's kind of target; by default it counts instances."""
     facts_from = getattr(scaler, "facts", None)

@@ -99,7 +99,10 @@ TARGET_CAPACITY = "target_capacity"
 
 
 class MetricSpec(Struct, frozen=True, kw_only=True):
-    """One metric of a target: where it is read (collector type, options, which count) and its window."""
+    """One metric of a target: where it is read (collector type, options, which count) and its window.
+
+    With `counter` the number read only grows, and the window holds its increases.
+    """
 
     collector: str
     options: dict[str, Any]
@@ -107,6 +110,7 @@ class MetricSpec(Struct, frozen=True, kw_only=True):
     window: WindowSpec
     unit: str = "messages"
     per_instance: bool = False
+    counter: bool = False
 
 
 class RuleSpec(Struct, frozen=True, kw_only=True):

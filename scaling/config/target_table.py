@@ -12,7 +12,14 @@ from msgspec import structs
 
 from scaling.config import policy
 from scaling.config.budget_table import read_budget
-from scaling.config.checks import Finding, check_settable, facts_of, missing_connections, number
+from scaling.config.checks import (
+    Finding,
+    check_counter,
+    check_settable,
+    facts_of,
+    missing_connections,
+)
+from scaling.config.metric_window import read_window
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
     REPLACED,
@@ -26,7 +33,7 @@ from scaling.rules.composite import flatten_rules
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable, with_every
 from scaling.target_facts import TargetFacts
-from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, MAX_VALUE, WindowSpec
+from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES
 from tidemark.foundation.durations import duration, positive_duration
 from tidemark.foundation.settings_reader import (
     Options,
@@ -43,13 +50,11 @@ from tidemark.foundation.settings_reader import (
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
-DEFAULT_WINDOW = 600.0  # ten minutes, the classic rule's window
 DEFAULT_COOLDOWN = 600.0  # ten minutes, the classic rule's cooldown
 MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
 DEFAULT_EFFECT_TIMEOUT = 120.0
-MAX_FAILURES = 60  # an hour of failed reads, at one a minute
-SAMPLES_PER_MISSING = 20  # one in twenty may be missing by default: docs/adr/0015
+COUNTER_SAMPLES = 2.5  # what a sample of a counter takes in a row, with its reading: 40 bytes for 16
 
 
 class PlugIns(Protocol):
@@ -299,7 +304,10 @@ class TargetTable:
             if reader is not None:
                 found[name] = self._metric(reader)
         # A window beyond its own limit is reported there.
-        samples = sum(min(m.window.span / m.window.interval, MAX_SAMPLES) for m in found.values())
+        samples = sum(
+            min(m.window.span / m.window.interval, MAX_SAMPLES) * (COUNTER_SAMPLES if m.counter else 1)
+            for m in found.values()
+        )
         if samples > MAX_TARGET_SAMPLES:
             table.problem(
                 "",
@@ -309,63 +317,31 @@ class TargetTable:
 
     def _metric(self, reader: Reader) -> policy.MetricSpec:
         kind = reader.require("collector", "", as_text)
-        window = self._window(reader)
-        shown = reader.found(unit=as_text, per_instance=as_bool)
+        window = read_window(reader, self._collecting)
+        shown = reader.found(unit=as_text, per_instance=as_bool, counter=as_bool)
         count = reader.take("count", "", as_text)
         options = reader.options()
         if kind:
-            count = self._check_collector(reader, kind, count, options)
+            given = shown.get("counter", False)
+            count, shown["counter"] = self._check_collector(reader, kind, count, options, counter=given)
         return policy.MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
 
-    def _check_collector(self, reader: Reader, kind: str, count: str, options: Options) -> str:
+    def _check_collector(
+        self, reader: Reader, kind: str, count: str, options: Options, *, counter: bool
+    ) -> tuple[str, bool]:
+        """The count, and whether it is a counter."""
         try:
             cls = self._plug_ins.collector_class(kind)
         except ValueError as error:
             reader.problem("collector", str(error))
-            return count
+            return count, counter
         self._check_params(reader, cls, kind, options)
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
-        return count or str(cls.DEFAULT_COUNT)
-
-    def _window(self, reader: Reader) -> WindowSpec:
-        collecting = self._collecting
-        interval = collecting.interval
-        span = reader.take("window", DEFAULT_WINDOW, duration)
-        if span < interval:
-            reader.problem(
-                "window",
-                f"found {span:g} s, below the collection interval of {interval:g} s (COLLECT_SCHEDULE, or the target's "
-                "interval)",
-            )
-        if span / interval > MAX_SAMPLES:
-            reader.problem(
-                "window",
-                f"{span:g} s at one sample every {interval:g} s are {span / interval:.0f} samples; "
-                f"a window holds at most {MAX_SAMPLES}",
-            )
-        fewest, most = collecting.samples(span)
-        # Five points, as the classic rule asks for; fewer where the window cannot hold five.
-        samples = reader.take("min_samples", min(5, fewest), whole(1))
-        if samples > most:
-            reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {most} samples")
-        missing = reader.take("missing_allowed", fewest // SAMPLES_PER_MISSING, whole(0))
-        if missing * 2 > fewest:
-            reader.problem("missing_allowed", f"found {missing}; at most half of the {fewest} samples may be")
-        return WindowSpec(
-            span=span,
-            interval=interval,
-            min_samples=samples,
-            schedule=collecting.uneven,
-            time_zone=collecting.time_zone if collecting.uneven else "UTC",
-            missing_allowed=missing,
-            **reader.found(
-                max_age=duration,
-                missing_in_a_row=whole(1),
-                failures_allowed=whole(0, MAX_FAILURES),
-                default=number(0, MAX_VALUE),
-            ),
-        )
+        count = count or str(cls.DEFAULT_COUNT)
+        if counter and (":" not in kind or "empty" in options.values):
+            check_counter(reader, count, options.values, getattr(cls, "GROWING", ()))
+        return count, counter or count in getattr(cls, "GROWING", ())
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
         found: list[policy.RuleSpec] = []

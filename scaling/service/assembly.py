@@ -200,7 +200,7 @@ def _collectors(
             except Exception as error:  # a class of the user's own may raise anything
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue
-            sources.append(MetricSource(target, metric, entity, spec.count))
+            sources.append(MetricSource(target, metric, entity, spec.count, spec.counter))
     return collectors, sources
 
 

@@ -37,12 +37,13 @@ MAX_MESSAGE = 300
 
 
 class MetricSource(Struct, frozen=True):
-    """Where one metric of one target comes from: which collector, and which count of its reading."""
+    """Where one metric of one target comes from: which collector, and which count of its reading. `counter`: it only grows."""
 
     target: str
     metric: str
     entity: str
     count: str
+    counter: bool = False
 
 
 def endpoint_of(key: str, port: object) -> str:
@@ -152,7 +153,8 @@ def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample 
     if not _is_number(value) or not _is_number(at):
         text = f"found {source.count} {value!r} at {at!r}; a finite number at a time is accepted"
         return MetricFailure(source.metric, now, _short(text), Reason.INVALID_METRIC)
-    return MetricSample(source.metric, float(at), float(value))
+    counter = reading.counters.get(source.count, 0 if source.counter else None)
+    return MetricSample(source.metric, float(at), float(value), None if counter is None else int(counter))
 
 
 def _short(text: str) -> str:
@@ -177,7 +179,10 @@ def seconds_to_next(config: Config, target: str, now: float) -> float:
 
 def report_line(report: MetricsReport, interval: float | None = None) -> Line:
     """The one line of a tick; `interval` is the seconds to the target's next one."""
-    values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
+    values = [
+        f"{s.metric} {number_text(s.value)}" + (" in all" if s.counter is not None else "")
+        for s in report.samples
+    ]
     values += [
         f"{f.metric} {'disabled' if f.reason is Reason.ENTITY_DISABLED else 'unknown'}"
         for f in report.failures
@@ -188,7 +193,7 @@ def report_line(report: MetricsReport, interval: float | None = None) -> Line:
     fields = {
         "target": report.target,
         "at": report.at,
-        "metrics": {sample.metric: sample.value for sample in report.samples},
+        "metrics": {each.metric: each.value for each in report.samples if each.counter is None},
         "failures": msgspec.to_builtins(report.failures) or None,
         "current": capacity.current if capacity and not capacity.advised else None,
         "ready": capacity.ready if capacity else None,

@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from scaling.increases import Readings
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, MetricFailure, TargetState
 from scaling.ports import NewerStateError
@@ -30,6 +31,7 @@ BINARY_BYTES = 64_000  # the limit is 64 KiB
 ENTITY_BYTES = 1_000_000  # the limit is 1 MiB, keys and names included
 TRANSACTION_ROWS = 100
 SAMPLE_BYTES = 16  # a time and a value, as float64
+READING_BYTES = 24  # a time, a value, and which counter
 
 ROW_CHARS = 1_000  # column Reason, By; what people read in a table browser
 
@@ -54,13 +56,17 @@ def log_row_key(at: float, key: str) -> str:
 
 
 class _WindowHead(msgspec.Struct, omit_defaults=True):
-    """A window without its series: `count` times and `count` values at its place among the samples."""
+    """A window without its series: `count` times and `count` values at its place among the samples; of a counter also `readings`
+    times, values and counters, behind all samples, where releases that know no counters do not look.
+    """
 
     metric: str
     count: Annotated[int, msgspec.Meta(ge=0)]
     checksum: int
     failure: MetricFailure | None = None
     truncated: bool = False
+    readings: Annotated[int, msgspec.Meta(ge=0)] = 0
+    readings_checksum: int = 0
 
 
 def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -> Properties:
@@ -68,16 +74,28 @@ def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -
 
     Raises TooLargeError.
     """
-    series = [_series(window) for window in windows.values()]
+    series = [_packed(window.times, window.values) for window in windows.values()]
+    read = [
+        b"" if each is None else _packed(each.times, each.values, each.counters)
+        for each in (window.readings for window in windows.values())
+    ]
     heads = [
-        _WindowHead(metric, len(window.times), zlib.crc32(packed), window.failure, window.truncated)
-        for (metric, window), packed in zip(windows.items(), series, strict=True)
+        _WindowHead(
+            metric,
+            len(window.times),
+            zlib.crc32(packed),
+            window.failure,
+            window.truncated,
+            len(counted) // READING_BYTES,
+            zlib.crc32(counted),
+        )
+        for (metric, window), packed, counted in zip(windows.items(), series, read, strict=True)
     ]
     row: Properties = {
         "Schema": SCHEMA,
         **in_columns(_to_json(state), "Data"),
         **in_columns(_to_json(heads), "Windows"),
-        **in_columns(b"".join(series), "Blob", BINARY_BYTES),
+        **in_columns(b"".join((*series, *read)), "Blob", BINARY_BYTES),
     }
     samples = sum(head.count for head in heads)
     return _checked(row, f"row 'state' of target '{target}', with {samples} samples,")
@@ -101,15 +119,21 @@ def read_target(row: Mapping[str, Any]) -> tuple[TargetState, dict[str, Window],
     except CorruptRowError:
         samples = b""  # the windows that need some will miss them
     windows: dict[str, Window] = {}
-    start = 0
+    start, behind = 0, SAMPLE_BYTES * sum(head.count for head in heads)
     for head in heads:
         packed = samples[start : start + SAMPLE_BYTES * head.count]
-        start += SAMPLE_BYTES * head.count
-        if len(packed) == SAMPLE_BYTES * head.count and zlib.crc32(packed) == head.checksum:
-            windows[head.metric] = _window(head, packed)
+        counted = samples[behind : behind + READING_BYTES * head.readings]
+        start, behind = start + SAMPLE_BYTES * head.count, behind + READING_BYTES * head.readings
+        if _is_whole(head, packed, counted):
+            windows[head.metric] = _window(head, packed, counted)
         else:
             corrupt.append(f"window:{head.metric}")
     return state, windows, tuple(corrupt)
+
+
+def _is_whole(head: _WindowHead, packed: bytes, counted: bytes) -> bool:
+    whole = (len(packed), len(counted)) == (SAMPLE_BYTES * head.count, READING_BYTES * head.readings)
+    return whole and zlib.crc32(packed) == head.checksum and zlib.crc32(counted) == head.readings_checksum
 
 
 def _state(row: Mapping[str, Any]) -> TargetState:
@@ -122,14 +146,22 @@ def _state(row: Mapping[str, Any]) -> TargetState:
         return _decode(row, TargetState, without="last")
 
 
-def _series(window: Window) -> bytes:
-    series = (*window.times, *window.values)
+def _packed(*columns: Sequence[float]) -> bytes:
+    series = [number for column in columns for number in column]
     return struct.pack(f"<{len(series)}d", *series)
 
 
-def _window(head: _WindowHead, packed: bytes) -> Window:
+def _window(head: _WindowHead, packed: bytes, counted: bytes) -> Window:
     series = list(struct.unpack(f"<{2 * head.count}d", packed))
-    return Window(series[: head.count], series[head.count :], head.failure, head.truncated)
+    read, count = struct.unpack(f"<{3 * head.readings}d", counted), head.readings
+    readings = Readings(read[:count], read[count : 2 * count], tuple(map(int, read[2 * count :])))
+    return Window(
+        series[: head.count],
+        series[head.count :],
+        head.failure,
+        head.truncated,
+        readings if count else None,
+    )
 
 
 def controls_row(controls: Controls) -> Properties:

@@ -1,11 +1,14 @@
 """Laws of windows: order of arrival does not matter, and nothing bad ever gets in."""
 
+import itertools
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.model import MetricFailure, MetricSample, Reason
+from scaling.model import MetricFailure, MetricSample, Reason, TargetState
+from scaling.storage.rows import read_target, target_row
 from scaling.window import EMPTY, MAX_VALUE, WindowSpec, insert, observe, summarize
 
 SPEC = WindowSpec(span=600.0, interval=60.0, min_samples=5)
@@ -83,3 +86,54 @@ def test_one_newer_good_sample_ends_every_failure(items):
     window = insert(fed(items), MetricSample("m", NOW + 61, 1.0), SPEC)
 
     assert window.failure is None
+
+
+growth = st.integers(0, 10**9)
+# The tick of a reading, how much was counted until then, and whether the source began anew before it.
+counted = st.dictionaries(st.integers(0, 9), st.tuples(growth, st.booleans()), min_size=1)
+
+
+def readings_of(found, counter=0):
+    """Readings of a number that begins anew where the source did, each time under a name of its own."""
+    readings, value = [], 0
+    for tick in sorted(found):
+        by, anew = found[tick]
+        counter += anew
+        value = by if anew else value + by
+        readings.append(MetricSample("m", NOW - 60.0 * (9 - tick), float(value), counter))
+    return readings
+
+
+@given(st.data(), counted)
+def test_increases_add_up_to_what_was_counted_whatever_the_order_and_repetition(data, found):
+    readings = readings_of(found, counter=1)
+    again = data.draw(st.lists(st.sampled_from(readings)))
+    failures = data.draw(st.lists(st.builds(MetricFailure, st.just("m"), times, st.just("boom"))))
+    window = fed(data.draw(st.permutations([*readings, *again, *failures])))
+
+    assert (window.times, window.values) == (fed(readings).times, fed(readings).values)
+    known = dict(zip(window.times, window.values, strict=True))
+    for before, after in itertools.pairwise(readings):
+        intervals = (after.at - before.at) / 60.0
+        if before.counter == after.counter:
+            assert known[after.at] * intervals == pytest.approx(after.value - before.value)
+        else:
+            assert after.at not in known
+
+
+@given(st.permutations(readings_of(dict.fromkeys(range(10), (10, False)))), st.sets(st.integers(1, 7)))
+def test_a_read_that_failed_neither_loses_nor_doubles_an_increase(readings, failed):
+    window = fed([each for each in readings if (NOW - each.at) / 60 not in failed])
+
+    assert window.values == [10.0] * (9 - len(failed))
+    assert summarize(window, SPEC, now=NOW).gap == bool(failed)
+
+
+@given(counted)
+def test_a_window_of_increases_is_stored_and_goes_on(found):
+    readings = readings_of(found)
+    stored = {"m": fed(readings[:-1]), "other": fed([MetricSample("other", NOW, 5.0)])}
+    _, windows, corrupt = read_target(target_row("plan", TargetState(), stored))
+
+    assert (windows, corrupt) == (stored, ())
+    assert observe(windows["m"], readings[-1], SPEC, now=NOW) == fed(readings)

@@ -214,3 +214,71 @@ def test_of_two_failures_of_one_time_the_later_told_counts_and_an_older_one_neve
     assert fail(window, disabled).failure == disabled
     assert fail(window, failure(NOW - 1, Reason.ENTITY_DISABLED)) == window
     assert fail(fail(window, failure(NOW)), failure(NOW)) == window
+
+
+def counted(*readings):
+    """A window of readings a minute apart: a number, or a number and the counter it is of; None where the read failed."""
+    window = EMPTY
+    for minutes, each in enumerate(readings, start=1 - len(readings)):
+        value, counter = each if isinstance(each, tuple) else (each, 0)
+        at = NOW + 60 * minutes
+        item = failure(at) if value is None else MetricSample("done", at, value, counter)
+        window = observe(window, item, SPEC, now=NOW)
+    return window
+
+
+@pytest.mark.parametrize(
+    ("readings", "increases"),
+    [
+        ((100, 110, 130, 130), [10, 20, 0]),
+        ((100,), []),  # the first reading
+        ((100, 110, None, 130), [10, 10]),  # per interval, after one that failed
+        ((100, None, None, None, 140), [10]),
+        ((100, 120, 5, 15), [20, 5, 10]),  # the app started anew
+        ((100, 120, None, 30, 40), [20, 15, 10]),
+        ((3000, 3010, 2000, 2010), [10, 10]),  # a sum lost one of its parts
+        ((3000, 2000), []),
+        (
+            ((7, 1), (9, 1), (1_000_000, 2), (1_000_004, 2)),
+            [2, 4],
+        ),  # another counter: a hub that was made anew
+        (((7, 1), (9, 1), (5, 1), (6, 1)), [2, 1]),  # a checkpoint that was put back
+    ],
+)
+def test_a_counter_gives_its_increase_per_interval(readings, increases):
+    window = counted(*readings)
+
+    assert window.values == increases
+    assert window.failure is None
+
+
+@pytest.mark.parametrize(("seconds", "increase"), [(58, 12), (62, 12), (90, 8), (40, 18), (1, 24)])
+def test_readings_off_their_time_give_the_rate_of_an_interval(seconds, increase):
+    readings = [MetricSample("done", NOW + at, value, 0) for at, value in ((0, 100.0), (seconds, 112.0))]
+    window = insert(insert(EMPTY, readings[0], SPEC), readings[1], SPEC)
+
+    assert window.values == pytest.approx([increase])
+
+
+def test_a_window_of_before_the_metric_was_a_counter_begins_anew_and_so_does_one_of_after():
+    numbers = filled(*range(10), value=1e6)
+    window = insert(numbers, MetricSample("done", NOW + 60, 1e6 + 5, 0), SPEC)
+    assert (window.times, window.values) == ([], [])
+    assert summarize(window, SPEC, now=NOW + 60).problem is Reason.INCOMPLETE_WINDOW
+
+    assert insert(counted(1, 2), sample(NOW + 60, 7.0), SPEC).readings is None
+
+
+def test_a_counter_whose_clock_was_put_right_forgets_the_future():
+    ahead = MetricSample("done", NOW + 50_000, 500.0, 0)
+    window = insert(counted(100, 110), ahead, SPEC)
+
+    later = observe(window, MetricSample("done", NOW + 60, 115.0, 0), SPEC, now=NOW + 60)
+
+    assert NOW + 50_000 not in later.readings.times
+
+
+def test_ten_minutes_of_a_counter_are_a_whole_window():
+    assert summarize(counted(*range(11)), SPEC, now=NOW).problem is None
+    assert summarize(counted(*range(10)), SPEC, now=NOW).problem is Reason.INCOMPLETE_WINDOW
+    assert fail(counted(5), failure(NOW - 1)).failure is None

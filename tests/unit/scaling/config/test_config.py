@@ -33,8 +33,18 @@ class Lag:
         def problems(self):
             return {"hub": f"found '{self.hub}'; a hub has no dot"} if "." in self.hub else {}
 
-    COUNTS = ("lag",)
+    COUNTS = ("lag", "incoming")
     DEFAULT_COUNT = "lag"
+    GROWING = ("incoming",)
+
+
+class Number:
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        aggregation: str = ""
+        empty: float | None = None
+
+    COUNTS = ("value",)
+    DEFAULT_COUNT = "value"
 
 
 class Plan:
@@ -45,7 +55,7 @@ class Plan:
 
 class PlugIns:
     def collector_class(self, kind):
-        return self._of({"queue": Queue, "lag": Lag}, kind)
+        return self._of({"queue": Queue, "lag": Lag, "number": Number}, kind)
 
     def scaler_class(self, kind):
         return self._of({"plan": Plan}, kind)
@@ -153,6 +163,9 @@ scale_out_above = 10
 """
 
 
+COUNTED = "[targets.t.metrics.done]\ncollector = 'number'\ncounter = true\n{}"
+
+
 def one_problem(*args, **kwargs):
     settings = kwargs.pop("settings", {})
     found = problems(minimal(*args, **kwargs), **settings)
@@ -188,6 +201,22 @@ def test_metrics_get_windows_counts_and_resolved_settings():
     assert (metrics["backlog"].count, metrics["dead"].count) == ("active", "dead")
     assert (metrics["backlog"].window.span, metrics["backlog"].window.min_samples) == (120.0, 2)
     assert (metrics["dead"].window.span, metrics["dead"].window.min_samples) == (600.0, 5)
+
+
+def test_a_number_that_only_grows_is_a_counter():
+    number = "[targets.t.metrics.{}]\ncollector = '{}'\n{}\n"
+    extra = "".join(
+        number.format(*each)
+        for each in (
+            ("done", "number", "counter = true"),
+            ("waiting", "number", ""),
+            ("came", "lag", "hub = 'h'\ncount = 'incoming'"),
+        )
+    )
+
+    metrics = load(minimal(extra=extra)).policies["t"].spec.metrics
+
+    assert [name for name, metric in metrics.items() if metric.counter] == ["done", "came"]
 
 
 def test_the_classic_rules_numbers_are_the_defaults():
@@ -284,7 +313,16 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"metric": 'window = "30s"'}, "window: found 30 s, below the collection interval of 60 s"),
         ({"metric": 'window = "30d"'}, "a window holds at most 20000"),
         ({"metric": "min_samples = 11"}, "min_samples: found 11; a window of 600 s holds 10 samples"),
-        ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag"),
+        ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag, incoming"),
+        (
+            {"extra": COUNTED.format("empty = 0")},
+            "empty: found a number for no value, beside counter = true: it would look as if the count began anew",
+        ),
+        (
+            {"extra": COUNTED.format("aggregation = 'total'")},
+            "counter: found true with aggregation = 'total', which is the increase of each grain already",
+        ),
+        ({"metric": "counter = true"}, "counter: found true for the count 'lag', which also falls; accepted"),
         ({"rule": "step = 0"}, "rules[0].step: found 0; a step is 1 or more"),
         ({"rule": "scale_in_below = inf"}, "scale_in_below: found inf; accepted are finite numbers"),
         ({"extra": '[[targets.t.rules]]\nname = "x"'}, "rules[1].type: is missing"),
@@ -298,7 +336,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"extra": "[targets.t.metrics.'a-b']\ncollector = 'lag'\nhub = 'h'"}, "metric names are words"),
         (
             {"extra": "[targets.t.metrics.b]\ncollector = 'kafka'"},
-            "collector: found 'kafka'; accepted are queue, lag",
+            "collector: found 'kafka'; accepted are queue, lag, number",
         ),
         ({"extra": "[target.u]"}, "target: is not a setting here; did you mean 'targets'?"),
         ({"target": 'dry_run = "%ORDER%"'}, "app setting 'ORDER' (written %ORDER%) is not set"),
@@ -354,6 +392,14 @@ def test_app_settings_are_checked_like_the_file():
         "app setting COLLECT_SCHEDULE",
         "app setting SCALING_LOG_RETENTION",
     ]
+
+
+def test_a_window_of_a_counter_takes_the_room_of_two_and_a_half():
+    def counters(span):
+        return f"[targets.t.metrics.m]\ncollector = 'lag'\nhub = 'h'\ncount = 'incoming'\nwindow = '{span}'"
+
+    assert load(minimal(extra=counters("8d"))).policies
+    assert "a target stores at most 30000" in one_problem(extra=counters("9d"))
 
 
 SECRET = "hunter2-P4ss;word 'x' \\n"

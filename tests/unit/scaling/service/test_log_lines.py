@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+from msgspec import structs
 
 from scaling.model import MetricFailure, Reason
 from scaling.service.reading import report_line
@@ -187,3 +188,24 @@ async def test_what_lies_in_the_poison_queues_is_told_at_each_check_until_it_is_
         "queues": ["metrics-poison"],
     }
     assert gone == ()
+
+
+async def test_a_counter_is_read_as_it_is_and_logged_and_decided_by_as_its_increase():
+    """From the reading to the row: decided upon, stored, and shown is what came within an interval."""
+    world = World()
+    collect, total = world.collector.collect, 5_000_000.0
+
+    async def counted(*, now):
+        found = await collect(now=now)
+        return structs.replace(found, values={"active": total}, counters={"active": 7})
+
+    world.collector.collect = counted
+    lines = []
+    for _ in range(3):
+        lines += await lines_of(world, 1)
+        total += 812.0
+
+    told = [(tail["kind"], tail["metrics"]) for line in lines if "metrics" in (tail := tail_of(line))]
+    assert [metrics for kind, metrics in told if kind == "decision"] == [{"backlog": 812.0}] * 2
+    assert "backlog" not in str([metrics for kind, metrics in told if kind == "report"])
+    assert (await world.states.load("plan")).windows["backlog"].values == [812.0, 812.0]

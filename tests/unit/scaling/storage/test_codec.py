@@ -15,7 +15,7 @@ from scaling.service.messages import (
 REPORT = MetricsReport(
     "plan-orders",
     1_800_000_000.25,
-    (MetricSample("backlog", 1_800_000_000.0, 812.0),),
+    (MetricSample("backlog", 1_800_000_000.0, 812.0), MetricSample("done", 1_800_000_000.0, 9.0, 1)),
     (MetricFailure("dead", 1_800_000_000.0, "timed out"),),
     Capacity(3, 1_800_000_000.0, ceiling=10),
 )

@@ -1,0 +1,85 @@
+"""Counters, numbers that only grow: what a window keeps of their readings, and the increases between them. Pure.
+
+Each sample of such a window is the increase per collection interval since the reading before. After a failed read it is the mean of
+the intervals that passed, and the sample that is missing stays missing. All samples follow from the set of readings: so whatever order
+readings arrive in, and however often, no increase counts twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+
+from msgspec import Struct
+
+from scaling.model import MetricSample
+
+JITTER = 0.05
+"""Share of an interval by which two readings may be off it and still count as whole intervals apart, so that an increase of whole
+messages stays one. Chosen: a timer fires within 3 s of a minute.
+"""
+
+SHORTEST = 0.5
+"""Intervals that two readings count as apart at least. Chosen: a timer that fires late and then on time must not make a rate of the
+few messages between.
+"""
+
+
+class Readings(Struct, frozen=True):
+    """Readings ascending by time: those within the span of the window, and the newest one before it. `counters` names what
+    was read, as in `MetricSample.counter`.
+    """
+
+    times: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    counters: tuple[int, ...] = ()
+
+    def until(self, latest: float) -> Readings:
+        """Without what is later."""
+        return self._part(0, bisect_right(self.times, latest))
+
+    def with_reading(self, sample: MetricSample, span: float, most: int) -> Readings:
+        """With another reading, and no more than `most`. A second one of the same time changes nothing."""
+        at, counter = bisect_left(self.times, sample.at), sample.counter or 0
+        if self.times[at : at + 1] == (sample.at,):
+            return self
+        both = Readings(
+            (*self.times[:at], sample.at, *self.times[at:]),
+            (*self.values[:at], sample.value, *self.values[at:]),
+            (*self.counters[:at], counter, *self.counters[at:]),
+        )
+        count = len(both.times)
+        before = bisect_right(both.times, both.times[-1] - span) - 1
+        return both._part(max(before, count - most, 0), count)
+
+    def _part(self, first: int, end: int) -> Readings:
+        return Readings(self.times[first:end], self.values[first:end], self.counters[first:end])
+
+
+def increases(readings: Readings, interval: float) -> tuple[list[float], list[float]]:
+    """Times and increases per interval. There is none for the first reading of a counter.
+
+    A number that falls began anew, and what it has counted since is the increase. If that is more than any other increase there is,
+    the number may have lost a part of a sum instead, as when an instance ends whose counter is in it: then there is none. Nor is
+    there one where a counter falls that the source has named: nothing began anew there.
+    """
+    grown: dict[float, float] = {}
+    begun: dict[float, float] = {}
+    steps = pairwise(zip(readings.times, readings.values, readings.counters, strict=True))
+    for (since, before, counter), (at, value, same) in steps:
+        apart = _intervals((at - since) / interval)
+        if counter != same:
+            continue
+        if value >= before:
+            grown[at] = (value - before) / apart
+        elif not counter:
+            begun[at] = value / apart
+    highest = max(grown.values(), default=-1.0)
+    found = sorted((grown | {at: each for at, each in begun.items() if each <= highest}).items())
+    return [at for at, _ in found], [each for _, each in found]
+
+
+def _intervals(apart: float) -> float:
+    """How many intervals two readings are apart."""
+    whole = float(round(apart))
+    return whole if whole and abs(apart - whole) <= JITTER else max(apart, SHORTEST)
