@@ -324,7 +324,8 @@ class TargetState(Struct, frozen=True):
     `delivery` where that is (None in rows of earlier releases), `withdrawn` the last one that was not wanted any more.
     `refused` is the last refusal of the platform. `memories` is what rules remember, by name, `unlearned` why
     what one learned last was not kept; `shadow` what `scaling.shadow` does; `spent` of the day's budget, `telling` of notices for people.
-    `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour.
+    `others_changes` are the times, ascending, at which somebody else's change was first seen within the last hour; `sent` are
+    our own changes of that hour that a scaler began, by action id and time, unless it is known that the platform refused to look at them.
     `asked_to_wait` is what the platform said last of when it takes a change, whichever action it was asked for.
     """
 
@@ -351,6 +352,7 @@ class TargetState(Struct, frozen=True):
     telling: Telling | None = None
     withdrawn: Withdrawn | None = None
     asked_to_wait: AskedToWait | None = None
+    sent: tuple[tuple[str, float], ...] = ()
 
 
 class Pause(Struct, frozen=True):

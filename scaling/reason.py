@@ -47,7 +47,7 @@ class Reason(StrEnum):
     RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"
     CHANGES_SPENT = (
         "changes_spent",
-        "the platform takes so many changes an hour only, and the last ones of the hour are kept for scaling out",
+        "so many changes are made in an hour only, and the last ones of the hour are kept for scaling out",
     )
     AT_MAXIMUM = "at_maximum", "more was wanted, but the maximum is reached"
     AT_MINIMUM = "at_minimum", "less was wanted, but the minimum is reached"

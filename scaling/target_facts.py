@@ -46,7 +46,8 @@ ANY_NUMBER = Settable()
 
 class TargetFacts(Struct, frozen=True):
     """`unit` is what capacities count, in the plural; changes more often than every `pause` seconds are unwise, and `why`;
-    above `changes_per_hour` in a sliding hour, those of others included, the platform refuses. None: no limit is known.
+    above `changes_per_hour` in a sliding hour, those of others included, the platform refuses, or the policy wants no more.
+    None: nothing limits them.
     """
 
     unit: str = "instances"

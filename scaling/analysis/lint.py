@@ -28,6 +28,7 @@ from scaling.analysis.options import (
 from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
+from scaling.decision.pacing import HOUR, changes_reserved_for_out
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.rules.activation import ActivationRule
 from scaling.rules.combine import levels_of, metrics_of
@@ -268,6 +269,19 @@ def _hasty(subject: Subject) -> Iterator[str]:
             yield f"{way}.cooldown of {duration_text(facts.pause)} or more is wise here: {facts.why}"
 
 
+def _spent_changes(subject: Subject) -> Iterator[str]:
+    """That the hour's changes may be spent: a change may follow every decision, or every cooldown."""
+    most, interval = subject.policy.spec.facts.changes_per_hour, subject.interval
+    gaps = [max(pace.cooldown, interval) for _, pace in subject.paces]
+    if most is None or not interval or min(gaps) * most >= HOUR:
+        return
+    kept = changes_reserved_for_out(most)
+    yield (
+        f"a change may follow the last one after {duration_text(min(gaps))}, but only {most} are made within an hour: after "
+        f"{most - kept} of them scale-ins wait, for the last {kept} are for scaling out (changes_per_hour)"
+    )
+
+
 def _short_memory(subject: Subject) -> Iterator[str]:
     """Limits that look back further than is remembered, at one change or decision per collection."""
     interval = subject.interval
@@ -361,6 +375,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "counted_again": (Severity.WARNING, counted_again),
     "unpaid_floor": (Severity.WARNING, unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
+    "spent_changes": (Severity.NOTE, _spent_changes),
     "idle_budget": (Severity.NOTE, never_binds),
     "outlasted_fallback": (Severity.NOTE, outlasted_fallbacks),
     "unused_metric": (Severity.NOTE, _unused),

@@ -24,6 +24,9 @@ from scaling.window import WindowSpec
 EFFECTS_KEPT = 64
 """Effects remembered per target: enough for a rate policy of one change a minute over an hour."""
 
+MOST_CHANGES = 60
+"""`changes_per_hour` at most: as many changes are remembered, with some to spare."""
+
 
 class RateLimit(Struct, frozen=True, kw_only=True):
     """At most `amount` units (or per cent of the capacity at the start of the period) per `period` seconds.

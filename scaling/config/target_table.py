@@ -14,11 +14,13 @@ from scaling.config import policy
 from scaling.config.budget_table import read_budget
 from scaling.config.checks import (
     Finding,
+    Severity,
     check_counter,
     check_settable,
     facts_of,
     missing_connections,
 )
+from scaling.config.limits_table import read_fallback, read_paces, read_plateau
 from scaling.config.metric_window import read_window
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
@@ -40,17 +42,14 @@ from tidemark.foundation.settings_reader import (
     Reader,
     as_bool,
     as_text,
-    one_of,
     parse_params,
     problems_as_written,
-    share,
     whole,
 )
 
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
-DEFAULT_COOLDOWN = 600.0  # ten minutes, the classic rule's cooldown
 MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
 DEFAULT_EFFECT_TIMEOUT = 120.0
@@ -118,8 +117,9 @@ class TargetTable:
             reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
         metrics = self._metrics()
         rules = self._rules(metrics)
-        out, inward = self._paces(own=bool(self._learning))
-        plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
+        out, inward = read_paces(reader, own=bool(self._learning))
+        plateau = read_plateau(reader.table("plateau"), metrics)
+        fallback = read_fallback(reader.table("fallback"), minimum, maximum)
         action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
         scaler = reader.require("scaler", "", as_text)
         spec = policy.PolicySpec(
@@ -157,7 +157,7 @@ class TargetTable:
         if minimum > maximum:
             reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
         rules = table._rules(live.metrics)
-        out, inward = table._paces(own=bool(table._learning))
+        out, inward = read_paces(reader, own=bool(table._learning))
         if reader.shared.problems:
             self.findings += findings_of(reader, self._name)
             return None
@@ -197,6 +197,7 @@ class TargetTable:
     def _scaler_options(self, scaler: str) -> tuple[dict[str, Any], TargetFacts]:
         """The rest of the target's table, which belongs to its scaler, and the facts of its kind of target."""
         reader = self._reader
+        changes = reader.take("changes_per_hour", None, whole(2, policy.MOST_CHANGES))
         if not scaler:
             return {}, TargetFacts()
         try:
@@ -210,7 +211,18 @@ class TargetTable:
         if params is not None and identify is not None:
             with suppress(ValueError):  # a connection that does not exist, which is a finding
                 self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
-        return options.values, facts_of(cls, params)
+        return options.values, self._with_changes(facts_of(cls, params), changes)
+
+    def _with_changes(self, facts: TargetFacts, changes: int | None) -> TargetFacts:
+        """The facts with the target's own `changes_per_hour`, which may be above what its platform takes: that is a finding."""
+        most = facts.changes_per_hour
+        if most is not None and changes is not None and changes > most:
+            text = (
+                f"targets.{self._name}: changes_per_hour is {changes}, but the platform is known to refuse more than {most} "
+                "within an hour: a surge after as many changes waits for up to an hour"
+            )
+            self.findings.append(Finding(Severity.WARNING, "changes_refused", self._name, text))
+        return facts if changes is None else structs.replace(facts, changes_per_hour=changes)
 
     def _check_params(self, reader: Reader, cls: type[Any], kind: str, options: Options) -> Any:
         """The parameters, or None where they have a problem, which is noted."""
@@ -225,65 +237,6 @@ class TargetTable:
         for option, text in shown.items():
             reader.problem(option, text)
         return None if shown else params
-
-    def _paces(self, *, own: bool) -> tuple[policy.Pace, policy.Pace]:
-        """The limits in both directions; by default none where a rule has a pace of its `own`: one that learns
-        holds a scale-in back by itself, and must not wait with a scale-out.
-        """
-        reader = self._reader
-        preset = reader.take("behavior", "", one_of(("hpa",)))
-        usual = policy.Pace() if own else policy.Pace(cooldown=DEFAULT_COOLDOWN)
-        out, inward = (policy.HPA_OUT, policy.HPA_IN) if preset else (usual, usual)
-        return self._pace("out", out), self._pace("in", inward)
-
-    def _pace(self, key: str, default: policy.Pace) -> policy.Pace:
-        reader = self._reader.table(key)
-        if reader is None:
-            return default
-        select = one_of(("max", "min", "disabled"))
-        found = reader.found(step=whole(1), cooldown=duration, stabilization=duration, select=select)
-        if reader.has("rates"):
-            found["rates"] = tuple(self._rate(rate) for rate in reader.tables("rates"))
-        reader.finish()
-        return structs.replace(default, **found)
-
-    def _rate(self, reader: Reader) -> policy.RateLimit:
-        if reader.has("units") == reader.has("percent"):
-            reader.problem("", "give either 'units' or 'percent'")
-        kind = "percent" if reader.has("percent") else "units"
-        rate = policy.RateLimit(
-            kind=kind,  # type: ignore[arg-type]
-            amount=reader.take(kind, 1, whole(1)),
-            period=reader.require("per", 60.0, positive_duration),
-        )
-        for other in ("units", "percent"):
-            reader.take(other, 1, whole(1))
-        reader.finish()
-        return rate
-
-    def _plateau(self, metrics: Collection[str]) -> policy.Plateau | None:
-        reader = self._reader.table("plateau")
-        if reader is None:
-            return None
-        metric = reader.require("metric", "", as_text)
-        plateau = policy.Plateau(
-            metric=metric, **reader.found(effects=whole(1, 32), fall=share, hold=duration)
-        )
-        if plateau.metric and plateau.metric not in metrics:
-            reader.problem(
-                "metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}"
-            )
-        reader.finish()
-        return plateau
-
-    def _fallback(self, minimum: int, maximum: int) -> policy.Fallback | None:
-        reader = self._reader.table("fallback")
-        if reader is None:
-            return None
-        capacity = reader.require("capacity", minimum, whole(minimum, max(maximum, minimum)))
-        fallback = policy.Fallback(capacity=capacity, **reader.found(after=duration))
-        reader.finish()
-        return fallback
 
     def _metrics(self) -> dict[str, policy.MetricSpec]:
         table = self._reader.table("metrics")

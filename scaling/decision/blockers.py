@@ -56,6 +56,8 @@ class Situation:
     verdicts: Sequence[Verdict]
     now: float
     decision_id: str
+    replaces: bool = False
+    """Whether this is decided in place of the pending action, which then counts among the changes of the hour."""
 
     def __post_init__(self) -> None:
         self.verdict = combine(self.verdicts, self.view.current)
@@ -138,6 +140,11 @@ class Situation:
         """The capacity of an override, as a step of the platform within the bounds."""
         return min(max(self.round_to_step(override.capacity), self.low), self.high)
 
+    @property
+    def changes_allowed(self) -> int:
+        """Changes that may be made within an hour; 0 where nothing limits them."""
+        return self.policy.spec.facts.changes_per_hour or 0
+
     def override_limits(self, override: Override) -> tuple[Limit, ...]:
         """What makes the capacity of an override another one than was ordered."""
         asked, wanted = override.capacity, self.override_capacity(override)
@@ -177,7 +184,7 @@ def find_blockers(case: Situation, direction: Direction, wanted: int) -> list[Bl
         _plateau_blocker(case, wanted) if out else None,
         None if out else _missing_metric_blocker(case, wanted),
         _cooldown_blocker(case, direction, wanted),
-        _changes_blocker(case, direction, wanted),
+        changes_blocker(case, wanted, kept=0 if out else pace.changes_reserved_for_out(case.changes_allowed)),
         None if paused is None else pause_limit(case, paused, wanted),
     )
     return [blocker for blocker in holds if blocker is not None]
@@ -336,13 +343,13 @@ def _cooldown_blocker(case: Situation, direction: Direction, wanted: int) -> Blo
     return limit, lifted_at(until)
 
 
-def _changes_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
-    """The platform would refuse a change more, or the last ones of the hour are kept for scaling out."""
-    most = case.policy.spec.facts.changes_per_hour
-    if most is None:
+def changes_blocker(case: Situation, wanted: int, *, kept: int) -> Blocker | None:
+    """The hour's changes are spent, but for those `kept` for scaling out."""
+    most = case.changes_allowed
+    if not most:
         return None
-    kept = 0 if direction is Direction.OUT else pace.changes_reserved_for_out(most)
-    changes = pace.changes_of_hour(case.state.effects, case.state.others_changes, case.now)
+    without = case.state.pending.action_id if case.state.pending is not None and not case.replaces else ""
+    changes = pace.changes_of_hour(case.state, case.now, without=without)
     until = pace.change_free_at(changes, most - kept)
     if until is None:
         return None

@@ -22,13 +22,21 @@ led to another outcome is worked out from the same steps, where it is reported: 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 from msgspec import structs
 
 from scaling.config.policy import Policy
 from scaling.decision.missing import verdicts_of
 from scaling.decision.pacing import HOUR
-from scaling.decision.reconsider import action_text, held_until, is_begun, is_still_wanted, under_way_until
+from scaling.decision.reconsider import (
+    action_text,
+    held_until,
+    is_begun,
+    is_still_wanted,
+    under_way_until,
+    was_tried,
+)
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
 from scaling.flip import lifted_at, lifted_by
@@ -147,12 +155,15 @@ class Case(Steps):
 
     def _reconsider_pending(self) -> Recommendation:
         fresh, pending, capacity = self.decide_afresh(), self.state.pending, self.state.capacity
+        over = pending is not None and self.now >= pending.expires_at
+        if pending is not None and was_tried(self.state) and (over or not self.still_wants(pending, fresh)):
+            fresh = self._in_place_of_pending()
         if capacity is not None and capacity.unknown_state:
             rest = f"{_unknown_state(capacity)}: taken for at rest"
             fresh = structs.replace(fresh, note=f"{fresh.note}; {rest}" if fresh.note else rest)
         if fresh.acts and (asked := self._wait_text(fresh.reason)):
             fresh = structs.replace(fresh, note=f"{fresh.note}{asked}".removeprefix("; "))
-        if pending is None or self.now >= pending.expires_at:
+        if pending is None or over:
             return fresh
         if self.still_wants(pending, fresh):
             note = f"{action_text(pending)}{self._wait_text(pending.reason)}"
@@ -161,6 +172,14 @@ class Case(Steps):
         if not fresh.acts:
             text = f"{action_text(pending)} is withdrawn"
         return structs.replace(fresh, note=f"{fresh.note}; {text}" if fresh.note else text)
+
+    def _in_place_of_pending(self) -> Recommendation:
+        """The decision where the pending action, which a scaler has begun, may be one of the hour's changes as well."""
+        replacing = copy(self)
+        replacing.replaces = True
+        made = replacing.decide_afresh()
+        self.lifts = replacing.lifts
+        return made
 
     def _wait_text(self, reason: Reason) -> str:
         """That the platform takes no change yet, in words to be added to others."""

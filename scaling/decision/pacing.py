@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import ceil, inf
 
 from scaling.config.policy import Pace, Plateau
-from scaling.model import Direction, EffectRecord, Limit, Reason
+from scaling.model import Direction, EffectRecord, Limit, Reason, TargetState
 
 TICK = 0.001
 """Added to the moment something leaves a window, so that rounding of large epoch times cannot keep it in."""
@@ -171,9 +171,16 @@ def changes_reserved_for_out(changes_per_hour: int) -> int:
     return max(changes_per_hour // 4, 1)
 
 
-def changes_of_hour(effects: Sequence[EffectRecord], others: Sequence[float], now: float) -> list[float]:
-    """When the capacity was changed within the last hour, by us and by others, ascending."""
-    return sorted(at for at in (*(effect.at for effect in effects), *others) if at > now - HOUR)
+def changes_of_hour(state: TargetState, now: float, *, without: str = "") -> list[float]:
+    """When the capacity was changed within the last hour, by us and by others, ascending.
+
+    A change that was sent counts whatever became of it: when its effect was there, or else when it was sent. An action
+    whose id is `without` does not count.
+    """
+    ours = {identity: at for identity, at in state.sent if identity != without}
+    unnamed = [effect.at for effect in state.effects if not effect.action_id]  # of a test, or an old row
+    ours.update((effect.action_id, effect.at) for effect in state.effects if effect.action_id)
+    return sorted(at for at in (*ours.values(), *unnamed, *state.others_changes) if at > now - HOUR)
 
 
 def change_free_at(changes: Sequence[float], allowed: int) -> float | None:

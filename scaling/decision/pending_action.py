@@ -98,10 +98,10 @@ def correct_future_actions(state: TargetState, now: float) -> TargetState:
     if external is not None and external.at > now:
         external = replace(external, at=now)
     others = tuple(min(at, now) for at in state.others_changes)
+    sent = tuple((identity, min(at, now)) for identity, at in state.sent)
     corrupt = None if state.corrupt_since is None else min(state.corrupt_since, now)
-    return replace(
-        state, withdrawn=gone, external_change=external, others_changes=others, corrupt_since=corrupt
-    )
+    changes = {"others_changes": others, "sent": sent}
+    return replace(state, withdrawn=gone, external_change=external, corrupt_since=corrupt, **changes)
 
 
 def _without_pending(state: TargetState) -> TargetState:
@@ -225,7 +225,18 @@ def being_carried_out(state: TargetState, *, now: float, until: float) -> Target
     accepted = state.pending_accepted
     if accepted is None and state.delivery is not None and state.delivery.carried_until is not None:
         accepted = now
-    return replace(state, delivery=Delivery(until, until, tried=True), pending_accepted=accepted)
+    sent = state.sent
+    if state.pending is not None and state.pending.action_id not in dict(sent):
+        kept = (known for known in sent if known[1] > now - HOUR)
+        sent = (*kept, (state.pending.action_id, now))[-EFFECTS_KEPT:]
+    return replace(state, delivery=Delivery(until, until, tried=True), pending_accepted=accepted, sent=sent)
+
+
+def without_sent(state: TargetState, action_id: str) -> TargetState:
+    """The state in which an action is no change of the hour, for the platform is known not to have begun it."""
+    if state.pending_accepted is not None:
+        return state
+    return replace(state, sent=tuple(known for known in state.sent if known[0] != action_id))
 
 
 def perhaps_accepted(state: TargetState, action_id: str, since: float) -> TargetState:

@@ -125,12 +125,15 @@ class Steps(Situation):
     def _move_to_bound(
         self, wanted: int, reason: Reason, lifts: Lifts, limits: tuple[Limit, ...]
     ) -> Recommendation:
-        """To a bound, unless that direction is paused."""
+        """To a bound, unless that direction is paused, or the hour's changes are all spent: none is kept from a bound."""
         direction = Direction.OUT if wanted > self.view.current else Direction.IN
         paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
             limit, lifts = blockers.pause_limit(self, paused, wanted)
             return self.hold(Reason.PAUSED, lifts, limits=(limit,))
+        if (spent := blockers.changes_blocker(self, wanted, kept=0)) is not None:
+            limit, lifts = spent
+            return self.hold(Reason.CHANGES_SPENT, lifts, self.verdict.note, limits=(*limits, limit))
         return self._act(wanted, reason, limits, self.verdict.note, lifts=lifts)
 
     def follow_rules(self) -> Recommendation:

@@ -53,6 +53,7 @@ class _Delivered(Struct, frozen=True):
     again_after: float = AGAIN_AFTER
     error: Exception | None = None
     unknown: bool = False  # the platform may carry it out all the same
+    untouched: bool = False  # the platform is known not to have begun it
     asked: bool = False  # the platform asked for the wait
     begun: Delivery | None = None
     earlier: float | None = None
@@ -141,7 +142,7 @@ class Deliveries(Struct, frozen=True):
         never goes on after `until`, for it takes a place in the queue's batch, and the state says that it is over
         then, on which others rely.
         """
-        again_after, unforeseen, unknown, asked = AGAIN_AFTER, None, False, False
+        again_after, unforeseen, unknown, untouched, asked = AGAIN_AFTER, None, False, False, False
         seconds = until - self.clock()
         if seconds <= 0:
             text = "its time was over before it could begin"
@@ -164,6 +165,7 @@ class Deliveries(Struct, frozen=True):
             return _Delivered(structs.replace(checked_effect(effect), at=self.clock()))
         except ScalerError as error:
             text, unknown = sanitize_line(str(error)), error.unknown is True
+            untouched = not unknown
             wait: object = error.retry_after  # of a user's scaler it may be anything
             if isinstance(wait, int | float) and 0 < wait < MAX_WAIT:
                 asked, again_after = True, float(wait)
@@ -172,7 +174,7 @@ class Deliveries(Struct, frozen=True):
         except Exception as error:  # a scaler of the user's own may raise anything
             text, unforeseen, unknown = describe_error(error), error, True
         effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
-        return _Delivered(effect, again_after, unforeseen, unknown, asked)
+        return _Delivered(effect, again_after, unforeseen, unknown, untouched, asked)
 
     async def _record(self, delivered: _Delivered) -> None:
         """Saves what came of an action; one that is still to be carried out is sent again when it is due."""
@@ -212,6 +214,8 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
         state = structs.replace(state, asked_to_wait=asked)
     if state.delivery != delivered.begun:
         return state
+    if delivered.untouched:
+        state = pending_action.without_sent(state, effect.action_id)
     due_at = effect.at + delivered.again_after
     return pending_action.hand_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
 

@@ -27,9 +27,6 @@ CHANGES_PER_HOUR = 20
 amount of scale changes within the past hour(XX changes and limit is 20)" (MicrosoftDocs/azure-docs#97530; not in its docs).
 """
 
-MOST_CHANGES = 60
-"""No more can be counted: as many effects are remembered."""
-
 
 class AppServicePlanScaler(ResourceScaler):
     """The scaler of one plan."""
@@ -39,14 +36,13 @@ class AppServicePlanScaler(ResourceScaler):
         and the checks find its effect.
 
         `poll_interval_seconds` counts where the platform does not say when to ask again.
-        `changes_per_hour` is what the platform takes of a plan in a sliding hour. `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
+        `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
         """
 
         resource_id: str
         deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
         zone_redundant_minimum: Annotated[int, msgspec.Meta(ge=1)] = 2
-        changes_per_hour: Annotated[int, msgspec.Meta(ge=2, le=MOST_CHANGES)] = CHANGES_PER_HOUR
 
         def problems(self) -> dict[str, str]:
             return problems_of(resource_id=lambda: plan_id(self.resource_id))
@@ -72,7 +68,7 @@ class AppServicePlanScaler(ResourceScaler):
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:
-        return TargetFacts(changes_per_hour=params.changes_per_hour)
+        return TargetFacts(changes_per_hour=CHANGES_PER_HOUR)
 
     async def _ask(self, now: float) -> Seen:
         plans = (await self._arm.web(self._id.subscription).get()).app_service_plans

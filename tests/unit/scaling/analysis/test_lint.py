@@ -12,6 +12,7 @@ from scaling.config.checks import Severity
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec, RateLimit, RuleSpec, ShadowSpec
 from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine
+from scaling.target_facts import TargetFacts
 from scaling.window import WindowSpec
 from tests.support.scaling.runner import metric
 from tests.support.scaling.runner import policy as policy_of
@@ -196,6 +197,11 @@ def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, sha
             "sent_once",
             policy(threshold(500, 300), action_ttl=150.0, **TEN),
             "action_ttl is 150 s, effect_timeout 2 min, and decisions are made every 1 min",
+        ),
+        (
+            "spent_changes",
+            policy(threshold(500, 300), out=Pace(), facts=TargetFacts(changes_per_hour=20)),
+            "follow the last one after 1 min, but only 20 are made within an hour: after 15 of them scale-ins wait",
         ),
         ("fixed", policy(threshold(500, 300), minimum=3, maximum=3, **TEN), "minimum and maximum are both 3"),
         (

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RuleSpec
+from scaling.config.policy_file import load_config
 from scaling.decision.explain import line
-from scaling.decision.pending_action import record_effect
+from scaling.decision.pacing import changes_of_hour
+from scaling.decision.pending_action import being_carried_out, hand_back, record_effect
 from scaling.decision.transitions import absorb, advance, reconcile_capacity, review
 from scaling.flips.explained import decide_and_explain as decide
 from scaling.model import (
@@ -18,13 +20,16 @@ from scaling.model import (
     MetricsReport,
     Override,
     Reason,
+    ScaleAction,
     TargetState,
     effect_of,
 )
-from scaling.scalers.app_service.scaler import CHANGES_PER_HOUR, AppServicePlanScaler
+from scaling.ports import ScalerError
+from scaling.scalers.app_service.scaler import CHANGES_PER_HOUR
+from scaling.service import registry
 from scaling.storage.rows import read_target, target_row
 from scaling.target_facts import TargetFacts
-from tests.support.scaling.runner import MINUTE, NOW, at, full, metric, policy
+from tests.support.scaling.runner import MINUTE, NOW, World, at, full, metric, policy
 
 UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 10.0})
 SPEC = {
@@ -86,24 +91,109 @@ def test_it_says_how_many_there_were_and_from_when_on_one_more_is_possible(backl
         assert decide(policy(**SPEC), windows, state, now=moment).reason is reason
 
 
-def test_bounds_and_orders_are_carried_out_all_the_same():
-    override = Controls(override=Override(3, "kim", NOW - 1, NOW + 600))
+OVERRIDE = Controls(override=Override(3, "kim", NOW - 1, NOW + 600))
 
-    assert decided(LOW, known=effects(18), controls=override).reason is Reason.OVERRIDDEN
-    assert decided(LOW, known=effects(18), current=40).reason is Reason.ABOVE_MAXIMUM
+
+@pytest.mark.parametrize(
+    ("count", "changes", "reason"),
+    [
+        (19, {"current": 40}, Reason.ABOVE_MAXIMUM),  # a bound needs no reserve
+        (20, {"current": 40}, Reason.CHANGES_SPENT),  # what the platform would refuse is not asked for
+        (20, {"current": 1, "minimum": 3}, Reason.CHANGES_SPENT),
+        (25, {"controls": OVERRIDE}, Reason.OVERRIDDEN),  # an order stands above it
+    ],
+)
+def test_bounds_may_spend_the_reserve_and_orders_stand_above_it(count, changes, reason):
+    assert decided(LOW, known=effects(count), **changes).reason is reason
 
 
 def test_other_kinds_of_targets_have_no_such_limit():
     assert decided(LOW, known=effects(40, every=60.0), facts=TargetFacts()).reason is Reason.SCALE_IN
 
 
-def test_the_limit_of_a_plan_is_a_setting_of_its_scaler():
-    plan = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Web/serverfarms/p"
-    params = AppServicePlanScaler.Params(resource_id=plan)
+PLAN = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/r/providers/Microsoft.Web/serverfarms/p"
+FILE = """version = 1
+[targets.plan]
+scaler = "{scaler}"
+maximum = 5
+{options}
+[targets.plan.metrics.backlog]
+collector = "storage_queue"
+connection = "AzureWebJobsStorage"
+queue = "orders"
+[[targets.plan.rules]]
+type = "target_per_unit"
+metric = "backlog"
+target = 5
+"""
 
-    assert AppServicePlanScaler.facts(params).changes_per_hour == 20
-    more = msgspec.structs.replace(params, changes_per_hour=40)
-    assert AppServicePlanScaler.facts(more).changes_per_hour == 40
+
+@pytest.mark.parametrize(
+    ("scaler", "options", "limit", "found"),
+    [
+        ("app_service_plan", f'resource_id = "{PLAN}"', 20, ()),
+        ("app_service_plan", f'resource_id = "{PLAN}"\nchanges_per_hour = 6', 6, ()),
+        ("app_service_plan", f'resource_id = "{PLAN}"\nchanges_per_hour = 40', 40, ("changes_refused",)),
+        ("advice", "", None, ()),
+        ("advice", "changes_per_hour = 6", 6, ()),
+    ],
+)
+def test_the_limit_is_the_platforms_or_that_of_the_target(scaler, options, limit, found):
+    text, settings = (
+        FILE.format(scaler=scaler, options=options),
+        {"AzureWebJobsStorage": "UseDevelopmentStorage=true"},
+    )
+    config = load_config(text, name="tidemark.toml", settings=settings, plug_ins=registry)
+
+    assert config.policies["plan"].spec.facts.changes_per_hour == limit
+    assert tuple(finding.kind for finding in config.findings) == found
+
+
+PENDING = ScaleAction("plan@1", "plan", 10, 29, NOW - 30.0, NOW + 570.0, Reason.SCALE_OUT)
+STARTED = at(10, pending=PENDING, effects=effects(19))
+
+
+def test_a_change_counts_once_it_is_sent_and_only_once_whatever_becomes_of_it():
+    begun = being_carried_out(STARTED, now=NOW, until=NOW + 60.0)
+    again = being_carried_out(begun, now=NOW + 20.0, until=NOW + 80.0)
+    there = record_effect(again, effect_of(PENDING, EffectOutcome.APPLIED, NOW + 30.0, "", 29))
+    refused = record_effect(again, effect_of(PENDING, EffectOutcome.REFUSED, NOW + 30.0, "no", 10))
+
+    assert again.sent == (("plan@1", NOW),)
+    for state, newest in ((again, NOW), (there, NOW + 30.0), (refused, NOW)):
+        assert changes_of_hour(state, NOW + 40.0)[-1] == newest
+        assert len(changes_of_hour(state, NOW + 40.0)) == 20
+        kept, _, corrupt = read_target(target_row("plan", state, {}))
+        assert (kept.sent, corrupt) == (state.sent, ())
+
+
+@pytest.mark.parametrize(
+    ("backlog", "expected"),
+    [(HIGH, Reason.ACTION_PENDING), (220.0, Reason.CHANGES_SPENT)],
+    ids=["what is pending", "another change"],
+)
+def test_a_pending_change_that_was_begun_is_not_held_by_itself_but_what_takes_its_place_is(backlog, expected):
+    state = hand_back(being_carried_out(STARTED, now=NOW - 20.0, until=NOW), "plan@1", due_at=NOW + 30.0)
+    windows = {"backlog": full(backlog, count=1)}
+
+    assert decide(policy(**SPEC), windows, state, now=NOW).reason is expected
+
+
+@pytest.mark.parametrize("outcome", ["busy", "lost"])
+async def test_what_the_platform_is_known_not_to_have_begun_is_no_change(outcome):
+    world = World(policy(facts=TargetFacts(changes_per_hour=4), out=Pace(), inward=Pace()), capacity=2)
+    world.backlog = 900.0
+
+    async def refuse(action, *, now):
+        raise ScalerError(outcome, unknown=outcome == "lost")
+
+    world.scaler.apply = refuse
+    for _ in range(6):
+        await world.tick()
+        await world.drain()
+        world.clock.now += MINUTE
+
+    assert len((await world.state()).sent) == (0 if outcome == "busy" else 1)
 
 
 def test_somebody_else_s_change_counts_once_whoever_sees_it_and_is_stored():
