@@ -13,10 +13,11 @@
     admin.py       the administration API
     server.py      all of it on one port
 
-Left out: forwarding, transactions, persistence. Peeking does not show scheduled messages. A subscription collects messages
+Left out: forwarding, transactions, persistence. A subscription collects messages
 whatever its status is. A session is locked for as long as its receiver is attached, and who
 asks for any session while none is free is refused at once. A partitioned entity checks what a
-batch holds, and is one queue otherwise.
+batch holds, numbers messages by partition, and is one queue otherwise. The subscriptions of a partitioned topic are partitioned
+as their own settings say.
 
 Fault points (see devstack.servers.faults), each followed by the address of its entity as the client
 wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is all of them:

@@ -9,7 +9,7 @@ from devstack.service_bus.broker import Topic
 from devstack.service_bus.queue import Counts, Queue
 from devstack.service_bus.rules.documents import rule_description
 from devstack.service_bus.rules.rules import Rule
-from devstack.service_bus.settings import QueueSettings
+from devstack.service_bus.settings import EntityLimits, QueueSettings
 
 _ATOM = "http://www.w3.org/2005/Atom"
 _SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -111,6 +111,7 @@ def queue_settings(properties: dict[str, str]) -> QueueSettings:
         status=properties.get("Status") or default.status,
         duplicate_window=duplicate_window(properties),
         requires_session=properties.get("RequiresSession") == "true",
+        limits=EntityLimits(partitioned=properties.get("EnablePartitioning") == "true"),
     )
 
 
@@ -142,6 +143,7 @@ def queue_entry(queue: Queue, base: str, *, subscription: bool = False) -> str:
         "MaxDeliveryCount": str(settings.max_delivery_count),
         "DefaultMessageTimeToLive": format_duration(settings.default_ttl),
         "DeadLetteringOnMessageExpiration": str(settings.dead_letter_on_expiration).lower(),
+        "RequiresSession": str(settings.requires_session).lower(),
         "Status": settings.status,
         "MessageCount": str(counts.total),
         **_times(queue),
@@ -151,6 +153,7 @@ def queue_entry(queue: Queue, base: str, *, subscription: bool = False) -> str:
         properties["DeadLetteringOnFilterEvaluationExceptions"] = told
     else:
         properties["SizeInBytes"] = str(queue.size_in_bytes)
+        properties["EnablePartitioning"] = str(settings.limits.partitioned).lower()
     title = queue.name.rpartition("/")[2] if subscription else queue.name
     return _entry(title, f"{base}/{queue.name}", kind, properties, counts)
 
@@ -159,6 +162,7 @@ def topic_entry(topic: Topic, base: str) -> str:
     """The entry of a topic; `base` is the address of the server."""
     properties = {
         **_DEFAULTS["TopicDescription"],
+        "EnablePartitioning": str(topic.limits.partitioned).lower(),
         **topic.properties,
         "Status": topic.status,
         "SizeInBytes": str(sum(each.size_in_bytes for each in topic.subscriptions.values())),

@@ -91,6 +91,13 @@ def _peek(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] |
     return {"messages": [{"message": message.encode()} for message in found]} if found else None
 
 
+def _list_sessions(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
+    """The times at which states were stored are not kept, so that sessions are listed as without `last-updated-time`."""
+    skip, top = _integer(body, "skip"), _integer(body, "top")
+    found = broker.source(entity).sessions_listed()[skip : skip + top]
+    return {"skip": Int(skip + len(found)), "sessions-ids": found} if found else None
+
+
 def _update_disposition(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
     queue, status = broker.source(entity), body.get("disposition-status")
     reason = str(body.get("deadletter-reason") or "")
@@ -198,6 +205,7 @@ _OPERATIONS: dict[Any, Callable[[Broker, str, dict[Any, Any]], dict[str, Any] | 
     "com.microsoft:add-rule": _add_rule,
     "com.microsoft:cancel-scheduled-message": _cancel_scheduled,
     "com.microsoft:enumerate-rules": _enumerate_rules,
+    "com.microsoft:get-message-sessions": _list_sessions,
     "com.microsoft:get-session-state": _get_session_state,
     "com.microsoft:peek-message": _peek,
     "com.microsoft:receive-by-sequence-number": _receive_by_number,

@@ -9,9 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
+from zlib import crc32
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError
-from devstack.service_bus.messages.messages import DeadLetter, Message, Sent, identity
+from devstack.service_bus.messages.messages import (
+    PARTITION_KEY,
+    DeadLetter,
+    Message,
+    Sent,
+    decode_pairs,
+    identity,
+)
 from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND, RecentIds, Schedule
 from devstack.service_bus.rules.rules import NOT_EVALUATED, Rule, copies
 from devstack.service_bus.sessions import Sessions
@@ -21,6 +29,7 @@ Clock = Callable[[], float]
 """Seconds since 1970."""
 
 _NONE: Mapping[Any, Any] = {}
+PARTITIONS, PARTITION_BITS = 16, 48
 LOCK_LOST = "com.microsoft:message-lock-lost"
 
 
@@ -86,9 +95,9 @@ class Queue:
         if self._recent.has(sent, now, self.settings.duplicate_window):
             return self._last_number
         if sent.scheduled_for is not None and sent.scheduled_for > now:
-            self._last_number += 1
-            self._schedule.add(self._last_number, sent, sent.scheduled_for)
-            return self._last_number
+            number = self._next_number(sent)
+            self._schedule.add(number, sent, sent.scheduled_for)
+            return number
         return self._enqueue(sent, now)
 
     def offer(self, sent: Sent) -> None:
@@ -97,16 +106,25 @@ class Queue:
         for each in found:
             self.send(each)
         if failures and self.settings.dead_letter_on_filter_errors:
-            self._last_number += 1
-            message = Message(sent, self._last_number, self.clock(), None)
+            message = Message(sent, self._next_number(sent), self.clock(), None)
             self._die(message, NOT_EVALUATED, "; ".join(failures))
 
     def _enqueue(self, sent: Sent, now: float) -> int:
-        self._last_number += 1
         limits = [ttl for ttl in (sent.ttl, self.settings.default_ttl) if ttl is not None]
-        message = Message(sent, self._last_number, now, now + min(limits) if limits else None)
+        message = Message(sent, self._next_number(sent), now, now + min(limits) if limits else None)
         self._put(message)
         return message.sequence_number
+
+    def _next_number(self, sent: Sent) -> int:
+        """Of a partitioned entity its top bits are the partition: that of the message's key, else each in turn."""
+        self._last_number += 1
+        if not self.limits.partitioned:
+            return self._last_number
+        key = identity(sent.bare).session_id or decode_pairs(sent.annotations, sent.annotation_count).get(
+            PARTITION_KEY
+        )
+        partition = self._last_number if key is None else crc32(str(key).encode())
+        return (partition % PARTITIONS << PARTITION_BITS) + self._last_number
 
     def cancel_scheduled(self, numbers: list[int]) -> None:
         self.advance()
@@ -141,9 +159,11 @@ class Queue:
     def peek(self, from_number: int, count: int) -> list[Message]:
         """Up to `count` messages from this number on, locked, deferred and scheduled ones included, as Azure has it.
 
-        What is scheduled for a topic waits in the topic, so that its subscriptions list none of it.
+        What is scheduled for a topic waits in the topic, so that its subscriptions list none of it. A partitioned entity returns
+        one message whatever `count` is, as the service was seen to do (azure-sdk-for-js#1108).
         """
         self.advance()
+        count = min(count, 1) if self.limits.partitioned else count
         scheduled = {
             number: Message(sent, number, sent.scheduled_for or 0.0, None, is_scheduled=True)
             for number, sent in self._schedule.items()
@@ -224,6 +244,16 @@ class Queue:
         self.advance()
         waiting = sorted((heap[0], session) for session, heap in self._ready.items() if heap)
         return [session for _, session in waiting if session is not None]
+
+    def sessions_listed(self) -> list[str]:
+        """Sessions that have a message, whatever its state, or a stored state; AmqpError where there are no sessions."""
+        self.advance()
+        if not self.settings.requires_session:
+            raise AmqpError(
+                NOT_ALLOWED, f"{self.name!r} has no sessions: it takes no sessionful message receiver"
+            )
+        ids = (identity(message.sent.bare).session_id or "" for message in self._messages.values())
+        return sorted({*ids, *self.sessions.states})
 
     def _make_ready(self, message: Message) -> None:
         session = (identity(message.sent.bare).session_id or "") if self.settings.requires_session else None

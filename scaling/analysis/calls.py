@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
 
+from scaling.analysis.options import is_counted
 from scaling.calls.budgets import LIST_FROM, Budget, call_of
 from scaling.calls.call_budgets import RESERVED
 from scaling.config.checks import Finding, Severity
@@ -48,7 +49,9 @@ def demand_of(config: Config) -> Demand:
         for charge in _reads_of_throughput(spec):
             found[charge] += rate
         for metric in spec.metrics.values():  # those with equal options share one read
-            key = json.dumps([metric.collector, metric.options], sort_keys=True, default=str)
+            key = json.dumps(
+                [metric.collector, metric.options, is_counted(metric)], sort_keys=True, default=str
+            )
             metrics[key] = metric, max(rate, metrics.get(key, (metric, 0.0))[1])
     return _of_metrics(list(metrics.values()), found)
 
@@ -87,7 +90,7 @@ def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> D
     for metric, rate in metrics:
         if metric.collector == "log_query":
             found["log_queries", "Log Analytics"] += rate
-        elif metric.collector in {"service_bus_queue", "service_bus_subscription"}:
+        elif is_counted(metric):
             place = str(metric.options.get("connection", "")), str(metric.options.get("topic", ""))
             entities[place] += 1
             rates[place] = max(rate, rates.get(place, 0.0))

@@ -23,6 +23,7 @@ from scaling.analysis.options import (
     never_binds,
     outlasted_fallbacks,
     unpaid_floors,
+    unpeekable_ages,
     unread_texts,
 )
 from scaling.analysis.steady import Subject
@@ -373,6 +374,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "wait_unmet": (Severity.WARNING, _waiting_levels),
     "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
     "counted_again": (Severity.WARNING, counted_again),
+    "unpeekable_age": (Severity.ERROR, unpeekable_ages),
     "unpaid_floor": (Severity.WARNING, unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
     "spent_changes": (Severity.NOTE, _spent_changes),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from scaling.analysis.steady import Subject
 from scaling.budget.spending import DAY, day_of
-from scaling.config.policy import Budget, Policy
+from scaling.config.policy import Budget, MetricSpec, Policy
 from scaling.rules.combine import safe_evaluate
 from scaling.rules.schedule import ScheduleRule
 from scaling.rules.view import MetricsView
@@ -19,6 +19,16 @@ MINUTE = 60.0
 """Seconds: the finest grain of Azure Monitor, and what one reading of Service Bus counts takes (docs/service-level.md)."""
 
 SERVICE_BUS = frozenset({"service_bus_queue", "service_bus_subscription"})
+BY_MESSAGES = frozenset({"oldest_age", "sessions"})
+"""Their counts that are read by the data plane, at a tenth of the cost."""
+
+
+def is_counted(metric: MetricSpec) -> bool:
+    """Whether reads of the metric are requests for the counts of Service Bus."""
+    return metric.collector in SERVICE_BUS and metric.count not in BY_MESSAGES
+
+
+_ENTITY = ("connection", "queue", "topic", "subscription")
 
 
 def counted_again(subject: Subject) -> Iterator[str]:
@@ -43,10 +53,28 @@ def counted_again(subject: Subject) -> Iterator[str]:
                     f"{options['aggregation']} of {duration_text(grain)}: it counts {number_text(grain / interval)} times. "
                     f"Read it every {duration_text(grain)} (COLLECT_SCHEDULE, or `interval` of the target)"
                 )
-        if metric.collector in SERVICE_BUS and 0 < interval < MINUTE:
+        if is_counted(metric) and 0 < interval < MINUTE:
             yield (
                 f"{name} is read every {duration_text(interval)}, but counts of Service Bus are limited to about one reading "
                 f"a minute and entity: samples in between may repeat the one before, or fail"
+            )
+
+
+def unpeekable_ages(subject: Subject) -> Iterator[str]:
+    """An age of an entity whose sessions are counted: each read of it fails."""
+    ages, sessions = (
+        {
+            name: (metric.collector, *(metric.options.get(key) for key in _ENTITY))
+            for name, metric in subject.policy.spec.metrics.items()
+            if metric.collector in SERVICE_BUS and metric.count == count
+        }
+        for count in ("oldest_age", "sessions")
+    )
+    for name, entity in ages.items():
+        if other := next((each for each, own in sessions.items() if own == entity), None):
+            yield (
+                f"{name} is the oldest_age of what {other} counts the sessions of: a session can only be peeked by who locks it, so "
+                "its reads fail. Take a count in its place"
             )
 
 

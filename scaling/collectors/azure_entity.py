@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic
@@ -15,7 +16,12 @@ from tidemark.foundation.azure.opening import Client, Opened
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.sanitize import error_text, shorten
 
+logger = logging.getLogger(__name__)
+
 Name = Annotated[str, Meta(min_length=1)]  # an option that names something
+
+CLOCKS = 5.0
+"""Seconds by which a message may be ahead of our clock before the log says so. Chosen: well above what synchronised clocks differ."""
 
 DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""
@@ -37,6 +43,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         self._deadline = deadline
         self._client = Opened(self._open)
         self._users: set[object] = {self}
+        self._is_clock_off = False
 
     @classmethod
     def _share(cls, collectors: Sequence[AzureEntityCollector[Any]]) -> None:
@@ -65,6 +72,15 @@ class AzureEntityCollector(ABC, Generic[Client]):
             raise CollectError(f"{self._label}: no answer within {self._deadline:g} s") from None
         except Exception as error:  # whatever an SDK raises, this metric is unknown, and the others are read
             raise CollectError(self._explain(error)) from error
+
+    def _age(self, enqueued_at: float | None, now: float) -> float:
+        """Seconds since a message came by the service's clock; 0 where there is none, or where it came later than now by ours."""
+        age = 0.0 if enqueued_at is None else now - enqueued_at
+        if age < -CLOCKS and not self._is_clock_off:
+            text = "%s: a message came %.0f s after now by this machine's clock: one of the clocks is off, and so are ages"
+            logger.warning(text, self._label, -age)
+        self._is_clock_off = age < -CLOCKS
+        return max(0.0, age)
 
     async def aclose(self) -> None:
         self._users.discard(self)

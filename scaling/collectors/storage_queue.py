@@ -4,6 +4,10 @@ The service keeps one approximate number, `total`, which includes messages that 
 messages that can still be taken, at most 32: with fewer, `visible` and `invisible` are exact. With 32 or more,
 `visible` is the total (as KEDA's `visibleonly`), and the reading lacks `invisible`, which is not known.
 
+`oldest_age` is the age of the oldest message of the peek, since it was inserted. Nobody processes it, for a message that a worker
+holds is hidden. The service gives messages nearly in order: one behind the first 32 may be a little older. A message that was
+inserted with a delay, or whose worker failed, counts from its insertion on.
+
 The approximate number is never too low, but may be too high, for hours where messages expired (azure-storage-net#645), "especially
 when the queue is empty" (azure-sdk-for-net#44329). So with nothing visible the number counts only while it changes: once it has been the same for longer
 than any message is processed, the messages that it counts do not exist.
@@ -11,6 +15,7 @@ than any message is processed, the messages that it counts do not exist.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
@@ -46,7 +51,7 @@ PEEK_LIMIT = 32
 class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
     """The counts of one storage queue; two requests a read. A missing queue raises CollectError."""
 
-    COUNTS: ClassVar[tuple[str, ...]] = ("total", "visible", "invisible")
+    COUNTS: ClassVar[tuple[str, ...]] = ("total", "visible", "invisible", "oldest_age")
     DEFAULT_COUNT: ClassVar[str] = "total"
     ROLE = "the 'Storage Queue Data Reader' role, or a connection string"
 
@@ -87,19 +92,26 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 
     async def _read(self, client: QueueClient, now: float, /) -> dict[str, float]:
+        started_at = asyncio.get_running_loop().time()
         total = (await client.get_queue_properties()).approximate_message_count
         if total is None:
             raise ValueError("the answer holds no message count")
-        peeked = len(await client.peek_messages(max_messages=PEEK_LIMIT))
+        messages = await client.peek_messages(max_messages=PEEK_LIMIT)
+        peeked = len(messages)
         if self._is_stale(total, peeked, now):
             total = 0
+        oldest = min(
+            (message.inserted_on.timestamp() for message in messages if message.inserted_on), default=None
+        )
+        now += asyncio.get_running_loop().time() - started_at
+        counts = {"total": float(total)}
         if peeked < PEEK_LIMIT:  # the two requests are not one moment: more may be peeked than counted
-            return {
-                "total": float(total),
-                "visible": float(peeked),
-                "invisible": float(max(0, total - peeked)),
-            }
-        return {"total": float(total), "visible": float(max(total, peeked))}
+            counts |= {"visible": float(peeked), "invisible": float(max(0, total - peeked))}
+        else:
+            counts["visible"] = float(max(total, peeked))
+        if oldest is not None or not messages:
+            counts["oldest_age"] = self._age(oldest, now)
+        return counts
 
     def _is_stale(self, total: int, peeked: int, now: float) -> bool:
         """Whether the total counts messages that do not exist: see the docstring of the module."""

@@ -194,6 +194,7 @@ def _collectors(
             cls = registry.collector_class(spec.collector)
             params, _ = parse_params(cls.Params, spec.options)
             try:
+                cls = registry.reader_class(cls, spec.count)
                 entity = f"{spec.collector} {cls.entity(params)}"
                 if entity not in collectors:
                     collectors[entity] = cls(params, settings)

@@ -21,8 +21,8 @@ COLLECTORS: dict[str, str] = {
     "http_json": "scaling.collectors.number.http_json:HttpJsonCollector",
     "log_query": "scaling.collectors.number.log_query:LogQueryCollector",
     "prometheus": "scaling.collectors.number.prometheus:PrometheusCollector",
-    "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
-    "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
+    "service_bus_queue": "scaling.collectors.service_bus.collector:ServiceBusQueueCollector",
+    "service_bus_subscription": "scaling.collectors.service_bus.collector:ServiceBusSubscriptionCollector",
     "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",
     "target_capacity": "scaling.collectors.target_capacity:TargetCapacityCollector",
 }
@@ -44,6 +44,15 @@ def collector_class(kind: str) -> type[Any]:
     if getattr(cls, "DEFAULT_COUNT", None) not in counts:
         raise ValueError(f"'{kind}' is not a collector: DEFAULT_COUNT must be one of {', '.join(counts)}")
     return cls
+
+
+def reader_class(cls: type[Any], count: str) -> type[Any]:
+    """The class that reads this count of a collector: the one that its `READERS` name for the count, else itself.
+
+    Raises ValueError for a name that leads nowhere.
+    """
+    name = getattr(cls, "READERS", {}).get(count)
+    return cls if name is None else load_class(name)
 
 
 def scaler_class(kind: str) -> type[Any]:

@@ -1,6 +1,7 @@
 """What every collector promises, checked on the fake and on real queues over the wire."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -14,7 +15,7 @@ from azure.storage.queue.aio import QueueClient
 
 from devstack.servers.faults import Fault
 from devstack.service_bus.server import ServiceBusServer
-from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
+from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -340,17 +341,27 @@ class TestStorageQueueOnTheWire(CollectorConformance):
         await world.put(5)
         await world.take(2)
 
-        assert (await world.collector.collect(now=NOW)).values == {
-            "total": 5.0,
-            "visible": 3.0,
-            "invisible": 2.0,
-        }
+        counts = (await world.collector.collect(now=NOW)).values
+        assert (counts["total"], counts["visible"], counts["invisible"]) == (5.0, 3.0, 2.0)
 
     async def test_beyond_a_peek_visible_is_the_total_and_invisible_is_not_made_up(self, world):
         await world.put(36)
         await world.take(4)
 
-        assert (await world.collector.collect(now=NOW)).values == {"total": 36.0, "visible": 36.0}
+        counts = (await world.collector.collect(now=NOW)).values
+        assert counts["total"] == counts["visible"] == 36.0
+        assert "invisible" not in counts
+
+    async def test_the_age_is_that_of_what_waits_and_not_of_what_a_worker_holds(self, world):
+        await world.put(1)
+        await world.take(1)
+        inserted = time.time()
+
+        assert (await world.collector.collect(now=inserted + 30)).values["oldest_age"] == 0.0
+        await world.put(2)
+        assert (await world.collector.collect(now=inserted + 30)).values["oldest_age"] == pytest.approx(
+            30, abs=5
+        )
 
     async def test_a_wrong_key_is_an_error_that_names_the_role(self, world, azurite):
         wrong = azurite.replace("AccountKey=", "AccountKey=AAAA")

@@ -7,7 +7,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from devstack.servers.faults import Fault
 from devstack.service_bus.server import ServiceBusServer
-from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
+from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
 
@@ -108,7 +108,7 @@ async def test_a_busy_namespace_is_left_alone(world):
 
 
 async def test_a_namespace_of_more_pages_than_are_worth_it_is_not_listed(world, monkeypatch):
-    monkeypatch.setattr("scaling.collectors.service_bus.PAGE", 0)
+    monkeypatch.setattr("scaling.collectors.service_bus.collector.PAGE", 0)
 
     assert await world.read(world.queues) == [0.0] * 6
     assert len(world.requests) == 1 + 12

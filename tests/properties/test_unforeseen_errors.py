@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.collectors.service_bus import ServiceBusQueueCollector
+from scaling.collectors.service_bus.collector import ServiceBusQueueCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import CollectError, ScalerError

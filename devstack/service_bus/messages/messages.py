@@ -21,6 +21,7 @@ from devstack.amqp.wire.values import Int, Symbol, UInt, ULong
 
 _ANNOTATION = "x-opt-"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
+PARTITION_KEY = "x-opt-partition-key"
 ACTIVE, DEFERRED, SCHEDULED = 0, 1, 2
 
 # The broker's own annotations: what a sender says of them is dropped.
@@ -136,7 +137,7 @@ def identity(payload: bytes) -> Identity:
         elif code > PROPERTIES:
             break
     padded = [*properties, *[None] * 11]
-    return Identity(padded[0], padded[10], annotations.get("x-opt-partition-key"))
+    return Identity(padded[0], padded[10], annotations.get(PARTITION_KEY))
 
 
 @dataclass(slots=True)

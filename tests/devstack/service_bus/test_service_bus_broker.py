@@ -7,6 +7,7 @@ from devstack.amqp.wire.messages import (
     DATA,
     HEADER,
     MESSAGE_ANNOTATIONS,
+    PROPERTIES,
     encode_section,
     sections,
 )
@@ -16,7 +17,7 @@ from devstack.service_bus.broker import ENTITY_DISABLED, Broker, EntityExistsErr
 from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND
 from devstack.service_bus.queue import LOCK_LOST, Counts
-from devstack.service_bus.settings import QueueSettings
+from devstack.service_bus.settings import EntityLimits, QueueSettings
 from tests.support.virtual_time import Clock
 
 START = 1_700_000_000.0
@@ -48,6 +49,31 @@ def parts(payload):
 
 def body(message):
     return parts(message.encode())[DATA].decode()
+
+
+def test_a_partitioned_entity_numbers_messages_by_partition_and_shows_one_at_a_time(broker):
+    queue = broker.create_queue("parts", QueueSettings(limits=EntityLimits(partitioned=True)))
+    keyed = encode_section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): "k"})
+    numbers = [queue.send(sent(str(n))) for n in range(20)]
+    own = [queue.send(Sent.parse(keyed + encode_section(DATA, b"k"))) for _ in range(3)]
+
+    assert {number >> 48 for number in numbers} == set(range(16))
+    assert len({number >> 48 for number in own}) == 1
+    assert [body(message) for message in queue.peek(1, 9)] == ["15"]
+    assert [message.sequence_number for message in queue.peek((7 << 48) + 1, 9)] == [(7 << 48) + 7]
+
+
+def test_sessions_are_listed_with_messages_in_any_state_or_a_stored_state_alone(broker):
+    queue = broker.create_queue("talks", QueueSettings(requires_session=True))
+    for session in ("b", "a", "b"):
+        properties = encode_section(PROPERTIES, [None] * 10 + [session])
+        queue.send(Sent.parse(properties + encode_section(DATA, b"x")))
+    queue.defer(queue.receive("a").lock_token)
+    queue.sessions.states["c"] = b"{}"
+
+    assert queue.sessions_listed() == ["a", "b", "c"]
+    with pytest.raises(AmqpError, match="has no sessions"):
+        broker.create_queue("orders").sessions_listed()
 
 
 def drain(queue):

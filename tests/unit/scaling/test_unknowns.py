@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from scaling.collectors.service_bus import ServiceBusQueueCollector
+from scaling.collectors.service_bus.collector import ServiceBusQueueCollector
 from scaling.config.notify_table import Notify
 from scaling.config.policy import Budget, Fallback, Pace, Plateau, QueueSpec, RuleSpec
 from scaling.decision.decide import no_longer_wanted

@@ -387,8 +387,18 @@ def test_a_metric_that_only_a_shadow_reads_is_used():
     assert "metric spare is collected" in found.text
 
 
-def read_every(interval, collector, options=(), **rule):
-    spec = replace(metric(interval=interval), collector=collector, options=dict(options))
+def ages_of(**options):
+    """A policy that reads the age and the sessions of queues, the age with other options."""
+    names = {"connection": "Orders", "queue": "talks"}
+    made = {
+        count: replace(metric(), collector="service_bus_queue", options=own, count=count)
+        for count, own in (("oldest_age", names | options), ("sessions", names))
+    }
+    return policy_of(metrics={"backlog": metric(), **made}, **TEN)
+
+
+def read_every(interval, collector, options=(), count="active", **rule):
+    spec = replace(metric(interval=interval), collector=collector, options=dict(options), count=count)
     rules = (RuleSpec(type="service_level", name="level", options={"backlog": "backlog", **rule}),)
     return policy_of(metrics={"backlog": metric(interval=interval), "came": spec}, rules=rules)
 
@@ -409,6 +419,9 @@ TOTAL = {"aggregation": "total", "grain": 60.0}
         (read_every(15.0, "azure_monitor", TOTAL), "counted_again", None),
         (read_every(15.0, "service_bus_subscription"), "counted_again", "about one reading a minute"),
         (read_every(60.0, "service_bus_queue"), "counted_again", None),
+        (read_every(15.0, "service_bus_queue", count="oldest_age"), "counted_again", None),
+        (ages_of(held=4), "unpeekable_age", "oldest_age of what sessions counts the sessions of"),
+        (ages_of(queue="orders"), "unpeekable_age", None),
         (
             read_every(15.0, "http_json", {"path": "to_number(a)", "empty": 0.0}),
             "unread_text",

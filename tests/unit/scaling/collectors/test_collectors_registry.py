@@ -19,6 +19,10 @@ def test_each_registered_collector_can_be_looked_up(kind):
 
     assert cls.DEFAULT_COUNT in cls.COUNTS
     assert registry.collector_class(registry.COLLECTORS[kind]) is cls
+    for count in cls.COUNTS:
+        reader = registry.reader_class(cls, count)
+        assert (reader is cls) == (count not in getattr(cls, "READERS", {}))
+        assert all(callable(getattr(reader, name)) for name in ("collect", "aclose", "entity"))
 
 
 @pytest.mark.parametrize("kind", registry.SCALERS)

@@ -1,10 +1,11 @@
 """What the Service Bus and storage collectors make of answers that are odd."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
+from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -141,6 +142,37 @@ async def test_the_client_is_opened_once_and_closed_once():
     assert client.closed == 1
 
 
+def peeked_messages(*ages, now=1_000.0):
+    """Visible messages that were inserted so many seconds ago; None: the answer does not say when."""
+    times = (None if age is None else datetime.fromtimestamp(now - age, UTC) for age in ages)
+    return [SimpleNamespace(inserted_on=time) for time in times]
+
+
+def storage_client(total, *ages):
+    return StubClient(
+        get_queue_properties=SimpleNamespace(approximate_message_count=total),
+        peek_messages=peeked_messages(*ages),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ages", "expected"),
+    [
+        ((), 0.0),
+        ((10, 40, 20), 40.0),  # nearly in order
+        ((None, 40), 40.0),
+        ((None,), None),  # not known, which is not 0
+        ((-3,), 0.0),
+        ((-90,), 0.0),
+    ],
+)
+async def test_the_age_of_a_storage_queue_is_that_of_the_oldest_visible_message(ages, expected, caplog):
+    values = (await StubbedStorage(storage_client(40, *ages)).collect(now=1_000.0)).values
+
+    assert values.get("oldest_age") == (expected if expected is None else pytest.approx(expected, abs=0.5))
+    assert ("one of the clocks is off" in caplog.text) == (ages == (-90,))
+
+
 @pytest.mark.parametrize(
     ("total", "peeked", "expected"),
     [
@@ -152,11 +184,9 @@ async def test_the_client_is_opened_once_and_closed_once():
     ],
 )
 async def test_visible_messages_are_exact_below_a_full_peek(total, peeked, expected):
-    client = StubClient(
-        get_queue_properties=SimpleNamespace(approximate_message_count=total), peek_messages=[None] * peeked
-    )
+    values = (await StubbedStorage(storage_client(total, *[0] * peeked)).collect(now=1_000.0)).values
 
-    assert (await StubbedStorage(client).collect(now=1.0)).values == expected
+    assert {name: value for name, value in values.items() if name != "oldest_age"} == expected
 
 
 STANDS = [(7, 0)] * 70
@@ -181,7 +211,7 @@ async def test_a_count_that_stands_with_nothing_visible_is_believed_for_as_long_
     for minute, (total, peeked) in enumerate(looks):
         client.answers = {
             "get_queue_properties": SimpleNamespace(approximate_message_count=total),
-            "peek_messages": [None] * peeked,
+            "peek_messages": peeked_messages(*[60] * peeked),
         }
         totals.append((await collector.collect(now=1_000.0 + 60.0 * minute)).values["total"])
 

@@ -16,13 +16,11 @@ from collections.abc import AsyncIterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
 from scaling.calls.lists import Lists
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.service_bus.entities import QueueParams, SubscriptionParams, administration
 from scaling.model import Reason
 from scaling.ports import CollectError
-from tidemark.foundation.azure.connections import service_bus_endpoint
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
 # does (Creating, Restoring, Unknown, one of a later release) is not known: then the counts are not known either.
 _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
 _HANDS_OUT = frozenset({"active", "senddisabled"})
-
-# A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
-# a deadline could. Broken connections are worth two more tries.
-_RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
 
 
 class _TooManyError(Exception):
@@ -50,18 +44,21 @@ Listed = Mapping[str, tuple[tuple[tuple[Any, str], ...], Any]]
 
 
 class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
-    COUNTS: ClassVar[tuple[str, ...]]
+    COUNTED: ClassVar[tuple[str, ...]]
+    """The counts that the administration API has."""
+    READERS: ClassVar[Mapping[str, str]] = {
+        "oldest_age": "scaling.collectors.service_bus.peeks:OldestAgeCollector",
+        "sessions": "scaling.collectors.service_bus.peeks:SessionsCollector",
+    }
     _name: str  # what the entity is called in its list
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
-    def __init__(self, connection: str, label: str, settings: Mapping[str, str], deadline: float) -> None:
-        super().__init__(
-            f"{label} (connection {connection})",
-            settings,
-            endpoint=f"Service Bus {connection}",
-            deadline=deadline,
-        )
-        self._connection = connection
+    def __init__(
+        self, params: QueueParams | SubscriptionParams, settings: Mapping[str, str], deadline: float
+    ) -> None:
+        label = f"{params.label} (connection {params.connection})"
+        super().__init__(label, settings, endpoint=f"Service Bus {params.connection}", deadline=deadline)
+        self._connection = params.connection
         self._lists: Lists[Listed] = Lists(throttled=(429, 503))
         self._place: tuple[str, ...] = ()
 
@@ -110,15 +107,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         return found
 
     def _open(self) -> ServiceBusAdministrationClient:
-        from azure.servicebus.aio.management import (  # half a second, only when needed
-            ServiceBusAdministrationClient,
-        )
-
-        from scaling.calls.transport import GatedTransport
-
-        endpoint = service_bus_endpoint(self._settings, self._connection)
-        transport = GatedTransport(self._settings, api="service_bus")
-        return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
+        return administration(self._settings, self._connection)
 
     def _require_receiving(self, status: Any, entity: str) -> None:
         """Raises CollectError when `entity` hands out no messages, or may hand out none: then its backlog must change nothing."""
@@ -136,7 +125,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
 
     def _counted(self, properties: Any) -> dict[str, float]:
         """The class's counts. Raises ValueError for one that the answer lacks."""
-        counts = {name: getattr(properties, f"{name}_message_count") for name in self.COUNTS}
+        counts = {name: getattr(properties, f"{name}_message_count") for name in self.COUNTED}
         for name, value in counts.items():
             if value is None:
                 words = name.replace("dead_letter", "dead-letter").replace("_", " ")
@@ -147,28 +136,22 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
 class ServiceBusQueueCollector(_ServiceBusCollector):
     """The counts of one queue. Any reading raises CollectError while the queue's receiving is disabled."""
 
-    COUNTS: ClassVar[tuple[str, ...]] = (
-        "active",
-        "scheduled",
-        "dead_letter",
-        "transfer",
-        "transfer_dead_letter",
-        "total",
-    )
+    COUNTED = ("active", "scheduled", "dead_letter", "transfer", "transfer_dead_letter", "total")
+    COUNTS: ClassVar[tuple[str, ...]] = (*COUNTED, *_ServiceBusCollector.READERS)
     DEFAULT_COUNT: ClassVar[str] = "active"
 
-    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        connection: Name
-        queue: Name
+    Params = QueueParams
 
-    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        super().__init__(params.connection, f"queue '{params.queue}'", settings, deadline)
+    def __init__(
+        self, params: QueueParams, settings: Mapping[str, str], *, deadline: float = DEADLINE
+    ) -> None:
+        super().__init__(params, settings, deadline)
         self._name = params.queue
         self._place = ("queues",)
 
     @staticmethod
-    def entity(params: Params) -> str:
-        return f"service_bus_queue:{params.connection}/{params.queue}"
+    def entity(params: QueueParams) -> str:
+        return f"service_bus_queue:{params.path}"
 
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         self._require_receiving((await client.get_queue(self._name)).status, "the queue")
@@ -189,23 +172,22 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
     Any reading raises CollectError while its receiving is disabled; a disabled topic disables it, too.
     """
 
-    COUNTS: ClassVar[tuple[str, ...]] = ("active", "dead_letter", "transfer", "transfer_dead_letter", "total")
+    COUNTED = ("active", "dead_letter", "transfer", "transfer_dead_letter", "total")
+    COUNTS: ClassVar[tuple[str, ...]] = (*COUNTED, *_ServiceBusCollector.READERS)
     DEFAULT_COUNT: ClassVar[str] = "active"
 
-    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        connection: Name
-        topic: Name
-        subscription: Name
+    Params = SubscriptionParams
 
-    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
-        label = f"subscription '{params.subscription}' of topic '{params.topic}'"
-        super().__init__(params.connection, label, settings, deadline)
+    def __init__(
+        self, params: SubscriptionParams, settings: Mapping[str, str], *, deadline: float = DEADLINE
+    ) -> None:
+        super().__init__(params, settings, deadline)
         self._topic, self._name = params.topic, params.subscription
         self._place = "subscriptions", f"topic '{params.topic.casefold()}'"
 
     @staticmethod
-    def entity(params: Params) -> str:
-        return f"service_bus_subscription:{params.connection}/{params.topic}/{params.subscription}"
+    def entity(params: SubscriptionParams) -> str:
+        return f"service_bus_subscription:{params.path}"
 
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         topic = self._topic

@@ -1,0 +1,1 @@
+"""Service Bus queues and subscriptions: counts from the administration API, ages and sessions from the data plane."""

@@ -1,0 +1,115 @@
+"""Queues and subscriptions as collectors name them: their options, and how the SDK's clients reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Struct
+
+from scaling.collectors.azure_entity import Name
+from tidemark.foundation.azure.connections import service_bus_endpoint
+
+if TYPE_CHECKING:
+    from azure.core.async_paging import AsyncItemPaged
+    from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+# A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
+# a deadline could. Broken connections are worth two more tries.
+_RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
+
+MOST_HELD = 255
+"""Messages that `oldest_age` leaves out at most: with the one that it looks for, what eight peeks show."""
+
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Entity(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`held` messages are being processed; or `concurrency` of them by each instance of the target `instances_of`. `oldest_age`
+    leaves that many out.
+    """
+
+    connection: Name
+    held: Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD)] | None = None
+    concurrency: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    instances_of: Name | None = None
+
+    def problems(self) -> dict[str, str]:
+        found = {}
+        if (self.concurrency is None) != (self.instances_of is None):
+            absent = "concurrency" if self.concurrency is None else "instances_of"
+            found[absent] = "is missing: concurrency (messages) and instances_of (a target) go together"
+        if self.held is not None and self.concurrency is not None:
+            found["held"] = "give either held, or concurrency and instances_of"
+        return found
+
+
+class Description(Struct, frozen=True):
+    """What cannot be changed of an entity."""
+
+    requires_session: bool
+    is_partitioned: bool
+
+
+class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    queue: Name
+
+    @property
+    def label(self) -> str:
+        return f"queue '{self.queue}'"
+
+    @property
+    def path(self) -> str:
+        return f"{self.connection}/{self.queue}"
+
+    async def description(self, client: ServiceBusAdministrationClient) -> Description:
+        found = await client.get_queue(self.queue)
+        return Description(bool(found.requires_session), bool(found.enable_partitioning))
+
+    def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
+        return client.get_queue_receiver(self.queue)
+
+    def sessions(self, client: ServiceBusClient, timeout: float) -> AsyncItemPaged[str]:
+        return client.list_queue_sessions(self.queue, timeout=timeout)
+
+
+class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    topic: Name
+    subscription: Name
+
+    @property
+    def label(self) -> str:
+        return f"subscription '{self.subscription}' of topic '{self.topic}'"
+
+    @property
+    def path(self) -> str:
+        return f"{self.connection}/{self.topic}/{self.subscription}"
+
+    async def description(self, client: ServiceBusAdministrationClient) -> Description:
+        found, topic = (
+            await client.get_subscription(self.topic, self.subscription),
+            await client.get_topic(self.topic),
+        )
+        return Description(bool(found.requires_session), bool(topic.enable_partitioning))
+
+    def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
+        return client.get_subscription_receiver(self.topic, self.subscription)
+
+    def sessions(self, client: ServiceBusClient, timeout: float) -> AsyncItemPaged[str]:
+        return client.list_subscription_sessions(self.topic, self.subscription, timeout=timeout)
+
+
+Params = QueueParams | SubscriptionParams
+
+
+def administration(settings: Mapping[str, str], connection: str) -> ServiceBusAdministrationClient:
+    """Imports the SDK, which takes half a second. Raises ValueError naming a bad setting."""
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+    from scaling.calls.transport import GatedTransport
+
+    endpoint = service_bus_endpoint(settings, connection)
+    transport = GatedTransport(settings, api="service_bus")
+    return endpoint.client(ServiceBusAdministrationClient, transport=transport, **_RETRIES)
