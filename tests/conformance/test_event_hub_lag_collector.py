@@ -13,7 +13,9 @@ from azure.storage.blob.aio import ContainerClient
 
 from devstack.event_hubs.server import EventHubsServer
 from scaling.collectors.event_hub.collector import EventHubLagCollector
+from scaling.model import MetricSample
 from scaling.ports import CollectError
+from scaling.window import EMPTY, WindowSpec, insert
 from tests.conformance.test_collectors import NOW, CollectorConformance
 from tidemark.foundation.azure import connections
 from tidemark.foundation.azure.connections import event_hub_client
@@ -120,6 +122,34 @@ class TestEventHubLagOnTheWire(CollectorConformance):
 
         assert (values["lag"], values["max_partition_lag"], values["partitions_with_lag"]) == (8, 5, 2)
         assert (values["no_checkpoint"], values["partitions"]) == (1, 2)
+
+    async def test_what_came_and_was_settled_counts_through_new_partitions_and_not_through_a_new_hub(
+        self, world
+    ):
+        windows = dict.fromkeys(world.collector.GROWING, EMPTY)
+
+        async def look(minute: int) -> None:
+            reading = await world.collector.collect(now=NOW + 60 * minute)
+            for name, counter in reading.counters.items():
+                if name in reading.values:
+                    sample = MetricSample(name, reading.at, reading.values[name], counter)
+                    windows[name] = insert(windows[name], sample, WindowSpec(span=600.0, interval=60.0))
+
+        await world.put(10)
+        await world.settle("0", 6)
+        await look(0)
+        world.server.add_partitions(HUB, 1)
+        await world.put(5, "2")
+        await world.settle("0", 8)
+        await look(1)
+        world.server.recreate_hub(HUB)
+        await world.put(2_000)
+        await look(2)
+        await world.put(3)
+        await look(3)
+
+        assert (windows["incoming"].times, windows["incoming"].values) == ([NOW + 60, NOW + 180], [5, 3])
+        assert (windows["outgoing"].times, windows["outgoing"].values) == ([NOW + 60], [2])
 
     @pytest.mark.parametrize(
         ("blob", "body"),

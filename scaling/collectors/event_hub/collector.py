@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
-from scaling.ports import CollectError
+from scaling.ports import CollectError, Reading
 from tidemark.foundation.azure.connections import blob_container, event_hub_client, event_hubs_endpoint
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.sanitize import shorten
@@ -86,7 +86,8 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
 
     `lag` is the raw one. `capped_lag`, reported when a `target` is given, is at most what one instance for
     each partition is meant to have. `no_checkpoint`, `hub_recreated`, `expired` and `stale` count partitions
-    in that state; `lost` are events that retention removed unread.
+    in that state; `lost` are events that retention removed unread. `incoming` and `outgoing` count all events
+    that were enqueued and settled.
     """
 
     COUNTS: ClassVar[tuple[str, ...]] = (
@@ -100,7 +101,10 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         "expired",
         "stale",
         "lost",
+        "incoming",
+        "outgoing",
     )
+    GROWING: ClassVar[tuple[str, ...]] = ("incoming", "outgoing")
     DEFAULT_COUNT: ClassVar[str] = "lag"
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
@@ -145,7 +149,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         )
         return Clients(hub, container, layouts.Consumer(namespace, params.event_hub, params.consumer_group))
 
-    async def _read(self, client: Clients, _now: float, /) -> dict[str, float]:
+    async def _read(self, client: Clients, now: float, /) -> Reading:
         properties = await client.hub.get_eventhub_properties()
         ids = sorted((str(partition) for partition in properties["partition_ids"]), key=lag.by_number)
         created_at = properties["created_at"].timestamp()
@@ -158,7 +162,12 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 f'{self._label}: the lag is unknown, as {held.state} = "hold" asks for: {held}'
                 f"{self._from_blob(checkpoints.get(held.partition.id))}"
             )
-        return lag.counts_of(lags, self._params.target)
+        flow = lag.flow_of(lags, created_at)
+        counts = lag.counts_of(lags, self._params.target) | {"incoming": float(flow.incoming)}
+        counters = {"incoming": flow.hub, "outgoing": flow.checkpoints}
+        if flow.settled is not None:
+            counts["outgoing"] = float(flow.settled)
+        return Reading(now, counts, counters)
 
     def _lag(
         self, partition: lag.Partition, checkpoints: Mapping[str, Checkpoint], created_at: float

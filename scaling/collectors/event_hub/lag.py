@@ -5,7 +5,7 @@
     else                                            -> last - max(checkpoint, begin - 1)
 
 `begin` and `last` are sequence numbers of the oldest event still there and of the newest one; a checkpoint is
-the sequence number of the last event settled. Two common implementations are wrong in cases that the tests compare
+the sequence number of the last event settled. Both only grow, so they also count what came in and what was settled (`flow_of`). Two common implementations are wrong in cases that the tests compare
 (tests/unit/scaling/collectors/test_lag.py): one counts events that retention has removed as backlog for ever, the other
 counts no backlog in a hub that was created anew until it has more events than its predecessor had.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -140,6 +141,40 @@ def counts_of(partitions: Sequence[PartitionLag], target: float | None = None) -
     }
     capped = {} if target is None else {"capped_lag": min(float(total), len(lags) * target)}
     return {name: float(value) for name, value in counts.items()} | capped
+
+
+class Flow(Struct, frozen=True):
+    """Events since the hub was made, as two counters. `incoming` is of the `hub`. `settled` is of those partitions whose
+    checkpoint is a position in it, which `checkpoints` names; None where events wait and no partition has one.
+    """
+
+    incoming: int
+    hub: int
+    settled: int | None
+    checkpoints: int
+
+
+def flow_of(partitions: Sequence[PartitionLag], hub_created_at: float) -> Flow:
+    """What was enqueued and settled over all partitions. A hub made anew has another number, added partitions do not change it;
+    a first checkpoint, or one of which retention removed what follows, is a jump and no work: so other partitions are
+    another counter.
+    """
+    hub = round(hub_created_at * 1000)
+    known = [
+        (one.partition.id, one.checkpoint)
+        for one in partitions
+        if one.checkpoint is not None
+        and one.state is not LagState.HUB_RECREATED
+        and one.partition.begin - 1 <= one.checkpoint
+    ]
+    waiting = any(one.partition.retained for one in partitions)
+    named = ",".join((str(hub), *(partition for partition, _ in known)))
+    return Flow(
+        incoming=sum(one.partition.last + 1 for one in partitions),
+        hub=hub,
+        settled=None if waiting and not known else sum(checkpoint + 1 for _, checkpoint in known),
+        checkpoints=crc32(named.encode()),
+    )
 
 
 def _state(partition: Partition, checkpoint: int | None, jitter: int, *, foreign: bool) -> LagState:

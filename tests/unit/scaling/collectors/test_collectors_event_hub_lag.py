@@ -27,11 +27,13 @@ class StubHub:
         self.log: list[str] = []
         self.failure: Exception | None = None
         self.closed = 0
+        self.created_at = CREATED
 
     async def get_eventhub_properties(self):
         if self.failure is not None:
             raise self.failure
-        return {"partition_ids": list(self.partitions), "created_at": datetime.fromtimestamp(CREATED, UTC)}
+        created_at = datetime.fromtimestamp(self.created_at, UTC)
+        return {"partition_ids": list(self.partitions), "created_at": created_at}
 
     async def get_partition_properties(self, partition: str):
         self.log.append("partition")
@@ -115,6 +117,8 @@ async def test_raw_and_capped_lag_are_both_kept_beside_what_bounds_the_useful_in
         "expired": 0.0,
         "stale": 0.0,
         "lost": 0.0,
+        "incoming": 1115.0,
+        "outgoing": 114.0,
     }
 
 
@@ -160,6 +164,38 @@ async def test_a_checkpoint_saved_before_the_hub_was_created_stays_one_when_its_
     collector.container.blobs[f"{FOLDER}/checkpoint/0"] = (metadata, b"", NOW)
 
     assert (await collector.values())["hub_recreated"] == 1
+
+
+@pytest.mark.parametrize(
+    ("partitions", "checkpoints", "change", "keeps"),
+    [
+        ({"0": (0, 9)}, {"0": 4}, {"0": 6}, {"incoming", "outgoing"}),
+        ({"0": (0, 9), "1": (0, -1)}, {"0": 4}, {"0": 5}, {"incoming", "outgoing"}),
+        ({"0": (0, 9), "1": (0, 9)}, {"0": 4}, {"1": 5}, {"incoming"}),  # its first checkpoint
+        ({"0": (5, 9)}, {"0": 2}, {"0": 6}, {"incoming"}),  # of events that retention removed before
+        ({"0": (0, 9)}, {"0": 4}, {}, set()),  # the hub is made anew, below
+    ],
+)
+async def test_what_is_counted_is_named_by_the_hub_and_by_the_partitions_with_a_position(
+    partitions, checkpoints, change, keeps
+):
+    collector = Stubbed(partitions)
+    for partition, number in checkpoints.items():
+        collector.container.checkpoint(partition, number)
+    before = await collector.collect(now=NOW)
+    for partition, number in change.items():
+        collector.container.checkpoint(partition, number)
+    if not change:
+        collector.hub.created_at += 0.001
+    after = await collector.collect(now=NOW + 60)
+
+    assert {name for name, counter in after.counters.items() if before.counters[name] == counter} == keeps
+    assert set(EventHubLagCollector.GROWING) == set(before.counters)
+
+
+@pytest.mark.parametrize(("last", "counts"), [(9, False), (-1, True)])
+async def test_without_any_checkpoint_what_was_settled_is_known_of_an_empty_hub_only(last, counts):
+    assert ("outgoing" in await Stubbed({"0": (0, last)}).values()) is counts
 
 
 async def test_a_state_that_is_to_be_held_is_an_error_that_names_setting_partition_numbers_and_blob():
