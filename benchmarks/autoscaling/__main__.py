@@ -15,7 +15,6 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from hashlib import sha256
 from math import ceil, exp, log
 from pathlib import Path
 
@@ -27,9 +26,6 @@ from benchmarks.autoscaling import bound, traces, worlds
 from benchmarks.autoscaling.field import CONDITIONS, FIELD
 from benchmarks.autoscaling.plot import draw
 from tidemark.analysis.simulation import world
-
-BOUNDS = Path(__file__).parent / "bounds.json"
-"""Lower bounds already worked out, by the load they are of: a linear program of 20,000 slots takes its time."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ def play(job: Job) -> Row:
         policy = next(entry for entry in FIELD if entry.name == job.policy).make(arrivals, model)
     first = max(ceil(arrivals.mean() / basis.service_rate), 1)
     found = worlds.run(arrivals, policy, model, first, condition.sight)
-    cost = found.instance_hours / lower_bound(load)
+    cost = found.instance_hours / bound.lower_bound(load)
     return Row(
         job.policy,
         job.trace,
@@ -77,25 +73,11 @@ def play(job: Job) -> Row:
     )
 
 
-def lower_bound(load: traces.Load) -> float:
-    """Of the basic world, for all: rows of other worlds can be compared with it, and with each other."""
-    key = f"{load.name}-{sha256(load.arrivals.tobytes()).hexdigest()[:16]}"
-    known = json.loads(BOUNDS.read_text()) if BOUNDS.exists() else {}
-    if key not in known:
-        return bound.instance_hours(load.arrivals, world.Model())
-    return float(known[key])
-
-
 def find_bounds(folder: Path, names: Sequence[str], progress: Progress) -> None:
     """Works out the bounds that are not known yet, and keeps them."""
-    known = json.loads(BOUNDS.read_text()) if BOUNDS.exists() else {}
     task = progress.add_task("lower bounds", total=len(names))
     for name in names:
-        load = traces.load(folder, name, world.Model().service_rate)
-        key = f"{name}-{sha256(load.arrivals.tobytes()).hexdigest()[:16]}"
-        if key not in known:
-            known[key] = round(bound.instance_hours(load.arrivals, world.Model()), 4)
-            BOUNDS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+        bound.lower_bound(traces.load(folder, name, world.Model().service_rate), bound.KEPT)
         progress.advance(task)
 
 

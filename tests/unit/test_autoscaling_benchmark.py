@@ -1,5 +1,6 @@
 """The model behind benchmarks/autoscaling: that its figures are what they are called."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
@@ -7,7 +8,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from benchmarks.autoscaling import bound, field, ours, peers, picture, traces
+from benchmarks.autoscaling import bound, cells, field, grid, ours, peers, picture, traces
 from benchmarks.autoscaling.worlds import Sight, run
 from tidemark.analysis.simulation import times
 from tidemark.analysis.simulation.peers import AzureMonitor, Keda
@@ -239,3 +240,43 @@ def test_no_observation_counts_fewer_than_no_messages():
     run(arrivals, watched, Model(maximum=30), 30)
 
     assert min(seen.active for seen in watched.seen) >= 0.0
+
+
+# -- the grid
+
+
+def test_a_cell_is_replayed_kept_and_not_replayed_again_until_the_code_changes(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "rows.csv"
+    asked = ["--world", "1/16", "0.5/16", "--policy", "KEDA 0.75", "--hours", "1", "--file", str(path)]
+    asked += ["--only", "fb_hadoop_2010"]
+    grid.main(asked)
+    first = capsys.readouterr().out
+    rows = grid.read(path)
+
+    assert [grid.describe(cell) for cell in rows] == ["0.5/16, fixed, KEDA 0.75", "1/16, fixed, KEDA 0.75"]
+    assert first.count("% aborted") == 2
+    grid.main(asked)
+    assert capsys.readouterr().out == ""
+    assert grid.read(path) == rows
+    monkeypatch.setattr(grid, "code", lambda _: "other")
+    grid.main(asked)
+    assert capsys.readouterr().out == first
+
+
+def test_the_whole_grid_has_each_cell_by_a_name_of_its_own_and_can_be_restricted():
+    names = Counter(map(grid.describe, set(grid.whole())))
+    assert [name for name, count in names.items() if count > 1] == []
+    asked = grid.parser().parse_args(["--whole", "--wait", "10", "--policy", "KEDA 0.9"])
+    assert {(cell.wait, cell.policy) for cell in grid.chosen(asked)} == {(10, "KEDA 0.9")}
+    asked = grid.parser().parse_args(["--whole", "--halves"])
+    assert all(cell.halves for cell in grid.chosen(asked))
+
+
+@pytest.mark.parametrize("load", cells.BURSTS)
+def test_a_burst_is_served_by_those_who_hold_what_is_there(load):
+    world = "(1/150)/2" if load.startswith("600") else "1/16"
+    cell = cells.Cell(world, policy="KEDA 0.9", load=load, wait=1200)
+    found = cells.play(cell, cells.Loads(), load)
+
+    assert found.late < 0.2
+    assert found.work > 1.0
