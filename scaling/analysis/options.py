@@ -99,7 +99,9 @@ def unpaid_floors(subject: Subject) -> Iterator[str]:
     budget, rules = policy.spec.budget, [r for r in policy.flat_rules if isinstance(r, ScheduleRule)]
     if budget is None or not rules:
         return
-    cost = max(_floors_of(policy, budget, rules, MONDAY + DAY * day) for day in range(7))
+    week = [MONDAY + DAY * day for day in range(7)]
+    named = [within for rule in rules for within in rule.named_days()]
+    cost = max(_floors_of(policy, budget, rules, within) for within in week + named)
     if cost > budget.hours:
         yield (
             f"the floors of its schedules take {_amount_text(budget, cost)} on the dearest day, and budget is "

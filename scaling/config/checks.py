@@ -19,8 +19,8 @@ from scaling.target_facts import Settable, TargetFacts
 from tidemark.foundation.sanitize import one_line, secret_in
 from tidemark.foundation.settings_reader import Reader, Shared
 
-CONNECTIONS = ("connection", "storage")
-"""Options of the registered collectors and scalers that take the name of a connection's app setting; `headers` has a table
+CONNECTIONS = ("connection", "storage", "url_setting")
+"""Options of the registered collectors and scalers that take the name of an app setting, of a connection or an address; `headers` has a table
 of names of settings.
 """
 

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from scaling.config import toml
+from scaling.config.calendar_files import ReadFile, add_calendars
 from scaling.config.checks import Finding, no_circle, one_target_each
 from scaling.config.notify_table import Notify, read_notify
 from scaling.config.policy import Policy, PolicySpec
@@ -57,8 +58,10 @@ def decoded(data: bytes, *, name: str) -> str:
         raise ConfigError([Problem(f"{name}:{line}", text)]) from None
 
 
-def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> Config:
-    """Parses and checks a configuration. Raises ConfigError with every problem found."""
+def load_config(
+    text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns, read_file: ReadFile | None = None
+) -> Config:
+    """Parses and checks a configuration; `read_file` gets the files that it names. Raises ConfigError with every problem found."""
     shared = Shared(name, locate(text), settings)
     try:
         tree = toml.parsed(text)
@@ -66,12 +69,15 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
         line = _AT_LINE.search(str(error))
         where = f"{name}:{line.group(1)}" if line else name
         raise ConfigError([Problem(where, str(error))]) from None
-    return build_config(tree, shared, plug_ins=plug_ins)
+    return build_config(tree, shared, plug_ins=plug_ins, read_file=read_file)
 
 
-def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) -> Config:
+def build_config(
+    tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns, read_file: ReadFile | None = None
+) -> Config:
     """The same for a tree that is parsed already. Raises ConfigError with every problem found."""
     settings = shared.settings
+    add_calendars(tree, shared, read_file)
     root = Reader(tree, "", shared)
     version = root.take("version", 1, whole(1))
     if version != 1:

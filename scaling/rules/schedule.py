@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Struct
 
 from scaling.model import Reason, Verdict
 from scaling.rules.view import MetricsView
+from scaling.schedules.dates import Clock, Days, Times, parse_clock, parse_dates
+from scaling.schedules.icalendar import Event, days_of
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)|24:00")
+_LEAP_YEAR = 2000
+_DAYS_REMEMBERED = 16  # an evaluation asks for two or three
+_MOST_NAMED = 366  # days that lint looks at
 
 
 def parse_days(text: str) -> frozenset[int]:
@@ -32,47 +36,120 @@ def parse_days(text: str) -> frozenset[int]:
     return frozenset(days)
 
 
-def parse_clock(text: str) -> int:
-    """Minutes after midnight of `HH:MM` (00:00 to 24:00). Raises ValueError."""
-    match = _CLOCK.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"found '{text}'; accepted are times such as '08:00', '17:30' and '24:00'")
-    hours, minutes = text.strip().split(":")
-    return int(hours) * 60 + int(minutes)
-
-
 class Period(
     Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"begin": "from", "end": "to"}
 ):
-    """On `days`, from `from` to `to` (over midnight where `to` is not later; the day is that of `from`)."""
+    """On `days`, from `from` to `to` (over midnight where `to` is not later; the day is that of `from`).
+
+    With `on`, only on the dates it names; never on those of `not_on`. Days mean the day of `from`, times and metrics the time itself.
+    """
 
     days: str = "daily"
     begin: str = "00:00"
     end: str = "24:00"
+    on: tuple[str, ...] = ()
+    not_on: tuple[str, ...] = ()
     floor: int | None = None
     ceiling: int | None = None
     label: str = ""
 
+    def name(self) -> str:
+        """How decisions name it."""
+        return self.label or f"{', '.join(self.on) or self.days} {self.begin}-{self.end}"
 
-class _Compiled(Struct, frozen=True):
-    days: frozenset[int]
-    begin: int
-    end: int
-    period: Period
 
-    def active(self, weekday: int, minute: int) -> bool:
-        if self.begin < self.end:
-            return weekday in self.days and self.begin <= minute < self.end
-        after_midnight = minute < self.end and (weekday - 1) % 7 in self.days
-        return after_midnight or (minute >= self.begin and weekday in self.days)
+class _Dates:
+    """What `on` or `not_on` names: it holds, does not hold, or (None) is not known, because a metric is not known."""
+
+    def __init__(self, entries: tuple[str, ...], files: Mapping[str, tuple[Event, ...]]) -> None:
+        parsed = {entry: parse_dates(entry) for entry in entries}
+        self._days = {entry: each for entry, each in parsed.items() if isinstance(each, Days)}
+        self._times = {entry: each for entry, each in parsed.items() if isinstance(each, Times)}
+        self._files = {entry: files[entry] for entry in entries if entry in files}
+        self.metrics = tuple(entry for entry in entries if entry.isidentifier())
+        self._covering: dict[date, str] = {}
+
+    def covering(self, day: date) -> str:
+        """The entry that has the day; empty if none has. Days asked for are remembered: a file has many events."""
+        if day not in self._covering:
+            if len(self._covering) >= _DAYS_REMEMBERED:
+                self._covering.clear()
+            self._covering[day] = self._first_covering(day)
+        return self._covering[day]
+
+    def _first_covering(self, day: date) -> str:
+        found = (entry for entry, days in self._days.items() if days.covers(day))
+        return next(found, "") or next((name for name, of in self._files.items() if days_of(of, day)), "")
+
+    def holds(self, day: date, clock: Clock, view: MetricsView) -> tuple[bool | None, str]:
+        """Whether it holds at the clock's time in a range that began on `day`, and the entry that says so."""
+        if entry := self.covering(day):
+            return True, entry
+        unknown = ""
+        for entry, times in self._times.items():
+            if clock.within(times.begin, times.end):
+                return True, entry
+        for name in self.metrics:
+            summary = view.metric(name) if name in view.specs else None
+            if summary is None or summary.problem is not None:
+                unknown = unknown or name
+            elif summary.latest > 0:
+                return True, name
+        return (None, unknown) if unknown else (False, "")
+
+    def dates(self) -> Iterator[date]:
+        """Days that stand for all of those it names: up to a week of each range."""
+        firsts = [each.first for each in self._days.values()]
+        firsts += [each.begin.date() for each in self._times.values()]
+        firsts += [event.begin for events in self._files.values() for event in events]
+        for first in firsts:
+            begin = first if isinstance(first, date) else date(_LEAP_YEAR, *first)
+            yield from (begin + timedelta(days=offset) for offset in range(7))
+
+
+class _Compiled:
+    def __init__(self, period: Period, files: Mapping[str, tuple[Event, ...]]) -> None:
+        self.period = period
+        self.days = parse_days(period.days)
+        begin, end = parse_clock(period.begin), parse_clock(period.end)
+        self._begin = timedelta(minutes=begin)
+        self._end = timedelta(minutes=end if begin < end else end + 1440)
+        self.on, self.not_on = _Dates(period.on, files), _Dates(period.not_on, files)
+
+    def active(self, clock: Clock, view: MetricsView) -> tuple[bool | None, str]:
+        """Whether the period holds, or None where a metric decides it that is not known; and the entry that made it so."""
+        answer: tuple[bool | None, str] = (False, "")
+        for day in clock.begin_days():
+            midnight = datetime.combine(day, time())
+            if day.weekday() not in self.days or not clock.within(
+                midnight + self._begin, midnight + self._end
+            ):
+                continue
+            on, why_on = self.on.holds(day, clock, view) if self.period.on else (True, "")
+            not_on, why_not = self.not_on.holds(day, clock, view)
+            if on and not_on is False:
+                return True, ""
+            if on is False:
+                continue
+            if not_on:
+                answer = answer if answer[0] is None else (False, why_not)
+            else:
+                answer = (None, why_on if on is None else why_not)
+        return answer
 
 
 class ScheduleRule:
-    """Bounds the capacity while a period is active: the highest floor, the lowest ceiling of all of them."""
+    """Bounds the capacity while a period is active: the highest floor, the lowest ceiling of all of them.
+
+    Of a period that may be active, because a metric is not known, the floor counts and the ceiling does not.
+    """
 
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`files`: the events of the iCalendar files that periods name, which whoever loads the configuration adds."""
+
         periods: tuple[Period, ...]
         time_zone: str = "UTC"
+        files: dict[str, tuple[Event, ...]] = {}
 
         def problems(self) -> dict[str, str]:
             problems: dict[str, str] = {}
@@ -85,35 +162,65 @@ class ScheduleRule:
             if not self.periods:
                 problems["periods"] = "give at least one period"
             for index, period in enumerate(self.periods):
-                for error in _period_errors(period):
-                    problems[f"periods[{index}].{error[0]}"] = error[1]
+                for option, text in _period_errors(period, self.files):
+                    problems[f"periods[{index}].{option}"] = text
             return problems
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._zone = ZoneInfo(params.time_zone)
-        self._periods = tuple(
-            _Compiled(parse_days(p.days), parse_clock(p.begin), parse_clock(p.end), p) for p in params.periods
-        )
+        self._periods = tuple(_Compiled(period, params.files) for period in params.periods)
 
     def metrics(self) -> tuple[str, ...]:
-        return ()
+        named = (name for each in self._periods for name in (*each.on.metrics, *each.not_on.metrics))
+        return tuple(dict.fromkeys(named))
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
-        local = datetime.fromtimestamp(view.now, self._zone)
-        weekday, minute = local.weekday(), local.hour * 60 + local.minute
-        active = [c.period for c in self._periods if c.active(weekday, minute)]
+        clock = Clock(view.now, self._zone)
+        floors: list[int] = []
+        ceilings: list[int] = []
+        notes: list[str] = []
+        for each in self._periods:
+            active, why = each.active(clock, view)
+            period = each.period
+            if active is not False and period.floor is not None:
+                floors.append(period.floor)
+            if active and period.ceiling is not None:
+                ceilings.append(period.ceiling)
+            if active:
+                notes.append(f"{self._name}: {period.name()}")
+            elif active is None:
+                kept = "its floor counts" if period.floor is not None else "its ceiling does not count"
+                notes.append(f"{self._name}: {period.name()}, of which {why} is not known, so {kept}")
+            elif why:
+                notes.append(f"{self._name}: not {period.name()}, because of {why}")
         return Verdict(
             None,
             Reason.WITHIN_TARGET,
-            floor=max((p.floor for p in active if p.floor is not None), default=None),
-            ceiling=min((p.ceiling for p in active if p.ceiling is not None), default=None),
-            note="; ".join(f"{self._name}: {p.label or p.days} {p.begin}-{p.end}" for p in active),
+            floor=max(floors, default=None),
+            ceiling=min(ceilings, default=None),
+            note="; ".join(notes),
+        )
+
+    def named_days(self) -> tuple[float, ...]:
+        """A time in each day that stands for those its periods name, in order."""
+        days = {day for each in self._periods for day in each.on.dates()}
+        return tuple(
+            datetime.combine(day, time(12), tzinfo=self._zone).timestamp()
+            for day in sorted(days)[-_MOST_NAMED:]
         )
 
 
-def _period_errors(period: Period) -> list[tuple[str, str]]:
+def _period_errors(period: Period, files: Mapping[str, tuple[Event, ...]]) -> list[tuple[str, str]]:
     errors = []
+    for option, entries in (("on", period.on), ("not_on", period.not_on)):
+        for entry in entries:
+            try:
+                parse_dates(entry)
+            except ValueError as error:
+                errors.append((option, str(error)))
+            if entry.endswith(".ics") and entry not in files:
+                errors.append((option, f"'{entry}' was not read; a file is given beside its tidemark.toml"))
     for option, parse, value in (
         ("days", parse_days, period.days),
         ("from", parse_clock, period.begin),

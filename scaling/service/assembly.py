@@ -28,7 +28,7 @@ from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.documents import TableCallCounts
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
-from tidemark.foundation.app_settings import ROOT, STORAGE
+from tidemark.foundation.app_settings import ROOT, STORAGE, read_beside
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.log.process import quiet_sdks
@@ -60,7 +60,10 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
         raise ConfigError([Problem(str(path), where)]) from error
     except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
-    config = load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
+    text = decoded(data, name=path.name)
+    config = load_config(
+        text, name=path.name, settings=settings, plug_ins=registry, read_file=read_beside(path)
+    )
     for name, policy in config.policies.items():
         leave_names({name, *policy.windows, *(rule.name for rule in policy.spec.rules)})
     return config
@@ -85,7 +88,8 @@ def with_shadow(settings: Mapping[str, str], target: str, text: str, *, root: Pa
             raise ValueError(f"policy: {key}: app settings (%NAME%) are not looked up here")
     tree = toml.parsed(decoded(path.read_bytes(), name=path.name))
     tree["targets"].setdefault(target, {})["shadow"] = shadow
-    config = build_config(tree, Shared("policy", {}, settings), plug_ins=registry)
+    shared = Shared("policy", {}, settings)
+    config = build_config(tree, shared, plug_ins=registry, read_file=read_beside(path))
     about = (finding for finding in config.findings if finding.kind == "shadow" and finding.target == target)
     wrong = [finding.text for finding in about if finding.severity is Severity.ERROR]
     if wrong or config.policies[target].shadow is None:

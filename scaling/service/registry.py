@@ -16,6 +16,7 @@ from scaling.config.rule_registry import load_class
 # Both sorted by name; a test keeps them so.
 COLLECTORS: dict[str, str] = {
     "azure_monitor": "scaling.collectors.number.azure_monitor:AzureMonitorCollector",
+    "calendar": "scaling.collectors.number.calendar:CalendarCollector",
     "consumer_telemetry": "scaling.collectors.consumer_telemetry:ConsumerTelemetryCollector",
     "event_hub_lag": "scaling.collectors.event_hub.collector:EventHubLagCollector",
     "http_json": "scaling.collectors.number.http_json:HttpJsonCollector",

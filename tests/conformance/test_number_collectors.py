@@ -10,6 +10,7 @@ from devstack.monitor import MonitorServer
 from devstack.servers.certificates import ensure_certificate
 from devstack.servers.faults import Fault
 from scaling.collectors.number.azure_monitor import AzureMonitorCollector
+from scaling.collectors.number.calendar import CalendarCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metrics_reader import AT_ONCE, REFUSED_FOR
@@ -468,3 +469,103 @@ class TestAzureMonitor(NumberConformance):
 
         assert [found[0].values, found[2].values] == [{"value": 0.0}, {"value": 2.0}]
         assert "does not exist" in str(found[1])
+
+
+class CalendarWorld(AskedWorld):
+    """A calendar that has 15 November 2023, from Berlin's midnight; NOW is 23:13 of the day before there."""
+
+    def made(self, **options) -> CalendarCollector:
+        options = {"url_setting": "HOLIDAYS", "time_zone": "Europe/Berlin", **options}
+        self.settings["HOLIDAYS"] = f"{self.server.base_url}/documents/private-t0ken"
+        return CalendarCollector(CalendarCollector.Params(**options), self.settings)
+
+    def tell(self) -> None:
+        self.server.documents["private-t0ken"] = (
+            b"BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:20231115\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+        )
+
+    async def read(self, *, days: float, collector: CalendarCollector | None = None) -> float:
+        return (await (collector or self.collector).collect(now=NOW + 86_400 * days)).values["value"]
+
+
+class TestCalendar:
+    @pytest.fixture
+    async def world(self, server) -> AsyncIterator[CalendarWorld]:
+        world = CalendarWorld(server)
+        yield world
+        await world.collector.aclose()
+
+    async def test_it_is_one_on_days_of_the_calendar_and_zero_on_others(self, world):
+        nights = world.made(day_begins="12:00")
+
+        assert [await world.read(days=n / 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 0]
+        assert [await world.read(days=n / 4, collector=nights) for n in (1, 2, 3, 6, 7)] == [0, 0, 1, 1, 0]
+        await nights.aclose()
+
+    async def test_it_is_fetched_once_a_day_and_once_an_hour_after_a_failure(self, world):
+        for hours in (0, 12, 23.9):
+            await world.read(days=hours / 24)
+        assert len(world.server.asked) == 1
+        world.fault("error", status=500)
+        world.fault("error", status=500)
+        for hours in (24, 24.9, 25, 26, 49.9):
+            await world.read(days=hours / 24)
+        assert len(world.server.asked) == 4
+
+    async def test_the_last_good_copy_counts_for_a_week_and_then_nothing_is_known(self, world, caplog):
+        await world.read(days=0)
+        world.server.documents["private-t0ken"] = b"<html>sign in</html>"
+
+        assert await world.read(days=1) == 1
+        assert "the calendar of HOLIDAYS: line 1: is no line of iCalendar" in caplog.text
+        assert "its last good copy counts" in caplog.text
+        with pytest.raises(CollectError, match="not read for 7 d, so its last good copy no longer counts"):
+            await world.read(days=7.1)
+        world.tell()
+        assert await world.read(days=7.2) == 0
+
+    async def test_without_a_copy_a_failed_fetch_is_no_zero_and_shows_no_address(self, world):
+        world.fault("error", status=403)
+        refused = await world.failure()
+        world.server.documents.clear()
+        gone = await world.failure()
+        world.settings.pop("HOLIDAYS")
+        unset = await world.failure(CalendarCollector(world.collector._params, world.settings))
+
+        assert refused.startswith(
+            "the calendar of HOLIDAYS: access refused; reading the counts needs an address"
+        )
+        assert gone == "the calendar of HOLIDAYS: does not exist"
+        assert unset == "the calendar of HOLIDAYS: there is no app setting 'HOLIDAYS'"
+        assert "t0ken" not in refused + gone + CalendarCollector.entity(world.collector._params)
+
+    async def test_an_answer_that_never_ends_leaves_the_copy_in_use(self, world):
+        await world.read(days=0)
+        world.fault("latency", seconds=0.4)
+        world.collector._deadline = 0.2
+
+        with pytest.raises(CollectError, match=r"no answer within 0\.2 s"):
+            await world.read(days=1)
+        assert await world.read(days=1.01) == 1
+
+    @pytest.mark.parametrize("address", ["http://localhost/a", "https://169.254.169.254/a", "holidays"])
+    async def test_addresses_are_refused_as_elsewhere(self, world, address):
+        world.settings["HOLIDAYS"] = address
+
+        told = await world.failure(CalendarCollector(world.collector._params, world.settings))
+        assert "app setting HOLIDAYS" in told
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"url_setting": "https://calendar.test/t0ken"}, "is no name of an app setting"),
+            ({"time_zone": "Berlin"}, "IANA"),
+            ({"day_begins": "6"}, "accepted are times"),
+        ],
+    )
+    def test_wrong_options_are_told_without_the_address(self, options, said):
+        found = CalendarCollector.Params(**{"url_setting": "HOLIDAYS", **options}).problems()
+
+        assert list(found) == list(options)
+        assert said in "".join(found.values())
+        assert "t0ken" not in "".join(found.values())

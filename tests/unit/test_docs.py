@@ -3,6 +3,7 @@
 import re
 import subprocess
 import tomllib
+from datetime import datetime
 from functools import cache
 from itertools import pairwise
 from math import ceil
@@ -27,6 +28,8 @@ from scaling.scalers.arm import clients as arm
 from scaling.scalers.resource.kinds import KINDS
 from scaling.service import metrics, registry
 from scaling.service.registry import COLLECTORS, collector_class, scaler_class
+from scaling.window import Window
+from tests.support.scaling.steady_views import view
 from tidemark.__main__ import command_line
 from tidemark.foundation.azure import connections
 from tidemark.foundation.http import callers, outward
@@ -218,6 +221,33 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
         for policy in config.policies.values()
         for name, neighbour in neighbours(policy).items()
     } == {"wanted": "plan-flights", "throughput": "flights-ru"}
+
+
+@pytest.mark.parametrize(
+    ("moment", "holiday", "bounds", "note"),
+    [
+        ("2026-11-26T09:00", 0.0, (4, None), "schedule: office"),
+        ("2026-11-27T09:00", 0.0, (8, None), "schedule: office; schedule: sale"),
+        ("2026-11-26T09:00", 1.0, (None, None), "schedule: not office, because of holidays"),
+        ("2026-11-26T09:00", None, (4, None), "schedule: office, of which holidays is not known, so its floor counts"),
+        ("2026-12-24T09:00", 0.0, (None, None), "schedule: not office, because of 12-24"),
+        ("2026-12-28T04:59", 0.0, (None, 2), "schedule: closed"),
+        ("2026-12-28T06:00", 0.0, (None, None), "schedule: not closed, because of 2026-12-28 06:00..2026-12-28 20:00"),
+    ],
+)  # fmt: skip
+def test_the_example_of_a_calendar_does_what_is_said(moment, holiday, bounds, note):
+    text = section("policies.md", "## Calendars").partition("```toml")[2].partition("```")[0]
+    plan = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.Web/serverfarms/p"
+    settings = {"ORDERS_PLAN_ID": plan, "HOLIDAYS_URL": "https://calendar.test/x"}
+    config = load_config(text, name="example", settings=settings, plug_ins=registry)
+    policy = config.policies["plan-orders"]
+    now = datetime.fromisoformat(f"{moment}:00+00:00").timestamp()
+    window = Window() if holiday is None else Window([now], [holiday])
+
+    verdict = policy.rules[0].evaluate(view(now=now, specs=policy.windows, holidays=window))
+
+    assert (config.findings, lint(policy)) == ((), ())
+    assert ((verdict.floor, verdict.ceiling), verdict.note) == (bounds, note)
 
 
 def test_the_policy_in_the_readme_is_a_whole_file_without_findings():

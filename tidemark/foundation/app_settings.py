@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
 
@@ -182,3 +182,23 @@ ROOT = app_folder()
 """The root folder for the functions; commands use COMMAND_ROOT."""
 
 COMMAND_ROOT = command_folder()
+
+
+MOST_BESIDE = 1 << 20
+"""Bytes that are read of a file which a configuration names. Chosen: four times what any of them may have."""
+
+
+def read_beside(configuration: Path) -> Callable[[str], bytes]:
+    """Reads files that a configuration names, by their names in its folder: no more than MOST_BESIDE bytes of each.
+
+    What it returns raises OSError, and ValueError for what is no file: a pipe would never end.
+    """
+
+    def read(name: str) -> bytes:
+        path = configuration.parent / name
+        if path.exists() and not path.is_file():
+            raise ValueError("which is no file")
+        with path.open("rb") as file:
+            return file.read(MOST_BESIDE)
+
+    return read

@@ -93,11 +93,8 @@ class Asking:
         attempts: int = ATTEMPTS,
         patience: float = TIMEOUT,
     ) -> Any:
-        """The JSON of an answer 200. `setting` names where the address stands, `scope` what a token is asked for; a body is
-        sent as JSON. Waits `patience` seconds for each of so many `attempts`.
-
-        Raises RefusedError for another answer, UnavailableError where none came, AddressError for an address that is not
-        called, ValueError for what is no JSON.
+        """The JSON of an answer 200. `scope` is what a token is asked for; a body is sent as JSON. Waits `patience` seconds for
+        each of so many `attempts`. Raises what `content` raises, and ValueError for what is no JSON.
         """
         check_address(url, setting, trusted_hosts(self._settings))  # before a token is fetched for it
         sent = dict(headers or {})
@@ -106,11 +103,36 @@ class Asking:
         data = None
         if body is not None:
             sent["Content-Type"], data = "application/json", json.dumps(body).encode()
+        found = await self.content(
+            method, url, setting=setting, headers=sent, body=data, attempts=attempts, patience=patience
+        )
+        try:
+            return json.loads(found)
+        except (ValueError, RecursionError):
+            raise ValueError(f"the answer of {len(found)} bytes is no JSON") from None
+
+    async def content(
+        self,
+        method: str,
+        url: str,
+        *,
+        setting: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        attempts: int = ATTEMPTS,
+        patience: float = TIMEOUT,
+        limit: int = LIMIT,
+    ) -> bytes:
+        """The bytes of an answer 200, at most `limit`. `setting` names where the address stands.
+
+        Raises RefusedError for another answer, UnavailableError where none came, AddressError for an address that is not
+        called.
+        """
         for attempt in range(1, attempts + 1):
             call = await self._limiter.enter(method, url)
             try:
                 answer = await self._outward.ask(
-                    method, url, setting=setting, headers=sent, body=data, timeout=patience, limit=LIMIT
+                    method, url, setting=setting, headers=headers, body=body, timeout=patience, limit=limit
                 )
                 self._limiter.note_answer(
                     call, answer.status, answer.headers, answer.body.decode(errors="replace")
@@ -123,10 +145,7 @@ class Asking:
             self._identity = None  # another token may be good
         if answer.status != 200:
             raise RefusedError(answer)
-        try:
-            return json.loads(answer.body)
-        except (ValueError, RecursionError):
-            raise ValueError(f"the answer of {len(answer.body)} bytes is no JSON") from None
+        return answer.body
 
     async def _token(self, scope: str) -> str:
         async with self._fetching:  # hundreds of metrics begin at once, and one token does for all
@@ -261,7 +280,7 @@ def header_problems(names: Mapping[str, str]) -> dict[str, str]:
             return {"headers": f"found the header '{header}'; accepted are names of letters, digits and -"}
         if header.casefold() in _OWN_HEADERS:
             return {"headers": f"found the header '{header}', which is made here"}
-        if not _SETTING.fullmatch(setting):
+        if not SETTING_NAME.fullmatch(setting):
             return {
                 "headers": f"what is given for {header} is no name of an app setting; its value belongs there"
             }
@@ -269,7 +288,7 @@ def header_problems(names: Mapping[str, str]) -> dict[str, str]:
 
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,80}")
-_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
+SETTING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
 
 _OWN_HEADERS = frozenset(

@@ -41,6 +41,7 @@ from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
 from tidemark.analysis.simulation.answer import Row, play
 from tidemark.analysis.simulation.field import Entry, field
+from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.settings_reader import ConfigError
@@ -56,7 +57,11 @@ def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
         return None
     try:
         return Targets(
-            config.read_text(encoding="utf-8"), name=config.name, settings=settings, plug_ins=registry
+            config.read_text(encoding="utf-8"),
+            name=config.name,
+            settings=settings,
+            plug_ins=registry,
+            read=read_beside(config),
         )
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{config}: {error}") from error

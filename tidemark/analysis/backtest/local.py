@@ -37,6 +37,7 @@ from tidemark.analysis.limits import read_limits
 from tidemark.analysis.options import CONFIG, Allow, Grid, Processes, RunningConfig
 from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
+from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.settings_reader import ConfigError
 
@@ -131,7 +132,9 @@ def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Target
     """The grid and the running policies. Raises InputError."""
     try:
         plan = read_grid(text_of(grid), name=grid.name)
-        return plan, Targets(text_of(config), name=config.name, settings=settings, plug_ins=registry)
+        text = text_of(config)
+        read = read_beside(config)
+        return plan, Targets(text, name=config.name, settings=settings, plug_ins=registry, read=read)
     except ConfigError as error:
         raise InputError(str(error)) from error
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config import toml
+from scaling.config.calendar_files import ReadFile, add_calendars
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns
@@ -198,8 +199,16 @@ class Targets:
     collectors and scalers decide nothing, and are not checked here.
     """
 
-    def __init__(self, text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> None:
-        """Raises ConfigError where the text is no TOML."""
+    def __init__(
+        self,
+        text: str,
+        *,
+        name: str,
+        settings: Mapping[str, str],
+        plug_ins: PlugIns,
+        read: ReadFile | None = None,
+    ) -> None:
+        """`read` gets the files that the text names. Raises ConfigError where the text is no TOML, or a file not accepted."""
         self._name = name
         # Workers are sent this: no more of the settings, some of which are secrets, than decide something.
         used = {key: value for key, value in settings.items() if key in _DECIDING or f"%{key}%" in text}
@@ -211,6 +220,10 @@ class Targets:
         except ValueError as error:
             raise ConfigError([Problem(name, str(error))]) from None
         self._lines = settings_reader.locate(text)
+        shared = Shared(name, self._lines, {})
+        add_calendars(self._tree, shared, read)
+        if shared.problems:
+            raise ConfigError(shared.problems)
 
     @property
     def names(self) -> tuple[str, ...]:
