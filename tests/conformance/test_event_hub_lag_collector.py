@@ -12,6 +12,7 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.event_hubs.server import EventHubsServer
+from scaling.collectors.event_hub.age import EventHubAgeCollector
 from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.model import MetricSample
 from scaling.ports import CollectError
@@ -45,6 +46,14 @@ class HubWorld:
         params, problems = parse_params(EventHubLagCollector.Params, given)
         assert not problems
         made = EventHubLagCollector(params, settings or self.settings, deadline=deadline)
+        self._collectors.append(made)
+        return made
+
+    def new_age_collector(self, **options) -> EventHubAgeCollector:
+        given = {"connection": "Hubs", "event_hub": HUB, "container": self.container, **options}
+        params, problems = parse_params(EventHubLagCollector.Params, given)
+        assert not problems
+        made = EventHubAgeCollector(params, self.settings)
         self._collectors.append(made)
         return made
 
@@ -208,3 +217,36 @@ class StaticCredential:
 
     async def get_token(self, *_scopes: str, **_options: object):
         return AccessToken("token", 4_000_000_000)
+
+
+class TestEventHubAgeOnTheWire:
+    async def test_the_age_is_that_of_the_first_event_that_is_not_settled(self, world):
+        now_ms = int(NOW * 1000)
+        for partition, ages in (("0", (900, 600, 300)), ("1", (450,))):
+            for age in ages:
+                world.server.append(HUB, partition, ["order"], enqueued_ms=now_ms - age * 1000)
+        collector = world.new_age_collector()
+
+        found = [(await world.values(collector))["oldest_age"]]
+        await world.settle("0", 1)
+        found.append((await world.values(collector))["oldest_age"])
+        await world.settle("1", 0)
+        found.append((await world.values(collector))["oldest_age"])
+
+        assert [round(age, -1) for age in found] == [900, 450, 300]
+
+    async def test_an_empty_hub_has_the_age_0(self, world):
+        assert await world.values(world.new_age_collector()) == {"oldest_age": 0.0}
+
+    async def test_a_reader_with_an_owner_level_keeps_others_away_but_for_those_in_another_group(self, world):
+        world.server.hubs.hub(HUB).add_consumer_group("ages")
+        world.server.append(HUB, "0", ["order"], enqueued_ms=int(NOW * 1000) - 60_000)
+        world.server.steal(HUB, "0", 0)
+
+        with pytest.raises(
+            CollectError, match=r"a reader of its own in consumer group '\$Default'.*age_group"
+        ):
+            await world.values(world.new_age_collector())
+        values = await world.values(world.new_age_collector(age_group="ages"))
+
+        assert round(values["oldest_age"], -1) == 60

@@ -103,13 +103,19 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         "lost",
         "incoming",
         "outgoing",
+        "oldest_age",
     )
+    READERS: ClassVar[Mapping[str, str]] = {
+        "oldest_age": "scaling.collectors.event_hub.age:EventHubAgeCollector"
+    }
     GROWING: ClassVar[tuple[str, ...]] = ("incoming", "outgoing")
     DEFAULT_COUNT: ClassVar[str] = "lag"
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
     class Params(lag.Meanings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """`storage` is the connection of the account with the checkpoints; `target` events for an instance."""
+        """`storage` is the connection of the account with the checkpoints; `target` events for an instance. `age_group` is a
+        consumer group that nobody else reads, for `oldest_age`.
+        """
 
         connection: Name
         event_hub: Name
@@ -119,6 +125,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         layout: Literal["auto", "blob_metadata", "functions", "legacy", "go", "dapr"] = "auto"
         target: Positive | None = None
         jitter: Whole = lag.DEFAULT_JITTER
+        age_group: str = ""
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = (
@@ -127,15 +134,19 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         )
         super().__init__(label, settings, endpoint=f"Event Hubs {params.connection}", deadline=deadline)
         self._params = params
+        self._group = params.consumer_group
+        """In which the hub is asked."""
         self._logged: object = None
 
     @staticmethod
     def entity(params: Params) -> str:
-        """Every option is part of it: another meaning of a state is another reading."""
+        """Every option that matters for the lag is part of it: another meaning of a state is another reading."""
         options = {
             field.name: getattr(params, field.name)
             for field in msgspec.structs.fields(params)
-            if not field.required and getattr(params, field.name) != field.default
+            if not field.required
+            and getattr(params, field.name) != field.default
+            and field.name != "age_group"
         }
         changed = "".join(f" {name}={value}" for name, value in options.items())
         return f"event_hub_lag:{params.connection}/{params.event_hub}{changed}"
@@ -145,11 +156,21 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         namespace = event_hubs_endpoint(self._settings, params.connection).address
         container = blob_container(self._settings, params.storage, params.container, retry_total=1)
         hub = event_hub_client(
-            self._settings, params.connection, params.event_hub, params.consumer_group, retry_total=1
+            self._settings, params.connection, params.event_hub, self._group, retry_total=1
         )
         return Clients(hub, container, layouts.Consumer(namespace, params.event_hub, params.consumer_group))
 
     async def _read(self, client: Clients, now: float, /) -> Reading:
+        lags, created_at = await self._lags(client)
+        flow = lag.flow_of(lags, created_at)
+        counts = lag.counts_of(lags, self._params.target) | {"incoming": float(flow.incoming)}
+        counters = {"incoming": flow.hub, "outgoing": flow.checkpoints}
+        if flow.settled is not None:
+            counts["outgoing"] = float(flow.settled)
+        return Reading(now, counts, counters)
+
+    async def _lags(self, client: Clients) -> tuple[list[lag.PartitionLag], float]:
+        """The lags of all partitions, and when the hub was created. Raises CollectError for one that is to be held."""
         properties = await client.hub.get_eventhub_properties()
         ids = sorted((str(partition) for partition in properties["partition_ids"]), key=lag.by_number)
         created_at = properties["created_at"].timestamp()
@@ -162,12 +183,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 f'{self._label}: the lag is unknown, as {held.state} = "hold" asks for: {held}'
                 f"{self._from_blob(checkpoints.get(held.partition.id))}"
             )
-        flow = lag.flow_of(lags, created_at)
-        counts = lag.counts_of(lags, self._params.target) | {"incoming": float(flow.incoming)}
-        counters = {"incoming": flow.hub, "outgoing": flow.checkpoints}
-        if flow.settled is not None:
-            counts["outgoing"] = float(flow.settled)
-        return Reading(now, counts, counters)
+        return lags, created_at
 
     def _lag(
         self, partition: lag.Partition, checkpoints: Mapping[str, Checkpoint], created_at: float

@@ -1,16 +1,20 @@
 """What the lag collector makes of hubs and containers that are odd; both are stubs in memory."""
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from azure.eventhub.exceptions import AuthenticationError, ConnectError
 
 from scaling.collectors.event_hub import collector as event_hub_lag
+from scaling.collectors.event_hub.age import EventHubAgeCollector
 from scaling.collectors.event_hub.checkpoint_layouts import Consumer
 from scaling.collectors.event_hub.collector import Clients, EventHubLagCollector
 from scaling.ports import CollectError
+from scaling.service.registry import reader_class
 from tidemark.foundation.settings_reader import parse_params
 
 NOW = 1_700_000_000.0
@@ -305,6 +309,78 @@ async def test_where_checkpoints_were_read_is_logged_when_it_changes(caplog):
     collector.container.checkpoint("1", 9)
     await collector.values()
     assert len(caplog.records) == 3
+
+
+class AgeStubbed(Stubbed, EventHubAgeCollector):
+    """Events that came so many seconds ago, by partition and number; `received` are the numbers asked for."""
+
+    def __init__(self, partitions, ages, **options) -> None:
+        super().__init__(partitions, **options)
+        self.ages = ages
+        self.received: list[tuple[str, int]] = []
+        self.hub.receive = self.receive
+
+    async def receive(self, on_event, *, partition_id, starting_position, on_error, **options):
+        assert options == {"prefetch": 1, "starting_position_inclusive": True}
+        self.received.append((partition_id, starting_position))
+        there = sorted(number for number in self.ages.get(partition_id, {}) if number >= starting_position)
+        if there:
+            came = self.ages[partition_id][there[0]]
+            at = None if came is None else datetime.fromtimestamp(NOW - came, UTC)
+            await on_event(None, SimpleNamespace(sequence_number=there[0], enqueued_time=at))
+        await asyncio.Event().wait()
+
+
+async def test_an_event_is_received_once_while_it_is_the_first_that_is_not_settled():
+    collector = AgeStubbed({"0": (0, 9), "1": (0, 3)}, {"0": {5: 90, 8: 40, 2: 200}, "1": {}})
+    collector.container.checkpoint("1", 3)
+    ages = []
+    for number in (4, 4, 6, 1, 9):  # with a gap in the numbers, and set back
+        collector.container.checkpoint("0", number)
+        ages.append(round((await collector.values())["oldest_age"]))
+    collector.hub.created_at += 1
+    collector.container.checkpoint("0", 6, written_at=NOW + 1)
+    await collector.values()
+
+    assert ages == [90, 90, 40, 200, 0]
+    assert collector.received == [("0", 5), ("0", 7), ("0", 2), ("0", 7)]
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ({}, "partition 0 has events from number 5 on, but none came within 0.05 s"),
+        ({5: None}, "the event 5 of partition 0 does not say when it came"),
+    ],
+)
+async def test_an_age_that_cannot_be_told_is_no_zero(monkeypatch, events, words):
+    monkeypatch.setattr("scaling.collectors.event_hub.age.PATIENCE", 0.05)
+    collector = AgeStubbed({"0": (0, 9)}, {"0": events})
+    collector.container.checkpoint("0", 4)
+
+    with pytest.raises(CollectError, match=words):
+        await collector.values()
+
+
+async def test_a_hub_that_does_not_let_anybody_receive_is_an_error_in_its_words():
+    collector = AgeStubbed({"0": (0, 9)}, {})
+
+    async def refuse(*_, on_error, **__):
+        await on_error(None, ConnectError("no more readers", SimpleNamespace()))
+
+    collector.hub.receive = refuse
+    with pytest.raises(CollectError, match=r"event hub 'Orders'.*no more readers"):
+        await collector.values()
+
+
+def test_the_age_is_a_reading_of_its_own():
+    params, _ = parse_params(EventHubLagCollector.Params, {"connection": "Hubs", "event_hub": "orders"})
+    with_group = msgspec.structs.replace(params, age_group="ages")
+
+    assert reader_class(EventHubLagCollector, "oldest_age") is EventHubAgeCollector
+    assert EventHubLagCollector.entity(params) == EventHubLagCollector.entity(with_group)
+    ages = {EventHubAgeCollector.entity(params), EventHubAgeCollector.entity(with_group)}
+    assert len(ages | {EventHubLagCollector.entity(params)}) == 3
 
 
 async def test_both_clients_are_closed():
