@@ -26,7 +26,7 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.rows import OUTSIDE, RowAccount, cached, collected, first_of, outside
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.files.spark_files import open_files
+from spark_jobs.sources.files.spark_files import list_files, open_files
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.tables.results import Results
 from tidemark.analysis.advise.local import read_targets
@@ -84,14 +84,14 @@ def run(spark: SparkSession, settings: Settings) -> str:
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
     """SOURCED of the files that count. Raises InputError where there are none."""
     try:
-        found = open_files(spark, path, (*TABLE_ENDINGS, MANIFEST))
+        found = list_files(spark, path, (*TABLE_ENDINGS, MANIFEST))
     except InputError as error:
         raise InputError(f"--costs {error}") from error
     is_table = reduce(or_, (F.lower("path").endswith(ending) for ending in TABLE_ENDINGS))
     files = found.where(is_table)
     known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
     manifest = found.where(F.col("path").endswith(f"/{MANIFEST}"))
-    told = collected(manifest.select("path", "content")) if len(known) > 1 else []
+    told = collected(open_files(manifest)) if len(known) > 1 else []
     if not known:
         raise InputError(f"--costs {path} holds no files that end in {' or '.join(TABLE_ENDINGS)}")
     manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in told)
@@ -103,7 +103,7 @@ def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount:
     work = partial(charges_in, wanted=wanted, amount=amount, sources=sources)
     if len(counts) < len(known):
         files = files.where(F.col("path").isin(counts))
-    return files.select("path", "content").mapInArrow(work, row_schema(SOURCED))
+    return open_files(files).mapInArrow(work, row_schema(SOURCED))
 
 
 def _told_twice(charges: DataFrame) -> tuple[str, int, str, str] | None:

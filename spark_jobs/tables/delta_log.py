@@ -37,6 +37,8 @@ from spark_jobs.tables.runs import (
 from tidemark.analysis.errors import InputError, JobError
 
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
+UNFINISHED_HOURS = 24
+"""Hours for which files are kept that no version names: a run that is writing has some. Chosen: far longer than runs take."""
 # Of the features a table may ask a reader for, those that change nothing for one who reads the files of the log.
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
@@ -121,7 +123,8 @@ def _added(file: NewFile) -> AddAction:
 def make_table(url: str, schema: Schema) -> None:
     """Makes the table, without a row; where there is one, it stays as it is."""
     store, options = deltas_store(url)
-    create_table_with_add_actions(store, schema, [], "ignore", storage_options=options)
+    with _one_line(f"{url} cannot be made"):
+        create_table_with_add_actions(store, schema, [], "ignore", storage_options=options)
 
 
 def newest_version(url: str) -> int | None:
@@ -153,11 +156,16 @@ def live(url: str, version: int | None) -> tuple[str, list[str], list[str]]:
 
 
 def vacuum(url: str, hours: int) -> None:
-    """Removes the files that no version of the last so many hours names, also those that none ever named."""
-    remove = partial(_opened(url).vacuum, hours, enforce_retention_duration=False, full=True)
-    with _one_line(f"{url} cannot be vacuumed"):
-        if remove(dry_run=True):  # else two commits would say that there was nothing to remove
-            remove(dry_run=False)
+    """Removes the files that no version of the last so many hours names; those that none ever named after a day at least."""
+    ages = {
+        False: hours,
+        True: max(hours, UNFINISHED_HOURS),
+    }  # `full` also removes those that none ever named
+    for full, age in ages.items():
+        remove = partial(_opened(url).vacuum, age, enforce_retention_duration=False, full=full)
+        with _one_line(f"{url} cannot be vacuumed"):
+            if remove(dry_run=True):  # else two commits would say that there was nothing to remove
+                remove(dry_run=False)
 
 
 # -- the table `runs`

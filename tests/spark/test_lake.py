@@ -10,6 +10,7 @@ from spark_jobs.cost.job import read_charges
 from spark_jobs.per_target import arrivals_of
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.reports.runs import runs_in
+from spark_jobs.sources.files.spark_files import LISTED, list_files
 from spark_jobs.tables.places import is_delta, is_pythons, local_folder
 from spark_jobs.tables.plain import read_parquet
 from spark_jobs.tables.results import Results, result_table
@@ -97,6 +98,9 @@ def test_exports_and_arrivals_are_read_from_a_container(spark, azurite, containe
         folder.upload_blob("costs/_half.csv", "no export")
         folder.upload_blob("arrivals/one.csv", "t,arrivals\n0,5\n60,7\n")
 
+    assert (
+        list_files(spark, f"{container}/costs", [".csv"]).columns == LISTED.names
+    )  # whose content no task reads
     charges = read_charges(spark, f"{container}/costs", WANTED, None)
     assert sorted(row["amount"] for row in charges.collect()) == [-2.0, 0.96, 4.8]
     arrivals = arrivals_of(spark, f"{container}/arrivals/")

@@ -86,7 +86,7 @@ def judge(
 
 
 class Account(Struct, frozen=True):
-    """What consumers told of themselves in their telemetry records: writes, and how many of them told no end."""
+    """What consumers reported in their telemetry records: writes, and how many of them left no final report."""
 
     written: int
     instances: int
@@ -94,13 +94,13 @@ class Account(Struct, frozen=True):
 
     def beside(self, proof: Proof) -> str:
         """How it compares with what the container carried out."""
-        said = f"the consumers' records tell of {self.written} of {proof.writes} writes"
+        said = f"the consumers' records have {self.written} of {proof.writes} writes"
         missing = proof.writes - self.written
         if not missing:
             return said
         return (
-            f"{said}; {self.without_end} of {self.instances} consumers left no last word: what a killed one did after its"
-            " last record stands in none, and no record counts a write whose answer never came"
+            f"{said}; {self.without_end} of {self.instances} consumers left no final report: what a killed one wrote after"
+            " its last record is in no record, nor is a write whose answer never came"
         )
 
 

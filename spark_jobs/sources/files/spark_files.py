@@ -29,7 +29,8 @@ from tidemark.analysis.errors import InputError
 ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
 """From a file's URL and content to its batches."""
 
-OPENED = StructType().add("path", "string").add("modificationTime", "timestamp").add("content", "binary")
+LISTED = StructType().add("path", "string").add("modificationTime", "timestamp")
+OPENED = StructType().add("path", "string").add("content", "binary")
 
 
 def url_for_spark(spark: SparkSession, path: str, storage: Mapping[str, Any] | None) -> str | None:
@@ -81,17 +82,17 @@ def set_aside(spark: SparkSession, quarantine: str | None) -> int | None:
     return sum(each.get("records") or each.get("events") or 1 for each in reasons)
 
 
-def open_files(
+def list_files(
     spark: SparkSession, url: str, endings: Sequence[str], *, folders: Sequence[str] = ()
 ) -> DataFrame:
-    """OPENED of all files below the URL with one of these endings, in any case: by Spark, or, of a lake that it has no file
-    system for, by tasks through fsspec.
+    """LISTED of all files below the URL with one of these endings, in any case, for `open_files`: by Spark, or, of a lake that
+    it has no file system for, by fsspec. No content is read.
 
     `folders` are patterns below the URL: where there are any of these, Spark lists no others. Raises InputError where there is
     no file. Files whose names begin with `_` or `.` are none, as always with Spark.
     """
     if is_pythons(spark, url):
-        return _opened_by_fsspec(spark, url, endings)
+        return _listed_by_fsspec(spark, url, endings)
     glob = "{" + ",".join(f"*{_any_case(ending)}" for ending in endings) + "}"
     reader = spark.read.format("binaryFile").options(recursiveFileLookup="true", pathGlobFilter=glob)
     try:
@@ -101,7 +102,14 @@ def open_files(
         raise InputError(f"'{url}' cannot be read: {first_line(error)}") from error
     if first is None:
         raise _no_files(url, endings)
-    return files.select(*OPENED.names)
+    return files
+
+
+def open_files(files: DataFrame) -> DataFrame:
+    """OPENED of files of `list_files`: by Spark, or by tasks through fsspec."""
+    if "content" in files.columns:
+        return files.select(*OPENED.names)
+    return files.select("path").mapInArrow(_with_content, OPENED)
 
 
 def read_files(
@@ -113,16 +121,16 @@ def read_files(
     *,
     folders: Sequence[str] = (),
 ) -> DataFrame:
-    """What `read` makes of all files of `open_files`."""
-    files = open_files(spark, url, endings, folders=folders)
-    return files.select("path", "content").mapInArrow(partial(_read_all, read=read), schema)
+    """What `read` makes of all files of `list_files`."""
+    files = open_files(list_files(spark, url, endings, folders=folders))
+    return files.mapInArrow(partial(_read_all, read=read), schema)
 
 
 def _no_files(url: str, endings: Sequence[str]) -> InputError:
     return InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
 
 
-def _opened_by_fsspec(spark: SparkSession, url: str, endings: Sequence[str]) -> DataFrame:
+def _listed_by_fsspec(spark: SparkSession, url: str, endings: Sequence[str]) -> DataFrame:
     system, root = file_system(url)
     found = [
         (f"{url.rstrip('/')}{name.removeprefix(root)}", info["last_modified"])
@@ -131,17 +139,16 @@ def _opened_by_fsspec(spark: SparkSession, url: str, endings: Sequence[str]) -> 
     ]
     if not found:
         raise _no_files(url, endings)
-    files = spark.createDataFrame(found, StructType(OPENED.fields[:2])).repartition(len(found))
-    return files.mapInArrow(_with_content, OPENED)
+    return spark.createDataFrame(found, LISTED).repartition(len(found))
 
 
 @fails_without_secrets
 def _with_content(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for number, url in enumerate(batch["path"].to_pylist()):
+        for url in batch["path"].to_pylist():
             system, path = file_system(url)
-            content = pa.array([system.cat_file(path)], pa.binary())
-            yield pa.RecordBatch.from_arrays([*batch.slice(number, 1).columns, content], OPENED.names)
+            contents = pa.array([system.cat_file(path)], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([url]), contents], OPENED.names)
 
 
 def _pruned(reader: DataFrameReader, url: str, folders: Sequence[str]) -> DataFrame | None:

@@ -96,7 +96,7 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_pat
     assert re.search(r"^lost +0 *$", output, re.MULTILINE), output
     assert re.search(r"^duplicates +0 *$", output, re.MULTILINE), output
     assert re.search(r"replayed +\d+ records", output), output
-    assert re.search(r"telemetry +the consumers' records tell of [1-9]\d+ of \d+ writes", output), output
+    assert re.search(r"telemetry +the consumers' records have [1-9]\d+ of \d+ writes", output), output
     assert re.search(r"throttled +[1-9]\d* operations answered 429", output), output
     assert re.search(r"consumer \d is killed: SIGKILL", output), output
     assert re.search(r"up 400 -> [\d,]{4,} RU/s .* latest (throttled|consumers) [\d.]+ > ", output), output

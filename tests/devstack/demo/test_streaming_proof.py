@@ -161,7 +161,7 @@ def land(folder, name, *records):
     (folder / name).write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))
 
 
-def test_what_the_consumers_told_is_compared_with_what_the_container_carried_out(tmp_path):
+def test_the_writes_that_consumers_reported_are_compared_with_those_of_the_container(tmp_path):
     land(tmp_path / "hour=01", "a-1.jsonl", interval("a", 100), {"kind": "checkpoint", "instance": "a"})
     land(tmp_path / "hour=02", "a-2.jsonl", interval("a", 50, stopping=True))
     land(tmp_path / "hour=01", "b-1.jsonl", interval("b", 30))
@@ -170,5 +170,5 @@ def test_what_the_consumers_told_is_compared_with_what_the_container_carried_out
     proof = Proof(records=190, distinct=190, documents=190, letters=0, writes=190)
 
     assert found == Account(written=180, instances=2, without_end=1)
-    assert "tell of 180 of 190 writes; 1 of 2 consumers left no last word" in found.beside(proof)
-    assert found.beside(structs.replace(proof, writes=180)).endswith("tell of 180 of 180 writes")
+    assert "have 180 of 190 writes; 1 of 2 consumers left no final report" in found.beside(proof)
+    assert found.beside(structs.replace(proof, writes=180)).endswith("have 180 of 180 writes")
