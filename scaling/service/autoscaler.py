@@ -224,16 +224,16 @@ class Autoscaler:
     async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> Evaluated:
         """Takes the report in, asks the rules, decides, and says what is to be written. Saves and sends nothing."""
         now = self.clock()
-        situation = evaluation.take_in(policy, loaded, report, now=now)
-        rules, windows, state, controls = situation.known
+        basis = evaluation.take_in(policy, loaded, report, now=now)
+        rules, windows, state, controls = basis.known
         identity = decision_id(report.target, report.at)
         case = case_of(rules, windows, state, now=now, controls=controls, decision_id=identity)
         made = decide_case(case, rules, state, now=now, decision_id=identity)
-        after, action = evaluation.remember(situation, made, report.at, now=now)
+        after, action = evaluation.remember(basis, made, report.at, now=now)
         shadow = Beside(state.shadow)
-        if situation.orders_known:
+        if basis.orders_known:
             shadow = await self._shadows.decide(policy, windows, state, made, controls=controls)
-        return evaluation.to_write(situation, report, made, after, action, shadow, now=now)
+        return evaluation.to_write(basis, report, made, after, action, shadow, now=now)
 
     # Applying
 

@@ -51,7 +51,7 @@ class Evaluated(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Situation(Struct, frozen=True, kw_only=True):
+class DecisionBasis(Struct, frozen=True, kw_only=True):
     """A target after a report was taken in, before it is decided on.
 
     `policy` has the rules that decide: after a promotion those of the shadow. `review` is what became of the pending action.
@@ -76,7 +76,7 @@ class Situation(Struct, frozen=True, kw_only=True):
         return self.policy, self.windows, self.state, self.controls
 
 
-def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now: float) -> Situation:
+def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now: float) -> DecisionBasis:
     """Reads what is stored, puts the report into it, and looks after the pending action."""
     controls, stored = controls_of(loaded, now), loaded.state
     if "state" in loaded.corrupt:
@@ -91,7 +91,7 @@ def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now:
     review = pursue(policy, state, readable, now=now, controls=controls, windows=windows)
     if (text := budget_warning(policy, stored, review.state, now=now)) is not None:
         review = structs.replace(review, findings=(*review.findings, (Reason.OVER_BUDGET, text)))
-    return Situation(
+    return DecisionBasis(
         policy=policy,
         controls=controls,
         orders_known=orders_known,
@@ -105,11 +105,11 @@ def take_in(configured: Policy, loaded: Snapshot, report: MetricsReport, *, now:
 
 
 def remember(
-    situation: Situation, made: Recommendation, report_at: float, *, now: float
+    basis: DecisionBasis, made: Recommendation, report_at: float, *, now: float
 ) -> tuple[TargetState, ScaleAction | None]:
     """The state after a decision, and the action to send; both carry the line of the decision."""
-    level = plateau_level(situation.policy, situation.windows, now=now)
-    after, action = advance(situation.policy, situation.state, made, report_at=report_at, level=level)
+    level = plateau_level(basis.policy, basis.windows, now=now)
+    after, action = advance(basis.policy, basis.state, made, report_at=report_at, level=level)
     if after.pending is None or after.pending.action_id != made.decision_id:
         return after, action
     ordered = structs.replace(after.pending, line=explain.line(made)[:LINE_CHARS])
@@ -117,7 +117,7 @@ def remember(
 
 
 def to_write(
-    situation: Situation,
+    basis: DecisionBasis,
     report: MetricsReport,
     made: Recommendation,
     after: TargetState,
@@ -127,13 +127,11 @@ def to_write(
     now: float,
 ) -> Evaluated:
     """What is to be written and sent of a decision."""
-    policy, windows, state = situation.policy, situation.windows, situation.state
-    inputs = encode_inputs(policy, windows, state, situation.controls, now=now, decision_id=made.decision_id)
+    policy, windows, state = basis.policy, basis.windows, basis.state
+    inputs = encode_inputs(policy, windows, state, basis.controls, now=now, decision_id=made.decision_id)
     entry = decision_entry(report, made, known_values(policy, windows, now=now), inputs, shadow.said)
-    review = with_withdrawal(situation.review, made)
-    findings = finding_entries(
-        "scaling", policy.target, report.at, review, state.expected, situation.promotion
-    )
+    review = with_withdrawal(basis.review, made)
+    findings = finding_entries("scaling", policy.target, report.at, review, state.expected, basis.promotion)
     sent_again = review.emit if after.pending == review.emit else None
     return Evaluated(
         state=structs.replace(after, shadow=shadow.shadow),
@@ -142,7 +140,7 @@ def to_write(
         entries=(*findings, entry),
         lines=(*effects_of(findings), entry_line(entry, lateness_of(policy, after))),
         warnings=(
-            *situation.warnings,
+            *basis.warnings,
             *learning_failures(policy.target, after),
             *findings_of(findings),
             *shadow.warnings,
