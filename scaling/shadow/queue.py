@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from scaling.config.policy import Policy, QueueSpec
 from scaling.rules.service_level import estimates, instances, learning, memory
 from scaling.rules.service_level.candidates import late_share
+from scaling.rules.service_level.queue import arrived_at
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.service_level.sizing import serving_instances
 from scaling.rules.view import MetricsView
@@ -129,7 +130,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
     if 0.0 <= seconds < learning.TOO_SOON * seen.interval:
         return None
     rate = service_rate_of(queue, before)
-    old = learning.arrived_at(before, before.at - queue.wait)
+    old = arrived_at(before, before.at - queue.wait)
     after = learning.learn(before, seen, rule.objective)
     shadow.known = memory.encode(after)
     follows = 0.0 < seconds <= learning.GAP * seen.interval and after.observations == before.observations + 1
@@ -137,7 +138,7 @@ def observe(shadow: Shadow, queue: QueueSpec, view: MetricsView) -> Passed | Non
         _settle(shadow.tally)
         shadow.waiting, shadow.apart = after.waiting, []
         return None
-    old_now = learning.arrived_at(after, after.at - queue.wait)
+    old_now = arrived_at(after, after.at - queue.wait)
     held = estimates.concurrency(after, rule.objective)
     start_up = estimates.start_up_time(after, rule.objective)
     ready = serving_instances(shadow.starts, shadow.capacity or 0, seen.at, start_up)

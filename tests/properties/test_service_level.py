@@ -49,6 +49,7 @@ def histories(draw):
                 current=current,
                 ready=ready,
                 most=draw(st.integers(1, 200)),
+                oldest_age=draw(COUNTED),
             )
         )
     return found

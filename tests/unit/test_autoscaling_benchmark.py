@@ -219,6 +219,47 @@ def test_bursts_by_the_clock_are_met_once_they_are_known():
     assert second_day < first / 5
 
 
+@pytest.mark.parametrize(
+    ("size", "rate", "takes", "wait", "counts", "most", "hours"),
+    [
+        (
+            12_000,
+            1.0,
+            16.0,
+            1200,
+            ("backlog",),
+            15,
+            7.4,
+        ),  # it was 100 instances, and a fifth of the messages late
+        (12_000, 1.0, 16.0, 1200, ours.METRICS, 15, 7.4),
+        (
+            600,
+            2 / 300,
+            300.0,
+            7200,
+            ("backlog",),
+            16,
+            64.0,
+        ),  # 22.7 % late, by arrivals that lumps of messages hide
+    ],
+)
+def test_a_burst_with_a_long_wait_is_begun_in_time_by_few_instances(
+    size, rate, takes, wait, counts, most, hours
+):
+    model = Model(service_rate=rate, concurrency=rate * takes, wait=wait)
+    load = np.zeros(2400 + 2 * wait)
+    load[2000] = size
+    policy = ours.service_level(
+        model=model, counts=counts, wait=f"{wait}s", concurrency=model.concurrency, takes=f"{takes:g}s"
+    )
+    found = run(load, policy, model, 1)
+
+    assert found.late == 0.0
+    assert max(total for _, total in found.totals) <= most
+    assert found.instance_hours <= hours
+    assert found.aborted < 0.005
+
+
 @pytest.mark.parametrize("condition", field.CONDITIONS, ids=lambda condition: condition.name)
 def test_no_condition_makes_the_rule_collapse(condition):
     load = traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]

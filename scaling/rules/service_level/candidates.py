@@ -75,6 +75,13 @@ def begin(total: int, waiting: float, active: float) -> list[Candidate]:
     return [Candidate(total=total, waiting=waiting, active=active) for _ in SAFETY_FACTORS]
 
 
+def begin_again(candidates: Sequence[Candidate], total: int, waiting: float, active: float) -> None:
+    """From what is there, with the costs and late messages so far."""
+    for candidate in candidates:
+        candidate.total, candidate.waiting, candidate.active = total, waiting, active
+        candidate.starting, candidate.needs, candidate.last_need = [], [], 0
+
+
 class Interval(Struct, kw_only=True):
     """The last `seconds`, up to `now`. `arrived` messages came in them, `arrived_before` in all before. Of all messages,
     `old_before` were too old at their start to be begun in time, `old_now` at their end. `keep` is the share of the
@@ -124,7 +131,7 @@ def simulate(
         _serve(candidate, outlook, interval)
         ahead = active_ahead(outlook, candidate.active, candidate.total, candidate.starting, interval.now)
         needed = instances_needed(outlook, factor, candidate.active, ahead)
-        _decide(candidate, needed, outlook.start_up, interval, least=least, most=most)
+        _decide(candidate, needed, outlook.hold, interval, least=least, most=most)
 
 
 def _serve(candidate: Candidate, outlook: Outlook, interval: Interval) -> None:
@@ -160,7 +167,7 @@ def _serving_on_average(candidate: Candidate, interval: Interval, start_up: floa
 
 
 def _decide(
-    candidate: Candidate, needed: float, start_up: float, interval: Interval, *, least: int, most: int
+    candidate: Candidate, needed: float, hold: float, interval: Interval, *, least: int, most: int
 ) -> None:
     total, last_need = candidate.total, candidate.last_need
     rounded = round_instances(needed)
@@ -168,13 +175,13 @@ def _decide(
     if need != last_need:
         if last_need:
             before = interval.now - interval.seconds
-            record_need_until(candidate.needs, before, last_need, need, start_up, interval.now)
+            record_need_until(candidate.needs, before, last_need, need, hold, interval.now)
         candidate.last_need = need
     if rounded < total:
         rounded = need  # `least` keeps instances, and adds none
     if rounded == total <= most:
         return
-    after = min(capacity_after_hold(needed, rounded, total, candidate.needs, interval.now, start_up), most)
+    after = min(capacity_after_hold(needed, rounded, total, candidate.needs, interval.now, hold), most)
     if after != total:
         candidate.starting = starting_after_change(candidate.starting, total, after, interval.now)
         candidate.total = after

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from scaling.rules.service_level import candidates, forecast, instances, sizing
+from scaling.rules.service_level import candidates, forecast, instances, queue, sizing
 from scaling.rules.service_level.memory import Memory, Starts
-from scaling.rules.service_level.sizing import Outlook
+from scaling.rules.service_level.sizing import MAX_INSTANCES, Outlook
 
 LEARNING_TIME = 1800.0
 """Seconds from the first report in which what was learned is not relied on. Chosen: twenty start-ups as assumed. Until then there
@@ -90,9 +90,16 @@ def instances_needed(
 ) -> float:
     """Instances needed with so many messages there and so many instances asked for, not rounded."""
     starting = starting_instances(memory, objective, ahead.start_up)
-    active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
-    needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
-    return max(needed, instances_for_backlog(backlog, objective)) if is_learning(memory) else needed
+    if ahead.begin_within:
+        waiting = max(backlog - ahead.concurrency * memory.serving, 0.0)
+        due = queue.deadlines(memory, waiting, ahead.begin_within)
+        needed = sizing.instances_by_deadline(ahead, due, current, starting, memory.at)
+    else:
+        active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
+        needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
+    if is_learning(memory) and not (ahead.begin_within and is_identified(memory, objective)):
+        return max(needed, instances_for_backlog(backlog, objective))
+    return needed
 
 
 def instances_for_backlog(backlog: float, objective: Objective) -> float:
@@ -100,12 +107,36 @@ def instances_for_backlog(backlog: float, objective: Objective) -> float:
     return backlog / (objective.concurrency or instances.FIRST_CONCURRENCY)
 
 
+def fewest_to_keep(ahead: Outlook, needed: float, backlog: float, current: int) -> int:
+    """Whole instances that scale-in follows, where `needed` are needed: no fewer than keep up at the expected rate, nor than the
+    messages there keep busy. What a busy instance serves is work done, so none is given up while it would stop messages.
+    """
+    fewest = max(sizing.round_instances(needed), sizing.fewest_that_keep_up(ahead))
+    if ahead.begin_within:
+        fewest = max(fewest, min(sizing.round_instances(backlog / ahead.concurrency), current))
+    return fewest
+
+
+def next_capacity(memory: Memory, ahead: Outlook, backlog: float, current: int, objective: Objective) -> int:
+    """The capacity to have, with so many messages there and so many instances asked for."""
+    needed = min(instances_needed(memory, ahead, backlog, current, objective), float(MAX_INSTANCES))
+    hold = hold_time(memory, ahead)
+    need = min(fewest_to_keep(ahead, needed, backlog, current), MAX_INSTANCES)
+    needs = sizing.needs_with(memory.needs, memory.at, need, hold)
+    return sizing.next_capacity(needed, current, needs, memory.at, hold)
+
+
+def is_identified(memory: Memory, objective: Objective) -> bool:
+    """Whether the time of a message is known, and not only assumed or bounded."""
+    return objective.takes is not None or (memory.flow_counted and memory.learned.service_rate_count > 0)
+
+
 def is_learning(memory: Memory) -> bool:
     """True in the first half hour."""
     return memory.at - memory.since < LEARNING_TIME
 
 
-def hold_time(memory: Memory, start_up: float) -> float:
-    """Seconds whose highest need scale-in follows: the start-up time; longer at the beginning, and after a gap."""
+def hold_time(memory: Memory, ahead: Outlook) -> float:
+    """Seconds whose highest need scale-in follows; more at the beginning, and after a gap."""
     is_unsure = is_learning(memory) or memory.at - memory.resumed_at < LEARNING_HOLD
-    return max(start_up, LEARNING_HOLD) if is_unsure else start_up
+    return max(ahead.hold, LEARNING_HOLD) if is_unsure else ahead.hold

@@ -16,13 +16,13 @@ The steps of one report (`_learn`):
 
 from __future__ import annotations
 
-from math import inf, isfinite
+from math import isfinite
 
 from msgspec import Struct
 
-from scaling.rules.service_level import candidates, estimates, forecast, instances, seasonality, sizing
+from scaling.rules.service_level import candidates, estimates, forecast, instances, queue, seasonality, sizing
 from scaling.rules.service_level.estimates import Objective
-from scaling.rules.service_level.memory import MAX_MARKS, Memory, changeable_copy
+from scaling.rules.service_level.memory import Memory, changeable_copy
 from scaling.rules.service_level.sizing import Outlook
 
 GAP = 3.5
@@ -46,9 +46,6 @@ UNCHANGED_REPORTS = 20
 reports every 15 s.
 """
 
-MARKS_PER_WAIT = MAX_MARKS - 8
-"""Marks of the counter of arrivals within the allowed wait; the others cover reports that come late."""
-
 UNUSABLE = "the numbers remembered were not usable any more"
 
 
@@ -56,7 +53,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     """One report. `backlog` are the messages there, `incoming` and `outgoing` those that came and were completed in the last
     `interval` seconds (None: not counted). `current` instances were asked for, `ready` are ready (None: the platform does
     not count them), `most` is the maximum. `asked_at` is when the newest of them were asked for (None: not known, or long
-    ago).
+    ago). `oldest_age` are the seconds for which the oldest message waits (None: not known).
     """
 
     at: float
@@ -68,6 +65,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     ready: int | None
     most: int
     asked_at: float | None = None
+    oldest_age: float | None = None
 
     @property
     def believed_ready(self) -> int:
@@ -126,9 +124,7 @@ def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
     memory.needs = [(seen.at, seen.current)]  # as if all were needed: nobody saw whether they were
     memory.last_need = memory.unchanged_reports = 0
     _start_from(memory, seen, objective)
-    for candidate in memory.candidates:
-        candidate.total, candidate.waiting, candidate.starting = seen.current, memory.waiting, []
-        candidate.needs, candidate.last_need, candidate.active = [], 0, seen.backlog
+    candidates.begin_again(memory.candidates, seen.current, memory.waiting, seen.backlog)
     return memory
 
 
@@ -136,6 +132,7 @@ def _start_from(memory: Memory, seen: Observation, objective: Objective) -> None
     memory.current = seen.current
     memory.serving = float(seen.believed_ready)
     memory.backlog = seen.backlog
+    memory.oldest_age = -1.0 if seen.oldest_age is None else max(seen.oldest_age, 0.0)
     memory.waiting = max(seen.backlog - estimates.concurrency(memory, objective) * memory.serving, 0.0)
     memory.marks = [(seen.at, memory.arrived)]
     memory.learned.busy_instances = 0.0
@@ -145,10 +142,8 @@ def _start_from(memory: Memory, seen: Observation, objective: Objective) -> None
 
 
 def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
-    start_up = estimates.start_up_time(memory, objective)
-    if memory.last_need:
-        sizing.record_need(memory.needs, memory.at, memory.last_need, estimates.hold_time(memory, start_up))
-    old_before = arrived_at(memory, memory.at - objective.wait)
+    before, start_up = memory.at, estimates.start_up_time(memory, objective)
+    old_before = queue.arrived_at(memory, memory.at - objective.wait)
     at_once = estimates.concurrency(memory, objective)
     served, present = memory.serving, memory.current
     certain = _follow_capacity(memory, seen, start_up, objective)
@@ -160,6 +155,8 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     start_up = estimates.start_up_time(memory, objective)  # the report may have taught another one
     _follow_forecast(memory, start_up + seen.interval, seconds)
     ahead = estimates.outlook(memory, objective, start_up)
+    if memory.last_need:
+        sizing.record_need(memory.needs, before, memory.last_need, estimates.hold_time(memory, ahead))
     least = sizing.fewest_that_keep_up(ahead)
     arrived = interval.arrived * seconds
     passed = candidates.Interval(
@@ -173,7 +170,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     )
     _follow_candidates(memory, ahead, passed, objective, least=least, most=seen.most)
     needed = estimates.instances_needed(memory, ahead, seen.backlog, seen.current, objective)
-    memory.last_need = min(max(sizing.round_instances(needed), least), seen.most)
+    memory.last_need = min(estimates.fewest_to_keep(ahead, needed, seen.backlog, seen.current), seen.most)
 
 
 def _follow_capacity(memory: Memory, seen: Observation, start_up: float, objective: Objective) -> int:
@@ -228,7 +225,9 @@ def _interval_of(
         if completed is None:
             busy = min(served, (seen.backlog + memory.backlog) / 2 / at_once)
             completed = service_rate * busy
-        arrived = max(completed + growth, 0.0)
+        inferred = completed + growth + memory.owed / seconds
+        arrived = max(inferred, 0.0)
+        memory.owed = max(min(inferred, 0.0) * seconds, -at_once * served)
     if completed is None:
         completed = max(arrived - growth, 0.0)
     is_moving = arrived != completed if memory.flow_counted else seen.backlog > at_once
@@ -271,12 +270,13 @@ def _follow_queue(
     memory.waiting = max(seen.backlog - at_once * memory.serving, 0.0)
     begun = max(memory.arrived - memory.waiting - begun_before, 0.0)
     memory.at, memory.backlog, memory.interval = seen.at, seen.backlog, seen.interval
+    memory.oldest_age = -1.0 if seen.oldest_age is None else max(seen.oldest_age, 0.0)
     memory.observations += 1
-    old_now = arrived_at(memory, seen.at - wait)
+    old_now = queue.arrived_at(memory, seen.at - wait)
     overdue = old_now - begun_before - begun
     late = begun * candidates.late_share(old_before - begun_before, overdue)
     _count_late(memory, begun, late, max(overdue, 0.0))
-    _mark_arrivals(memory, seen.at, wait)
+    queue.mark_arrivals(memory, seen.at, wait)
     forecast.record_rate(memory, rate, seconds)
     seasonality.record_rate(memory.minute_shape, memory.usual_rates, rate, seen.at - seconds, seen.at)
     return old_now
@@ -300,38 +300,15 @@ def _follow_candidates(
     least: int,
     most: int,
 ) -> None:
+    if ahead.begin_within:  # no margin is chosen
+        candidates.begin_again(memory.candidates, memory.current, memory.waiting, memory.backlog)
+        return
     candidates.simulate(
         memory.candidates, estimates.safety_factors(memory), ahead, passed, least=least, most=most
     )
     memory.scored_arrivals = memory.scored_arrivals * passed.keep + passed.arrived
     age = memory.at - memory.since
     memory.chosen = candidates.choose_best(memory.candidates, memory.scored_arrivals, objective.late, age)
-
-
-def arrived_at(memory: Memory, at: float) -> float:
-    """The counter of arrivals at a past time, between two marks by the straight line. Before the first mark nothing is known:
-    minus infinity, so that no message is late.
-    """
-    end, later = memory.at, memory.arrived
-    if at >= end:
-        return later
-    for begin, count in reversed(memory.marks):
-        if begin <= at:
-            return count + (later - count) * ((at - begin) / (end - begin))
-        end, later = begin, count
-    return -inf
-
-
-def _mark_arrivals(memory: Memory, now: float, wait: float) -> None:
-    """Keeps the counter of arrivals as of now, no nearer to the last mark than needed."""
-    spacing = wait / MARKS_PER_WAIT
-    marks = memory.marks
-    if marks and now - marks[-1][0] < spacing:
-        return
-    cutoff = now - wait - 2 * spacing
-    while len(marks) >= MAX_MARKS or (len(marks) > 1 and marks[1][0] <= cutoff):
-        del marks[0]
-    marks.append((now, memory.arrived))
 
 
 def _count_late(memory: Memory, begun: float, late: float, overdue: float) -> None:

@@ -32,7 +32,7 @@ weights follow within one start-up, and the list stays below 2 KB.
 
 MAX_MARKS = 24
 """Points kept of the counter of arrivals. Chosen: a late message is dated to a sixteenth of the allowed wait (see
-`learning.MARKS_PER_WAIT`), and the other eight cover reports that come late.
+`queue.MARKS_PER_WAIT`), and the other eight cover reports that come late.
 """
 
 MAX_STARTS = 16
@@ -172,7 +172,7 @@ class Memory(Struct, array_like=True, kw_only=True):
     completed messages are counted. `serving` of the `current` instances serve; `starting` are not ready, `warming` are
     ready and do not serve yet, `recently_started` may or may not serve. `last_need` is what the newest report needs,
     `needs` what those before it needed. `chosen` is the index of the best candidate. `restart_reason` says for a day why
-    everything is learned anew.
+    everything is learned anew. `oldest_age` are the seconds for which the oldest message waits; below 0: not known.
     """
 
     version: int = VERSION
@@ -216,6 +216,8 @@ class Memory(Struct, array_like=True, kw_only=True):
     usual_rates: UsualRates = field(default_factory=UsualRates)
     learned: LearnedInstance = field(default_factory=LearnedInstance)
     restart_reason: str = ""
+    oldest_age: float = -1.0
+    owed: float = 0.0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -303,6 +305,8 @@ def _sum_of_numbers(memory: Memory) -> float:
         + memory.since
         + memory.interval
         + memory.backlog
+        + memory.oldest_age
+        + memory.owed
         + memory.waiting
         + memory.error_variance
         + memory.expected_rate

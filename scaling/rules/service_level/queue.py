@@ -1,5 +1,6 @@
-"""The queue as a fluid: how many messages are active after some time. Pure.
+"""The queue: how many messages are active after some time, and how old those are that wait. Pure.
 
+As a fluid it follows from the rates.
 N messages are active: those that wait, and those that are processed. C of them can be processed at once and take s seconds on
 average, and f messages per second arrive. Below C all of them are processed, and N comes to rest at f s (Little's law);
 from C on C / s are completed per second:
@@ -15,6 +16,11 @@ from __future__ import annotations
 
 from math import exp, inf, log
 
+from scaling.rules.service_level.memory import MAX_MARKS, Memory
+
+MARKS_PER_WAIT = MAX_MARKS - 8
+"""Marks of the counter of arrivals within the allowed wait; the others cover reports that come late."""
+
 
 def active_after(active: float, rate: float, slots: float, service_time: float, seconds: float) -> float:
     """Messages active after `seconds`, of `active` now. `slots` are processed at once and take `service_time` seconds, above 0."""
@@ -29,3 +35,56 @@ def active_after(active: float, rate: float, slots: float, service_time: float, 
     if seconds <= passes:
         return active + growth * seconds
     return rest + (slots - rest) * exp((passes - seconds) / service_time)
+
+
+# The ages of what waits
+
+
+def arrived_at(memory: Memory, at: float) -> float:
+    """The counter of arrivals at a past time, between two marks by the straight line. Before the first mark nothing is known:
+    minus infinity, so that no message is late.
+    """
+    end, later = memory.at, memory.arrived
+    if at >= end:
+        return later
+    for begin, count in reversed(memory.marks):
+        if begin <= at:
+            return count + (later - count) * ((at - begin) / (end - begin))
+        end, later = begin, count
+    return -inf
+
+
+def mark_arrivals(memory: Memory, now: float, wait: float) -> None:
+    """Keeps the counter of arrivals as of now, no nearer to the last mark than needed."""
+    spacing = wait / MARKS_PER_WAIT
+    marks = memory.marks
+    if marks and now - marks[-1][0] < spacing:
+        return
+    cutoff = now - wait - 2 * spacing
+    while len(marks) >= MAX_MARKS or (len(marks) > 1 and marks[1][0] <= cutoff):
+        del marks[0]
+    marks.append((now, memory.arrived))
+
+
+def deadlines(memory: Memory, waiting: float, allowed: float) -> list[tuple[float, float]]:
+    """(seconds, messages): so many of the `waiting` messages have to be begun within those seconds, for none to wait longer than
+    `allowed`. Below 0 seconds they wait for longer already.
+
+    Messages are begun in the order in which they came, so the waiting ones are the newest, and the marks of the counter of
+    arrivals date them. A measured age of the oldest one says where they begin. Between two marks the messages count with the
+    later one; the last ones came now.
+    """
+    oldest, share = memory.arrived - memory.waiting, 1.0
+    if memory.oldest_age >= 0.0 < waiting:
+        oldest = arrived_at(memory, memory.at - memory.oldest_age)
+        share = waiting / max(memory.arrived - oldest, 1e-9)
+        if (
+            share <= 0.0 or oldest >= memory.arrived
+        ):  # older than all marks, or nothing came since: all are that old
+            return [(allowed - memory.oldest_age, waiting)]
+    due = [
+        (at - memory.at + allowed, min(share * (count - oldest), waiting))
+        for at, count in memory.marks
+        if count > oldest
+    ]
+    return [*due, (allowed, waiting)]

@@ -27,9 +27,6 @@ from tidemark.foundation.wording import duration_text, number_text
 
 LEARN = "learn"
 
-MAX_INSTANCES = 1_000_000
-"""No more instances are asked for, whatever the numbers. Chosen: beyond any platform. The policy's maximum applies after the rules."""
-
 REPORTED = "reported"
 """Comparator of numbers that the rule's sentence reports: they are compared with nothing."""
 
@@ -64,11 +61,13 @@ class ServiceLevelRule:
         `backlog`: messages waiting and being processed. `incoming`, `outgoing`: messages that arrived and were
         completed per collection interval; without them both follow from the backlog. `concurrency`: messages one
         instance processes at once. `start_up`: from asked-for to serving. `takes`: how long a message takes on average.
+        `oldest_age`: seconds for which the oldest waiting message waits.
         """
 
         backlog: str
         incoming: str | None = None
         outgoing: str | None = None
+        oldest_age: str | None = None
         wait: str = "60s"
         late: str | float = "1%"
         concurrency: float | Literal["learn"] = "learn"
@@ -108,7 +107,8 @@ class ServiceLevelRule:
 
     def metrics(self) -> tuple[str, ...]:
         params = self.params
-        return tuple(name for name in (params.backlog, params.incoming, params.outgoing) if name is not None)
+        names = (params.backlog, params.incoming, params.outgoing, params.oldest_age)
+        return tuple(name for name in names if name is not None)
 
     @property
     def name(self) -> str:
@@ -153,6 +153,7 @@ class ServiceLevelRule:
             ready=view.counted_ready,
             most=max(view.maximum, view.current, 1),
             asked_at=_asked_at(view, at),
+            oldest_age=_count(view, self.params.oldest_age, at),
         )
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
@@ -176,7 +177,7 @@ class ServiceLevelRule:
     def _by_backlog(self, view: MetricsView, summary: Summary, why: str) -> Verdict:
         """Without a usable memory: as many instances as process the whole backlog, and never fewer than there are."""
         needed = estimates.instances_for_backlog(summary.latest, self.objective)
-        desired = max(ceil(min(needed, MAX_INSTANCES)), view.current)
+        desired = max(ceil(min(needed, sizing.MAX_INSTANCES)), view.current)
         messages = number_text(summary.latest)
         return Verdict(
             desired=desired,
@@ -187,12 +188,7 @@ class ServiceLevelRule:
     def _by_forecast(self, current: int, summary: Summary, known: Memory) -> Verdict:
         """With a memory: what is expected, what waits, and the highest need of the hold time."""
         outlook = estimates.outlook(known, self.objective)
-        needed = estimates.instances_needed(known, outlook, summary.latest, current, self.objective)
-        needed = min(needed, float(MAX_INSTANCES))
-        hold = estimates.hold_time(known, outlook.start_up)
-        need = max(sizing.round_instances(needed), sizing.fewest_that_keep_up(outlook))
-        needs = sizing.needs_with(known.needs, known.at, need, hold)
-        desired = sizing.next_capacity(needed, current, needs, known.at, hold)
+        desired = estimates.next_capacity(known, outlook, summary.latest, current, self.objective)
         note, reason = "", Reason.WITHIN_TARGET
         if desired > current:
             reason = Reason.SCALE_OUT
@@ -244,9 +240,6 @@ class ServiceLevelRule:
         )
 
     def _sentence(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
-        expected, within = number_text(outlook.expected), duration_text(outlook.start_up)
-        ready_for = outlook.rate_with_margin(estimates.safety_factor(known))
-        margin = f", margin {ready_for / outlook.expected:.2f}" if outlook.expected > 0 else ""
         still_learning = (
             "; still learning: no fewer instances than process the whole backlog"
             if estimates.is_learning(known)
@@ -254,10 +247,24 @@ class ServiceLevelRule:
         )
         anew = f"; {known.restart_reason}, so everything is learned anew" if known.restart_reason else ""
         return (
-            f"{expected} messages/s expected within {within} (now {number_text(known.rates[0])}{margin}), "
-            f"an instance serves {number_text(outlook.service_rate)}/s, {desired} keep waits under "
-            f"{duration_text(outlook.wait)}; {report.late_today(known):.1f} % late today of "
+            f"{self._reckoning(outlook, known, desired)}; {report.late_today(known):.1f} % late today of "
             f"{100 * self.objective.late:g} % allowed{still_learning}{anew}"
+        )
+
+    def _reckoning(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
+        """What the capacity follows from: a forecast, or the deadlines of what waits."""
+        rate, wait = number_text(outlook.service_rate), duration_text(outlook.wait)
+        if outlook.begin_within:
+            return (
+                f"{number_text(known.waiting)} messages wait, an instance serves {rate}/s, {desired} begin each within {wait} "
+                f"(planned for {duration_text(outlook.begin_within)})"
+            )
+        expected, within = number_text(outlook.expected), duration_text(outlook.start_up)
+        ready_for = outlook.rate_with_margin(estimates.safety_factor(known))
+        margin = f", margin {ready_for / outlook.expected:.2f}" if outlook.expected > 0 else ""
+        return (
+            f"{expected} messages/s expected within {within} (now {number_text(known.rates[0])}{margin}), "
+            f"an instance serves {rate}/s, {desired} keep waits under {wait}"
         )
 
 

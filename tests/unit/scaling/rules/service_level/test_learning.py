@@ -4,8 +4,9 @@ from math import isfinite
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from scaling.rules.service_level import candidates, estimates, instances, learning, memory, seasonality
+from scaling.rules.service_level import candidates, estimates, instances, learning, memory, queue, seasonality
 from scaling.rules.service_level.estimates import Objective
 from tests.support.scaling.service_level import NOW, ONE_PER_CENT, STEP, learned, observation
 
@@ -289,3 +290,45 @@ def test_late_messages_are_worth_money_and_beyond_the_budget_more():
     cheap, dear = memory.Candidate(cost=1000.0, late=20_000.0), memory.Candidate(cost=1200.0, late=1_000.0)
     assert candidates.score(cheap, 1e6, 0.01) > candidates.score(dear, 1e6, 0.01)
     assert candidates.score(cheap, 1e6, 0.1) < candidates.score(dear, 1e6, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "oldest_age", "due"),
+    [
+        (300.0, None, [(700.0, 100.0), (900.0, 250.0), (1000.0, 300.0)]),  # the newest 300 of 900
+        (120.0, None, [(900.0, 70.0), (1000.0, 120.0)]),
+        (
+            300.0,
+            200.0,
+            [(900.0, 300 * 75 / 125), (1000.0, 300.0)],
+        ),  # of 200 s, in which 125 are taken to have come
+        (300.0, 0.0, [(1000.0, 300.0)]),  # the oldest one came just now
+        (300.0, 5000.0, [(-4000.0, 300.0)]),  # older than all marks: nobody knows what is newer
+        (0.0, None, [(1000.0, 0.0)]),
+    ],
+)
+def test_the_ages_of_what_waits_follow_from_the_arrivals_or_are_measured(waiting, oldest_age, due):
+    known = learned([80.0] * 2)
+    known.at, known.arrived, known.waiting = NOW, 900.0, waiting
+    known.marks = [(NOW - 800, 200.0), (NOW - 600, 400.0), (NOW - 300, 700.0), (NOW - 100, 850.0)]
+    known.oldest_age = -1.0 if oldest_age is None else oldest_age
+
+    found = queue.deadlines(known, waiting, 1000.0)
+
+    assert [count for _, count in found] == pytest.approx([count for _, count in due])
+    assert [seconds for seconds, _ in found] == pytest.approx([seconds for seconds, _ in due])
+
+
+def test_messages_that_end_together_are_no_arrivals_and_no_debt_without_end():
+    """A fall of the backlog beyond what is taken as served is made up for by later arrivals: 600 messages stay 600."""
+    objective = Objective(wait=7200.0, late=0.01, concurrency=2.0, start_up=90.0, takes=300.0)
+    known, backlog = None, 600.0
+    for index in range(240):
+        if index and index % 20 == 0:
+            backlog = max(backlog - 20.0, 0.0)
+        seen = observation(NOW + STEP * index, backlog=backlog, current=10, incoming=None, outgoing=None)
+        before, known = known, learning.learn(known, seen, objective)
+        assert before is None or known.arrived >= before.arrived
+    assert known.arrived <= 20.0  # what ten instances process at once; 600 were there at the beginning
+    purged = learning.learn(known, replace(seen, at=seen.at + STEP, backlog=0.0), objective)
+    assert purged.owed >= -20.0

@@ -99,6 +99,60 @@ def test_of_endless_messages_the_need_is_what_processes_all_that_will_be_there(
     assert needed == pytest.approx(max(active, later) / outlook.concurrency, rel=1e-3)
 
 
+PATIENT = replace(CALM, concurrency=16.0, service_rate=1.0, wait=1200.0, hurry_time=0.0)
+
+
+@pytest.mark.parametrize(
+    ("due", "total", "starting", "needed"),
+    [
+        ([(960.0, 0.0)], 3, [], 0.0),
+        ([(960.0, 960.0)], 3, [], 1.0),  # present instances suffice
+        (
+            [(960.0, 12_000.0)],
+            1,
+            [],
+            1 + (12_000 - 960) / (16 + 870),
+        ),  # new ones serve after 90 s, and begin 16 at once
+        ([(30.0, 300.0)], 1, [], 1 + (300 - 60) / (16 + 22.5)),  # sooner than anything starts: in a hurry
+        ([(-50.0, 300.0)], 1, [], 1 + (300 - 60) / (16 + 22.5)),  # too late already
+        ([(960.0, 9600.0), (480.0, 9600.0)], 10, [], 10 + 4800 / (16 + 390)),  # the earliest deadline decides
+        (
+            [(960.0, 4 * 960 + 6 * 906)],
+            10,
+            [(0.0, 6)],
+            10.0,
+        ),  # six start, serve for 890 s and begin 16 at once
+        ([(30.0, 300.0)], 9, [(0.0, 8)], 1 + 240 / (16 + 22.5)),  # those that start are not asked for again
+    ],
+)
+def test_what_waits_for_long_has_to_be_begun_by_its_deadline(due, total, starting, needed):
+    assert sizing.instances_by_deadline(PATIENT, due, total, starting, 20.0) == pytest.approx(
+        needed, rel=0.01
+    )
+
+
+@given(
+    outlooks,
+    st.lists(st.tuples(st.floats(-100, 4000), amounts), min_size=1),
+    st.integers(0, 50),
+    starts,
+    amounts,
+)
+def test_more_messages_by_a_deadline_never_need_fewer_instances(outlook, due, total, starting, more):
+    patient = replace(outlook, wait=outlook.start_up * 20, begin_within=outlook.start_up * 16)
+    here = sizing.instances_by_deadline(patient, due, total, starting, 100.0)
+    busier = [(within, messages + more) for within, messages in due]
+    sooner = [(within - 10.0, messages) for within, messages in due]
+    assert 0.0 <= here <= sizing.instances_by_deadline(patient, busier, total, starting, 100.0)
+    assert here <= sizing.instances_by_deadline(patient, sooner, total, starting, 100.0) * (1 + 1e-9)
+
+
+def test_scale_in_is_held_for_the_time_of_a_message_or_a_tenth_of_a_long_wait():
+    assert CALM.hold == 90.0
+    assert replace(CALM, concurrency=4.0, service_rate=4 / 300, service_time=0.0).hold == 300.0
+    assert PATIENT.hold == 120.0
+
+
 def test_instances_that_start_count_from_when_they_serve():
     assert sizing.serving_instances([(0.0, 4)], 10, 30.0, 90.0) == 6
     assert sizing.serving_instances([(0.0, 4)], 10, 90.0, 90.0) == 10
