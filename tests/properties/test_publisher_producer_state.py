@@ -201,8 +201,10 @@ def test_sets_that_are_sent_until_they_are_acknowledged_are_stored_once_and_in_o
     assert len(service.producers) == 1
 
 
-def persist(shell, one, set_):
+def persist(shell, one, set_, *, new_objects=False):
     while True:
+        if new_objects:
+            set_ = Set(int(set_.bookmark) - 1, len(set_.bodies))
         try:
             return shell.run(one.publish(set_), set_)
         except (OutcomeUnknownError, PublishUnavailableError):
@@ -262,7 +264,8 @@ def go_on(shell, one, sets):
         except PublishUnavailableError:
             continue
     for set_ in sets[int(one.saved_state.bookmark or 0) :]:
-        persist(shell, one, set_)
+        # A set from before the restart is known by its content alone, however often it has to be sent again.
+        persist(shell, one, set_, new_objects=one.saved_state.pending is not None)
         if shell.chance.random() < 0.3:
             settle(shell, one)
     settle(shell, one)
