@@ -19,6 +19,7 @@ from tidemark.foundation.keys import STRING_CHARS, in_columns, key_of, of_column
 
 TABLE = "ConsumerStats"
 SCHEMA = 1
+"""The version of a row. One of another version is refused, for its fields may mean something else."""
 
 _Amount = Annotated[float, msgspec.Meta(ge=0)]
 _Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -31,10 +31,14 @@ from tidemark.foundation.wording import number_text
 INSTANCE, REQUEST_UNITS = "instance", "RU/s"
 
 AUTOSCALE_PRICE, AUTOSCALE_FLOOR = 1.5, 0.1
-"""Times the manual price; of the maximum."""
+"""Of autoscale in Cosmos DB: its price for a request unit, in manual prices, and its floor as a share of the maximum. Source: Azure's
+price list and the documentation of autoscale throughput.
+"""
 
 WHOLE_DAY = 0.95
-"""Of a day, known: below, its bill is not compared with its capacity."""
+"""The share of a day's hours with a known capacity, below which its bill is not compared. Chosen: an hour may be missing, as after
+a deployment; a day of 22 hours would make the price 9 % too high.
+"""
 
 MANUAL, STATIC, AUTOSCALE = "manual, as scaled", "manual, at the highest", "autoscale"
 

@@ -87,7 +87,7 @@ class CostOptions:
 
 
 SHOWN = 7
-"""Columns of the page's table that a terminal has room for; the others are lines below it."""
+"""Columns of the page's table that a terminal shows; the others are lines below it. Chosen."""
 
 
 # -- one machine ------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from tidemark.analysis.report import Report
 from tidemark.foundation.wording import count_text, duration_text, time_text
 
 DRAWN = 5
-"""Targets with pictures of their own: those that cost most."""
+"""Targets with pictures of their own: those that cost most. Chosen, as for `seasons`: two pictures each, on a page to scroll through."""
 
 DEAREST = 10
-"""Changes that are listed of a target."""
+"""The dearest changes of a target that are listed. Chosen: one screen; the table `changes` has all."""
 
 
 def most(accounts: Sequence[Account]) -> list[str]:

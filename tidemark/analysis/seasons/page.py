@@ -13,7 +13,7 @@ from tidemark.analysis.seasons.tables import NOT_WORTH, text_of
 from tidemark.foundation.wording import duration_text
 
 DRAWN = 5
-"""Targets with pictures of their own: those whose need differs most by the hour."""
+"""Targets with pictures of their own: those whose need differs most by the hour. Chosen: a page to scroll through."""
 
 HEADERS = ("target", "weeks", "held out", "error", "one floor's", "too low", "idle a week", "schedule")
 

@@ -20,15 +20,21 @@ from tidemark.analysis.backtest.replay.history import HistoryError
 from tidemark.foundation.wording import count_text
 
 QUARTER = 900
+"""Seconds of the span whose busiest one makes an hour's need. Chosen: shorter peaks are left to the other rules."""
+
 HOURS = 168
 """Of a week, from Monday midnight on by the clock of the time zone."""
 
 LEAST_WEEKS = 3
-"""Two to learn from, and one to judge by."""
+"""Weeks that are needed: two to learn from, and one to judge by."""
 
 HELD_OUT = 0.25
+"""The share of the weeks, the newest, that judge. Chosen: the common split; of four weeks three are left to learn from."""
+
 KNOWN_WEEK = 0.5
-"""Of the hours of a week: below, it is neither learned from nor judged by."""
+"""The share of a week's hours that must be known, or it is neither learned from nor judged by. Chosen: of a week with
+less, the gap would decide and not the load.
+"""
 
 GROUPS: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((0, 1, 2, 3, 4, 5, 6),),
@@ -39,16 +45,20 @@ GROUPS: tuple[tuple[tuple[int, ...], ...], ...] = (
 """Days that may be alike, from few words to many."""
 
 BETTER = 0.98
-"""More words have to bring the error down to this share."""
+"""A longer schedule has to bring the error down to this share. Chosen: less is not worth a
+longer schedule to read and maintain.
+"""
 
 STEPS = 6
-"""Most floors in a day ..."""
+"""Most floors in a day. Chosen: what a person can read and check; night, morning, noon, afternoon, evening and one more."""
 
 ROUGH = 0.05
-"""... and fewer, while they differ from the hours' own by no more than this share of them."""
+"""Floors are joined while they differ from the hours' own by no more than this share. Chosen: an instance in twenty."""
 
 SKILL = 0.1
-"""Below, the load does not come by the clock: a schedule is not nearer to it than one number for all hours."""
+"""How much nearer than one number for all hours a schedule has to be; below, the load does not come by the clock. Chosen: what is
+left must outweigh that a schedule has to be maintained.
+"""
 
 
 class Error(Struct, frozen=True):

@@ -14,7 +14,7 @@ DAY = 1_440
 """Minutes of a day, and of one piece: a pull that is killed asks again for less than a day."""
 
 KEPT_DAYS = 93
-"""How long Azure Monitor keeps what a resource reports by the minute."""
+"""Days that Azure Monitor keeps what a resource reports by the minute. Source: its documentation of metric retention."""
 
 SETTLING = 10
 """The newest minutes, which are left out. Azure Monitor has a minute 1 to 3 minutes later, and may still add to it; what

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 """Setting with the path of a PEM file. Its certificate authorities replace those of the system."""
 
-# The defaults of the SDKs (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to connect) take
+# Chosen: the defaults of the SDKs (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to connect) take
 # longer than the minute between two evaluations. The next evaluation tries again anyway.
+# At worst, four attempts without an answer take two minutes.
 RETRIES = 3
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0

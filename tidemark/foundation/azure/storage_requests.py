@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SCOPE = "https://storage.azure.com/.default"
 
 REPEATED = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which a request is repeated."""
+"""Statuses after which a request is repeated. Source: the retry policy of azure-core."""
 
 REPEATED_ADDITIONS = frozenset({429, 500, 503, 504})
 """Statuses after which a request that adds something is repeated, too. It may have been added: then a row conflicts, and a message is doubled."""

@@ -36,6 +36,7 @@ Row = Mapping[str, Any]
 """A row, with its keys."""
 
 INT32 = 2**31
+"""Above the highest Edm.Int32; what is larger is written as Edm.Int64, which is text in JSON. Source: the Table service's types."""
 
 _HEADERS = {"DataServiceVersion": "3.0", "Accept": "application/json;odata=minimalmetadata"}
 _WRITE = {**_HEADERS, "Content-Type": "application/json", "Prefer": "return-no-content"}

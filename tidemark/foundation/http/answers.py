@@ -11,6 +11,7 @@ from tidemark.foundation.errors import OrderError
 from tidemark.foundation.sanitize import json_without_secrets, without_secrets
 
 MAX_BODY = 64 * 1024
+"""Bytes of the largest accepted order. Chosen: orders have a few hundred, and JSON is parsed in the memory of the app."""
 
 JSON = "application/json"
 HTML = "text/html"

@@ -30,10 +30,10 @@ KEY = "TIDEMARK_APP_KEY"
 """Setting of a user: a function key, for an app without sign-in."""
 
 TIMEOUT = 90.0
-"""Seconds for one answer. After idle time, the first one waits for an instance to start."""
+"""Seconds for one answer. Chosen: after idle time, the first one waits for an instance to start, which may take a minute."""
 
 MAX_ANSWER = 256 * 1024 * 1024
-"""Bytes of one answer. The status of 1,000 targets, each with a few metrics and all their samples, has some 50 million."""
+"""Bytes of one answer. The status of 1,000 targets, each with a few metrics and all their samples, has some 50 million. Chosen: five times that."""
 
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ACCEPTED = "accepted is https://NAME.azurewebsites.net, or http://localhost:PORT"

@@ -7,7 +7,8 @@ import signal
 from types import FrameType
 
 STATUS_WHEN_STOPPED = {"consume": 0, "publish": 130, "send": 130}
-"""Commands that handle signals once they have loaded -> their exit status when they are stopped."""
+"""Commands that handle signals once they have loaded -> their exit status when they are stopped: as they end themselves later (130 is
+128 + SIGINT, a shell's convention)."""
 
 _LINE = b"stopped before anything was begun\n"
 

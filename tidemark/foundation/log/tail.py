@@ -38,6 +38,7 @@ MAX_LINE = 30_000
 """Characters of the longest line. Application Insights cuts a message at 32,768, and a cut tail is unreadable."""
 
 MAX_TAIL = 16_000
+"""Characters of the longest tail. Chosen: half of MAX_LINE, so that the sentence before it always fits."""
 _FRAME, _AROUND = 100, 4
 """Characters of a tail besides its fields, and of a field besides its name and value."""
 

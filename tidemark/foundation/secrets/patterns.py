@@ -126,7 +126,7 @@ _LONG = re.compile(
 )
 
 SHORTEST_TOKEN = 20
-"""Characters of the shortest text that `_SCHEME`, `_TOKEN`, `_KEY` or `_LONG` can find something in: "eyJ", 8 and 8."""
+"""Characters of the shortest text that `_SCHEME`, `_TOKEN`, `_KEY` or `_LONG` can find something in. Derived: "eyJ", 8 and 8 characters, and a dot."""
 
 _WORDS = (
     *("key", "secret", "pass", "pwd", "token", "sig", "assertion", "code", "identity", "copy-source"),

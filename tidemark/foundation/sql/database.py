@@ -38,6 +38,7 @@ STATEMENT_TIMEOUT = 30.0
 After this time the server ends the transaction. Chosen.
 """
 CONNECT_TIMEOUT = 5
+"""Seconds to connect to PostgreSQL. Chosen: far below STATEMENT_TIMEOUT, because a failed attempt is repeated."""
 LOGIN_TIMEOUT = 15
 """Seconds. The gateway of Azure SQL may take several; a paused serverless database refuses at once. Chosen."""
 LOCK_TIMEOUT = 10.0
