@@ -19,7 +19,7 @@ from scaling.rules.combine import objection_of
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 
-COUNTS = ("current", "reached", "wanted")
+COUNTS = ("current", "reached", "ready", "wanted")
 
 _WILL_NOT_ACT = frozenset({Reason.DRY_RUN, Reason.PAUSED, Reason.CAPACITY_UNKNOWN})
 
@@ -37,6 +37,7 @@ def capacities(state: TargetState) -> dict[str, float] | None:
     `current`  what it is believed to have
     `reached`  what it has for sure: the least of that, of what was read, and of a change under way, or of one that was
                withdrawn and that the platform may still carry out
+    `ready`    how many of these work already, where the platform counts them
     `wanted`   what it may come to have next: the most of these, and of what its last decision moves to, or would
                if only the other target allowed it. What a guard, a cooldown or a step keeps from coming is not
                wanted yet: nobody has to pay for it
@@ -58,7 +59,14 @@ def capacities(state: TargetState) -> dict[str, float] | None:
         waiting = [limit.wanted for limit in last.limits if limit.reason is Reason.LOCK_STEP]
         if last.acts or len(waiting) == len(last.limits):
             wanted += [min(capacity, last.maximum) for capacity in waiting]
-    return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
+    reached = float(min(here))
+    ready = reached if state.capacity.ready is None else min(reached, float(state.capacity.ready))
+    return {
+        "current": float(state.expected),
+        "reached": reached,
+        "ready": ready,
+        "wanted": float(max(wanted)),
+    }
 
 
 def as_of(state: TargetState) -> float:

@@ -59,7 +59,16 @@ def decided(
     ],
 )
 def test_a_change_under_way_counts_on_the_safe_side(found, reached, wanted):
-    assert capacities(found) == {"current": 4.0, "reached": float(reached), "wanted": float(wanted)}
+    expected = {"current": 4.0, "ready": float(reached), "reached": float(reached), "wanted": float(wanted)}
+    assert capacities(found) == expected
+
+
+@pytest.mark.parametrize(("pending", "counted", "ready"), [(None, 1, 1), (None, 9, 4), (moving(2), 3, 2)])
+def test_ready_are_those_that_work_of_the_ones_it_has_for_sure(pending, counted, ready):
+    found = capacities(state(pending=pending, capacity=Capacity(4, NOW, ready=counted)))
+
+    assert found is not None
+    assert found["ready"] == ready
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ async def test_the_counts_come_from_the_stored_state(world):
     reading = await collector.collect(now=NOW)
 
     assert reading.at == NOW
-    assert reading.values == {"current": 4.0, "reached": 4.0, "wanted": 6.0}
+    assert reading.values == {"current": 4.0, "reached": 4.0, "ready": 4.0, "wanted": 6.0}
     assert set(reading.values) == set(TargetCapacityCollector.COUNTS)
 
 

@@ -103,11 +103,11 @@ async def test_the_age_counts_what_is_processed_and_nothing_that_nobody_can_rece
     assert [each.delivery_count for each in source.peek(1, 9)[1:]] == [0, 0]  # a peek takes nothing
 
 
-@pytest.mark.parametrize(("reached", "age"), [(1, 60), (500, 0)])
-async def test_what_the_instances_of_a_target_hold_is_left_out(world, monkeypatch, reached, age):
+@pytest.mark.parametrize(("ready", "age"), [(1, 70), (2, 50), (500, 0)])
+async def test_what_the_instances_of_a_target_hold_is_left_out(world, monkeypatch, ready, age):
     async def collect(self, *, now):
         assert self._target == "plan"
-        return Reading(now, {"reached": reached})
+        return Reading(now, {"reached": 500.0, "ready": ready})
 
     monkeypatch.setattr(TargetCapacityCollector, "collect", collect)
     for each in (90, 70, 60, 50):

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import ceil, inf
+from math import floor, inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from azure.core.exceptions import ResourceNotFoundError
@@ -192,8 +192,8 @@ class OldestAgeCollector(_DataPlaneCollector):
         """How many of the oldest messages are left out."""
         if not self._instances:
             return self._params.held or 0
-        reached = (await self._instances.collect(now=now)).values["reached"]
-        return min(ceil(reached * (self._params.concurrency or 0.0)), MOST_HELD)
+        ready = (await self._instances.collect(now=now)).values["ready"]  # one that starts processes nothing
+        return min(floor(ready * (self._params.concurrency or 0.0)), MOST_HELD)
 
     async def _described(self, client: ServiceBusAdministrationClient, now: float) -> Description | None:
         """The settings of the entity; None where they cannot be read."""
