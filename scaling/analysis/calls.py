@@ -21,6 +21,9 @@ from tidemark.foundation.wording import number_text
 PAGE = 100
 """Queues, or subscriptions of a topic, in a page of a list; each page is asked twice, for counts and for settings."""
 
+_NAMED = {"service_bus_queue": "queue", "service_bus_subscription": "subscription"}
+"""The option of a collector that may be a pattern."""
+
 Demand = defaultdict[tuple[str, str], float]
 """Calls a minute, by API and scope."""
 
@@ -92,7 +95,11 @@ def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> D
             found["log_queries", "Log Analytics"] += rate
         elif is_counted(metric):
             place = str(metric.options.get("connection", "")), str(metric.options.get("topic", ""))
-            entities[place] += 1
+            is_pattern = bool({"*", "?"} & set(str(metric.options.get(_NAMED[metric.collector]))))
+            entities[place] += (
+                LIST_FROM if is_pattern else 1
+            )  # its entities are listed, and once a minute their names
+            found["service_bus", place[0]] += min(rate, 1.0) * is_pattern
             rates[place] = max(rate, rates.get(place, 0.0))
     for place, count in entities.items():
         alone, more = (3, 1) if place[1] else (2, 0)  # a subscription takes its topic's read, too

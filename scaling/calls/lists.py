@@ -38,7 +38,7 @@ class Lists(Generic[_T]):
     def __init__(self, throttled: Collection[int] = (429,)) -> None:
         """`throttled` are the statuses by which the service refuses too many calls."""
         self._throttled = throttled
-        self._readers: set[object] = set()
+        self._readers: dict[object, tuple[Hashable, ...]] = {}
         self._counts: Counter[Hashable] = Counter()
         self._warned: set[str] = set()
         self.once: AskedOnce[_T] = AskedOnce(self._failed_for)
@@ -46,12 +46,12 @@ class Lists(Generic[_T]):
     def join(self, reader: object, *parents: Hashable) -> None:
         """Counts a reader of something that a list of each of these parents holds."""
         if reader not in self._readers:
-            self._readers.add(reader)
+            self._readers[reader] = parents
             self._counts.update(parents)
 
     def leave(self, reader: object) -> bool:
         """Removes a reader; returns whether it was the last one."""
-        self._readers.discard(reader)
+        self._counts.subtract(self._readers.pop(reader, ()))
         return not self._readers
 
     def readers(self, parent: Hashable) -> int:

@@ -23,8 +23,14 @@ Name = Annotated[str, Meta(min_length=1)]  # an option that names something
 CLOCKS = 5.0
 """Seconds by which a message may be ahead of our clock before the log says so. Chosen: well above what synchronised clocks differ."""
 
+_GONE = ": does not exist"
+
 DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""
+
+
+class GoneError(CollectError):
+    """The entity does not exist."""
 
 
 class AzureEntityCollector(ABC, Generic[Client]):
@@ -71,7 +77,16 @@ class AzureEntityCollector(ABC, Generic[Client]):
         except TimeoutError:
             raise CollectError(f"{self._label}: no answer within {self._deadline:g} s") from None
         except Exception as error:  # whatever an SDK raises, this metric is unknown, and the others are read
-            raise CollectError(self._explain(error)) from error
+            story = self._explain(error)
+            raise (GoneError if story == f"{self._label}{_GONE}" else CollectError)(story) from error
+
+    @property
+    def label(self) -> str:
+        """The entity in words."""
+        return self._label
+
+    def describe(self, about: Any, now: float) -> None:
+        """Takes what a list of entities said of this one, as of `now`. Nothing unless a class has use for it."""
 
     def _age(self, enqueued_at: float | None, now: float) -> float:
         """Seconds since a message came by the service's clock; 0 where there is none, or where it came later than now by ours."""
@@ -98,7 +113,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         if status == 404 or isinstance(
             error, ResourceNotFoundError
         ):  # Service Bus answers 200 with an empty feed
-            return f"{label}: does not exist"
+            return f"{label}{_GONE}"
         if status in {401, 403} or isinstance(error, ClientAuthenticationError):
             return f"{label}: access refused; reading the counts needs {role} ({story})"
         if status == 429 or (status == 503 and "busy" in story.casefold()):

@@ -20,16 +20,17 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
+from msgspec import Struct
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
-from tidemark.foundation.azure.connections import queue_client
+from scaling.collectors.matching import Combine, Empty, Matching
+from tidemark.foundation.azure.connections import queue_client, queue_service
 from tidemark.foundation.durations import SHORTEST, duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
 from tidemark.foundation.wording import duration_text
 
 if TYPE_CHECKING:
-    from azure.storage.queue.aio import QueueClient
+    from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 logger = logging.getLogger(__name__)
 
@@ -55,20 +56,31 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
     DEFAULT_COUNT: ClassVar[str] = "total"
     ROLE = "the 'Storage Queue Data Reader' role, or a connection string"
 
-    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`processed_within` is the longest time a worker holds a message."""
+
+        NAMED = "queue"
+        LISTING_ROLE = "the 'Storage Queue Data Reader' role on the account, or a connection string"
 
         connection: Name
         queue: Name
         processed_within: float | str = PROCESSED_WITHIN
+        combine: Combine = "sum"
+        empty: Empty = None
 
         def problems(self) -> dict[str, str]:
             accepted = "above 0, and up to 7 days"
-            return problems_of(
+            return self.pattern_problems() | problems_of(
                 processed_within=lambda: duration_within(
                     self.processed_within, SHORTEST, LONGEST_LEASE, accepted
                 )
             )
+
+        def lister(self, settings: Mapping[str, str]) -> QueueServiceClient:
+            return queue_service(settings, self.connection)
+
+        async def listed(self, client: QueueServiceClient) -> list[tuple[str, None]]:
+            return [(str(each.name), None) async for each in client.list_queues()]
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"storage queue '{params.queue}' (connection {params.connection})"

@@ -13,6 +13,7 @@ from typing import Any
 from scaling.calls.budgets import budgets_of
 from scaling.calls.limiter import limiter_of
 from scaling.calls.noting import Noting
+from scaling.collectors.matching import Matching, MatchingCollector
 from scaling.config import toml
 from scaling.config.checks import Severity
 from scaling.config.policy import Policy
@@ -199,9 +200,13 @@ def _collectors(
             params, _ = parse_params(cls.Params, spec.options)
             try:
                 cls = registry.reader_class(cls, spec.count)
-                entity = f"{spec.collector} {cls.entity(params)}"
+                many = isinstance(params, Matching) and bool(params.pattern)
+                entity = (
+                    f"{spec.collector} {cls.entity(params)}{MatchingCollector.entity(params) if many else ''}"
+                )
                 if entity not in collectors:
-                    collectors[entity] = cls(params, settings)
+                    made = MatchingCollector(cls, params, settings) if many else cls(params, settings)
+                    collectors[entity] = made
             except Exception as error:  # a class of the user's own may raise anything
                 problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
                 continue

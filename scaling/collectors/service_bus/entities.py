@@ -9,12 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from scaling.collectors.azure_entity import Name
+from scaling.collectors.matching import Combine, Empty, Matching
 from tidemark.foundation.azure.connections import service_bus_endpoint
 
 if TYPE_CHECKING:
     from azure.core.async_paging import AsyncItemPaged
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
+    from azure.servicebus.management import QueueProperties
 
 # A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
 # a deadline could. Broken connections are worth two more tries.
@@ -26,24 +28,37 @@ MOST_HELD = 255
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Entity(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`held` messages are being processed; or `concurrency` of them by each instance of the target `instances_of`. `oldest_age`
     leaves that many out.
     """
+
+    LISTING_ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
     connection: Name
     held: Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD)] | None = None
     concurrency: Annotated[float, msgspec.Meta(gt=0)] | None = None
     instances_of: Name | None = None
+    combine: Combine = "sum"
+    empty: Empty = None
 
     def problems(self) -> dict[str, str]:
-        found = {}
+        found = self.pattern_problems()
         if (self.concurrency is None) != (self.instances_of is None):
             absent = "concurrency" if self.concurrency is None else "instances_of"
             found[absent] = "is missing: concurrency (messages) and instances_of (a target) go together"
         if self.held is not None and self.concurrency is not None:
             found["held"] = "give either held, or concurrency and instances_of"
+        given = [name for name in ("held", "concurrency", "instances_of") if getattr(self, name) is not None]
+        if self.pattern and given:
+            found[given[0]] = (
+                f"is for one {self.NAMED}, and {self.NAMED} = '{self.pattern}' is a pattern: how many messages of each are being processed "
+                "cannot be told"
+            )
         return found
+
+    def lister(self, settings: Mapping[str, str]) -> ServiceBusAdministrationClient:
+        return administration(settings, self.connection)
 
 
 class Description(Struct, frozen=True):
@@ -54,6 +69,8 @@ class Description(Struct, frozen=True):
 
 
 class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    NAMED = "queue"
+
     queue: Name
 
     @property
@@ -65,8 +82,10 @@ class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return f"{self.connection}/{self.queue}"
 
     async def description(self, client: ServiceBusAdministrationClient) -> Description:
-        found = await client.get_queue(self.queue)
-        return Description(bool(found.requires_session), bool(found.enable_partitioning))
+        return _of_queue(await client.get_queue(self.queue))
+
+    async def listed(self, client: ServiceBusAdministrationClient) -> list[tuple[str, Description]]:
+        return [(each.name, _of_queue(each)) async for each in client.list_queues()]
 
     def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
         return client.get_queue_receiver(self.queue)
@@ -76,8 +95,15 @@ class QueueParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    NAMED = "subscription"
+
     topic: Name
     subscription: Name
+
+    def problems(self) -> dict[str, str]:
+        is_pattern = bool({"*", "?"} & set(self.topic))
+        topic = {"topic": "is one topic: only subscription may be a pattern"} if is_pattern else {}
+        return super().problems() | topic
 
     @property
     def label(self) -> str:
@@ -94,11 +120,22 @@ class SubscriptionParams(Entity, frozen=True, forbid_unknown_fields=True, kw_onl
         )
         return Description(bool(found.requires_session), bool(topic.enable_partitioning))
 
+    async def listed(self, client: ServiceBusAdministrationClient) -> list[tuple[str, Description]]:
+        is_partitioned = bool((await client.get_topic(self.topic)).enable_partitioning)
+        return [
+            (each.name, Description(bool(each.requires_session), is_partitioned))
+            async for each in client.list_subscriptions(self.topic)
+        ]
+
     def receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
         return client.get_subscription_receiver(self.topic, self.subscription)
 
     def sessions(self, client: ServiceBusClient, timeout: float) -> AsyncItemPaged[str]:
         return client.list_subscription_sessions(self.topic, self.subscription, timeout=timeout)
+
+
+def _of_queue(found: QueueProperties) -> Description:
+    return Description(bool(found.requires_session), bool(found.enable_partitioning))
 
 
 Params = QueueParams | SubscriptionParams

@@ -75,6 +75,7 @@ class DataPlane(Struct, frozen=True):
 
 class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
     COUNT: ClassVar[str]
+    COUNTS: ClassVar[tuple[str, ...]]
     ROLE = "the 'Azure Service Bus Data Receiver' role, or a connection string with the Listen right"
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
@@ -139,6 +140,7 @@ class OldestAgeCollector(_DataPlaneCollector):
     """
 
     COUNT = "oldest_age"
+    COUNTS = (COUNT,)
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         super().__init__(params, settings, deadline=deadline)
@@ -195,6 +197,9 @@ class OldestAgeCollector(_DataPlaneCollector):
         ready = (await self._instances.collect(now=now)).values["ready"]  # one that starts processes nothing
         return min(floor(ready * (self._params.concurrency or 0.0)), MOST_HELD)
 
+    def describe(self, about: Description, now: float) -> None:
+        self._description, self._asked_at = about, now
+
     async def _described(self, client: ServiceBusAdministrationClient, now: float) -> Description | None:
         """The settings of the entity; None where they cannot be read."""
         kept = NOT_AGAIN if self._description is None else SETTINGS_KEPT
@@ -234,6 +239,7 @@ class SessionsCollector(_DataPlaneCollector):
     """Sessions with messages or a stored state. A state without messages counts, which the listing does not tell apart."""
 
     COUNT = "sessions"
+    COUNTS = (COUNT,)
 
     async def _read(self, client: DataPlane, _now: float, /) -> dict[str, float]:
         from azure.servicebus import __version__

@@ -82,6 +82,10 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
     entity = options.entity or ("" if found is None else found.entity)
     if not entity and service.dimension:
         raise PullError(f"--entity is missing: the queue, topic or event hub of {name} to pull")
+    if service.dimension and {"*", "?"} & set(entity):
+        raise PullError(
+            f"--entity is missing: '{entity}' is a pattern, and the arrivals of one of {name} are pulled"
+        )
     return Wanted(
         options.target,
         f"{name}/{entity if service.dimension else '*'}",

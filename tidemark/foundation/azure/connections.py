@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from azure.eventhub.aio import EventHubConsumerClient
     from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
     from azure.storage.blob.aio import ContainerClient
-    from azure.storage.queue.aio import QueueClient
+    from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 """Setting with the path of a PEM file. Its certificate authorities replace those of the system."""
@@ -276,6 +276,13 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
 
     arguments = {**_RETRY_SLOWER, "message_encode_policy": TextBase64EncodePolicy(), **options}
     return _storage_client(QueueClient, settings, prefix, "queue", name, **arguments)
+
+
+def queue_service(settings: Settings, prefix: str) -> QueueServiceClient:
+    """A client of the account's queues, for their names. The caller closes it."""
+    from azure.storage.queue.aio import QueueServiceClient
+
+    return _storage_client(QueueServiceClient, settings, prefix, "queue", **_RETRY_SLOWER)
 
 
 def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -> ContainerClient:

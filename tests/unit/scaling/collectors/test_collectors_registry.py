@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from scaling.service import registry
+from scaling.service.assembly import assemble
 
 
 @pytest.mark.parametrize("names", [registry.COLLECTORS, registry.SCALERS])
@@ -88,3 +89,34 @@ def test_looking_a_class_up_imports_no_service_sdk():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+METRICS = {  # and the class that reads each
+    "active": ('queue = "orders"', "ServiceBusQueueCollector"),
+    "dead": ('queue = "orders"\ncount = "dead_letter"', "ServiceBusQueueCollector"),
+    "age": ('queue = "orders"\ncount = "oldest_age"', "OldestAgeCollector"),
+    "waits": ('queue = "orders"\ncount = "oldest_age"\nheld = 9', "OldestAgeCollector"),
+    "talks": ('queue = "talks"\ncount = "sessions"', "SessionsCollector"),
+    "all": ('queue = "orders*"', "MatchingCollector"),
+    "most": ('queue = "orders*"\ncombine = "max"', "MatchingCollector"),
+    "ages": ('queue = "orders*"\ncount = "oldest_age"', "MatchingCollector"),
+}
+
+
+def test_metrics_share_a_read_where_one_request_answers_both(tmp_path):
+    tables = "".join(
+        f'[targets.plan.metrics.{name}]\ncollector = "service_bus_queue"\nconnection = "Bus"\n{lines}\n'
+        for name, (lines, _) in METRICS.items()
+    )
+    rule = '[[targets.plan.rules]]\ntype = "target_per_unit"\nmetric = "active"\ntarget = 5\n'
+    head = 'version = 1\n[targets.plan]\nscaler = "advice"\nmaximum = 9\n'
+    (tmp_path / "tidemark.toml").write_text(f"{head}{tables}{rule}", "utf-8")
+    bus = "Endpoint=sb://b.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b"
+
+    ports = assemble({"Bus": bus, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}, root=tmp_path).ports
+
+    read_by = {source.metric: type(ports.collectors[source.entity]).__name__ for source in ports.sources}
+    assert read_by == {name: cls for name, (_, cls) in METRICS.items()}
+    shared = [source.metric for source in ports.sources if source.entity == ports.sources[0].entity]
+    assert shared == ["active", "dead"]
+    assert len(ports.collectors) == len(METRICS) - 1

@@ -1,5 +1,6 @@
 """What the Service Bus and storage collectors make of answers that are odd."""
 
+import re
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -267,3 +268,45 @@ def test_an_empty_option_is_reported_under_its_name(option):
     _, problems = parse_params(ServiceBusSubscriptionCollector.Params, options)
 
     assert list(problems) == [option]
+
+
+QUEUES = ServiceBusQueueCollector.Params, {"connection": "C", "queue": "orders"}
+SUBSCRIPTIONS = (
+    ServiceBusSubscriptionCollector.Params,
+    {"connection": "C", "topic": "t", "subscription": "s"},
+)
+STORED = StorageQueueCollector.Params, {"connection": "C", "queue": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "wrong"),
+    [
+        (QUEUES, {"held": 4}, {}),
+        (QUEUES, {"concurrency": 4, "instances_of": "plan"}, {}),
+        (QUEUES, {"concurrency": 4}, {"instances_of": "is missing"}),
+        (QUEUES, {"instances_of": "plan"}, {"concurrency": "is missing"}),
+        (
+            QUEUES,
+            {"held": 4, "concurrency": 4, "instances_of": "plan"},
+            {"held": "either held, or concurrency"},
+        ),
+        (QUEUES, {"held": 256}, {"held": "<= 255"}),
+        (QUEUES, {"combine": "max"}, {"combine": "is for a pattern, and queue has no"}),
+        (STORED, {"empty": 0}, {"empty": "is for a pattern, and queue has no"}),
+        (QUEUES, {"queue": "orders-*", "combine": "max", "empty": 0}, {}),
+        (QUEUES, {"queue": "orders-*", "combine": "mean"}, {"combine": "Invalid enum"}),
+        (QUEUES, {"queue": "orders-*", "held": 4}, {"held": "'orders-\\*' is a pattern"}),
+        (QUEUES, {"queue": "orders-[ab]*"}, {"queue": "a pattern has the characters of names"}),
+        (STORED, {"queue": "orders-?{1,2}"}, {"queue": "a pattern has the characters of names"}),
+        (SUBSCRIPTIONS, {"subscription": "billing-*"}, {}),
+        (SUBSCRIPTIONS, {"topic": "sales-*"}, {"topic": "is one topic: only subscription may be a pattern"}),
+    ],
+)
+def test_options_that_make_no_sense_are_named(of, options, wrong):
+    params, usual = of
+
+    _, problems = parse_params(params, usual | options)
+
+    assert problems.keys() == wrong.keys()
+    for name, words in wrong.items():
+        assert re.search(words, problems[name])

@@ -1,0 +1,218 @@
+"""One metric of all entities whose names match a pattern, such as `queue = "orders-*"`: the sum of their counts, or the highest.
+
+A collector reads each of them, as if it were configured by itself; those of one place share clients and lists. New entities
+are found by a list of names, and one whose read says that it does not exist is gone. A part is never taken for the whole: where one of
+them cannot be read, the metric cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from math import inf
+from typing import Annotated, Any, ClassVar, Literal, cast
+from zlib import crc32
+
+import msgspec
+from msgspec import structs
+
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, GoneError
+from scaling.model import Reason
+from scaling.ports import CollectError, Reading
+from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.gathering import gather
+from tidemark.foundation.wording import count_text
+
+LISTED_EVERY = 55.0
+"""Seconds between two lists of names. Chosen: at a reading a minute each has a new one, and the more frequent ones of ages do not."""
+
+MOST = 1_000
+"""Entities that one pattern may match. Chosen: what the lists of a namespace answer within a collection."""
+
+AT_ONCE = 16
+"""Entities that are read at the same time; each may take a connection."""
+
+HIGHEST = frozenset({"oldest_age", "max_partition_lag"})
+"""Counts of which a sum says nothing."""
+
+
+Combine = Literal["sum", "max"]
+Empty = Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+_WILD = {"*", "?"}
+_PATTERN = re.compile(r"[\w.~/$*?-]+")
+"""Of names of queues, subscriptions and hubs, with the two that stand for others."""
+
+
+class Matching:
+    """What the options of a collector need, a Struct, whose option `NAMED` may be a pattern: `*` stands for any characters, `?` for one."""
+
+    __slots__ = ()
+    NAMED: ClassVar[str]
+    LISTING_ROLE: ClassVar[str]
+    """The least role that may list the names."""
+
+    combine: Combine
+    empty: Empty
+
+    @property
+    def pattern(self) -> str:
+        """Empty where one entity is named."""
+        name = str(getattr(self, self.NAMED))
+        return name if _WILD & set(name) else ""
+
+    def pattern_problems(self) -> dict[str, str]:
+        if not self.pattern:
+            text = f"is for a pattern, and {self.NAMED} has no * and no ?"
+            return {
+                name: text
+                for name, is_given in (("combine", self.combine != "sum"), ("empty", self.empty is not None))
+                if is_given
+            }
+        if not _PATTERN.fullmatch(self.pattern):
+            text = f"found '{self.pattern}'; a pattern has the characters of names, * for any of them, and ? for one"
+            return {self.NAMED: text}
+        return {}
+
+    def lister(self, settings: Mapping[str, str]) -> Any:
+        """A client that `listed` takes, with a coroutine `close`. Runs in a thread. Raises ValueError naming a bad setting."""
+        raise NotImplementedError
+
+    async def listed(self, client: Any) -> Sequence[tuple[str, Any]]:
+        """The names that there are, and what the list says of each for `AzureEntityCollector.describe`. A name may come twice."""
+        raise NotImplementedError
+
+
+class MatchingCollector:
+    """Reads what matches with collectors of `cls`, of whose options `params` has the pattern."""
+
+    def __init__(self, cls: type[Any], params: Matching, settings: Mapping[str, str]) -> None:
+        self._make = cls
+        self._params = params
+        self._settings = settings
+        self._first = self._make(params, settings)  # keeps the clients that the others share; is never read
+        self.endpoint: str = self._first.endpoint
+        self._lister: Opened[Any] = Opened(lambda: params.lister(settings))
+        self._members: dict[str, AzureEntityCollector[Any]] = {}
+        self._listed_at = -inf
+        self._has_matched = False
+        self._finding = asyncio.Lock()
+
+    @staticmethod
+    def entity(params: Matching) -> str:
+        """What is added to the key of the entity."""
+        return f" {params.combine} empty {params.empty}" if params.pattern else ""
+
+    async def collect(self, *, now: float) -> Reading:
+        """Raises CollectError naming the pattern, and those that could not be read."""
+        label = self._first.label
+        try:
+            async with asyncio.timeout(DEADLINE):
+                async with self._finding:
+                    await self._find(now)
+                members = dict(self._members)
+                answers = await gather(
+                    lambda name: _read(members[name], now), sorted(members), at_once=AT_ONCE
+                )
+        except TimeoutError:
+            raise CollectError(f"{label}: no answer within {DEADLINE:g} s") from None
+        found = dict(zip(sorted(members), answers, strict=True))
+        for name in [name for name, answer in found.items() if isinstance(answer, GoneError)]:
+            del found[name]
+            if (gone := self._members.pop(name, None)) is not None:
+                await gone.aclose()
+        self._has_matched = self._has_matched or bool(found)
+        return self._combined(label, found, now)
+
+    async def aclose(self) -> None:
+        members, self._members = self._members, {}
+        for each in (*members.values(), self._first):
+            await each.aclose()
+        await self._lister.aclose()
+
+    async def _find(self, now: float) -> None:
+        if 0.0 <= now - self._listed_at < LISTED_EVERY:
+            return
+        params = self._params
+        try:
+            client = await self._lister.get()
+            listed = await params.listed(client)
+            if len({name.casefold() for name, _ in listed}) < len(
+                listed
+            ):  # as where an entity was made meanwhile
+                listed = await params.listed(client)
+        except CollectError:
+            raise
+        except Exception as error:  # whatever an SDK raises
+            raise CollectError(self._first._explain(error, role=params.LISTING_ROLE)) from error
+        pattern = params.pattern.casefold()
+        matches = {
+            name.casefold(): (name, about) for name, about in listed if fnmatchcase(name.casefold(), pattern)
+        }
+        if len(matches) > MOST:
+            raise CollectError(
+                f"{self._first.label}: {len(matches)} match; at most {MOST} are read. Divide them among more patterns"
+            )
+        for key, (name, about) in matches.items():
+            if key not in self._members:
+                own = structs.replace(cast("Any", params), **{params.NAMED: name}, combine="sum", empty=None)
+                self._members[key] = self._make(own, self._settings)
+            self._members[key].describe(about, now)
+        if (together := getattr(self._make, "together", None)) is not None:
+            together([self._first, *self._members.values()])
+        self._listed_at = now
+
+    def _combined(self, label: str, found: Mapping[str, Reading | CollectError], now: float) -> Reading:
+        errors = {name: answer for name, answer in found.items() if isinstance(answer, CollectError)}
+        failed = [error for error in errors.values() if error.reason is not Reason.ENTITY_DISABLED]
+        if failed:
+            raise CollectError(
+                f"{label}: {len(failed)} of {len(found)} cannot be read, the first one: {failed[0]}"
+            )
+        if not found:
+            return self._nothing(label, now)
+        readings = [answer for answer in found.values() if isinstance(answer, Reading)]
+        if not readings:
+            text = f"{label}: all {count_text(len(found), 'match', 'matches')} are disabled"
+            raise CollectError(text, reason=Reason.ENTITY_DISABLED)
+        return self._together(readings)
+
+    def _nothing(self, label: str, now: float) -> Reading:
+        """A pattern that never matched may be misspelt, so `empty` counts only after it did."""
+        if not self._has_matched:
+            why = (
+                ""
+                if self._params.empty is None
+                else "; empty counts only once something has matched since the start"
+            )
+            raise CollectError(f"{label}: nothing matches this pattern{why}")
+        if self._params.empty is None:
+            raise CollectError(
+                f"{label}: nothing matches this pattern any more; give empty = 0 if that is no work"
+            )
+        counts = set(self._make.COUNTS) - set(getattr(self._make, "GROWING", ()))
+        return Reading(now, dict.fromkeys(sorted(counts), self._params.empty))
+
+    def _together(self, readings: Sequence[Reading]) -> Reading:
+        """What one of them does not know, the whole does not. Counters of other entities are another counter."""
+        known = set(readings[0].values).intersection(*(each.values for each in readings))
+        growing = {count for each in readings for count in each.counters}
+        highest = known if self._params.combine == "max" else known & HIGHEST
+        values = {
+            count: (max if count in highest else sum)(each.values[count] for each in readings)
+            for count in known - (growing & highest)
+        }
+        names = {
+            count: crc32(repr([each.counters.get(count) for each in readings]).encode()) for count in growing
+        }
+        return Reading(readings[0].at, values, names)
+
+
+async def _read(member: AzureEntityCollector[Any], now: float) -> Reading | CollectError:
+    try:
+        return await member.collect(now=now)
+    except CollectError as error:
+        return error
