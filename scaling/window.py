@@ -57,7 +57,8 @@ then; and so is what is remembered from further ahead, which a clock that was pu
 class WindowSpec(Struct, frozen=True):
     """How one metric is windowed. All durations in seconds.
 
-    `interval` is the (smallest) time between collector ticks, `span` the length of the window, `min_samples`
+    `interval` is the (smallest) time between collector ticks, or what a sample counts where that is longer; `delay` is how old
+    samples are when they are read, at least: so much older they may be before they are stale. `span` the length of the window, `min_samples`
     the least number of samples a rule may act on, `max_age` the age at which the newest sample is stale.
     `schedule` is the collector's NCRONTAB pattern where its ticks are not all `interval` apart, in `time_zone`.
     Of the samples of one window `missing_allowed` may be missing, at most `missing_in_a_row` one after the other.
@@ -75,10 +76,11 @@ class WindowSpec(Struct, frozen=True):
     missing_in_a_row: int = 1
     failures_allowed: int = 0
     default: float | None = None
+    delay: float = 0.0
 
     @property
     def stale_after(self) -> float:
-        return self.max_age or max(STALE_INTERVALS * self.interval, 1.0)
+        return (self.max_age or max(STALE_INTERVALS * self.interval, 1.0)) + self.delay
 
 
 class Window(Struct, frozen=True):
@@ -120,10 +122,13 @@ def _latest(spec: WindowSpec, now: float) -> float:
     return now + max(spec.interval, 1.0)
 
 
-def insert(window: Window, sample: MetricSample, spec: WindowSpec) -> Window:
-    """The window with a (checked) sample at its time. A second sample of the same time changes nothing."""
+def insert(window: Window, sample: MetricSample, spec: WindowSpec, *, read_at: float | None = None) -> Window:
+    """The window with a (checked) sample at its time. A second sample of the same time changes nothing. A read at `read_at`,
+    which may be later than the sample, ends earlier failures.
+    """
     times, values = window.times, window.values
-    failure = window.failure if window.failure and window.failure.at >= sample.at else None
+    read_at = sample.at if read_at is None else max(read_at, sample.at)
+    failure = window.failure if window.failure and window.failure.at >= read_at else None
     if sample.counter is not None:
         readings = (window.readings or Readings()).with_reading(sample, spec.span, MAX_SAMPLES + 1)
         times, values = increases(readings, spec.interval)
@@ -151,7 +156,14 @@ def fail(window: Window, failure: MetricFailure) -> Window:
     return structs.replace(window, failure=failure)
 
 
-def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSpec, *, now: float) -> Window:
+def observe(
+    window: Window,
+    sample: MetricSample | MetricFailure,
+    spec: WindowSpec,
+    *,
+    now: float,
+    read_at: float | None = None,
+) -> Window:
     """The window after one report about its metric; bad samples become failures with their reason.
 
     A failure of the future counts as one of now, else it would outlast every sample until then. What a clock that ran
@@ -165,7 +177,7 @@ def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSp
     if problem:
         at = _past(sample.at, now)
         return fail(window, MetricFailure(sample.metric, at, problem, Reason.INVALID_METRIC))
-    return insert(window, sample, spec)
+    return insert(window, sample, spec, read_at=read_at)
 
 
 def _until(window: Window, latest: float) -> Window:
@@ -224,7 +236,8 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     newest = times[-1]
     covered = newest - times[0] + spec.interval
     if spec.schedule:
-        ahead, runs = _missing_by_schedule(times, spec)
+        read = [at + spec.delay for at in times] if spec.delay else times
+        ahead, runs = _missing_by_schedule(read, spec)
         covered = covered if ahead else max(covered, spec.span)
     else:
         ahead, runs = _missing_ahead(covered, spec), _missing_between(times, spec)
@@ -250,7 +263,7 @@ def _tolerated_failure(window: Window, spec: WindowSpec) -> Reason | None:
     failure = window.failure
     if failure is None or failure.reason is not Reason.COLLECT_FAILED or not spec.failures_allowed:
         return None
-    since = failure.at - window.times[-1]
+    since = failure.at - window.times[-1] - spec.delay
     return failure.reason if since <= (spec.failures_allowed + COVERAGE_SLACK) * spec.interval else None
 
 

@@ -20,7 +20,9 @@ from scaling.analysis.apart import flapping_apart
 from scaling.analysis.flapping import flapping, span_text
 from scaling.analysis.options import (
     counted_again,
+    counted_in_part,
     never_binds,
+    other_metrics,
     outlasted_fallbacks,
     unpaid_floors,
     unpeekable_ages,
@@ -374,6 +376,8 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "wait_unmet": (Severity.WARNING, _waiting_levels),
     "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
     "counted_again": (Severity.WARNING, counted_again),
+    "counted_in_part": (Severity.WARNING, counted_in_part),
+    "other_metric": (Severity.WARNING, other_metrics),
     "unpeekable_age": (Severity.ERROR, unpeekable_ages),
     "unpaid_floor": (Severity.WARNING, unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),

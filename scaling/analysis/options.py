@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from scaling.analysis.steady import Subject
 from scaling.budget.spending import DAY, day_of
+from scaling.collectors.number.metric_answers import GRAINS
 from scaling.config.policy import Budget, MetricSpec, Policy
 from scaling.rules.combine import safe_evaluate
 from scaling.rules.schedule import ScheduleRule
@@ -17,6 +18,20 @@ from tidemark.foundation.wording import duration_text, number_text
 
 MINUTE = 60.0
 """Seconds: the finest grain of Azure Monitor, and what one reading of Service Bus counts takes (docs/service-level.md)."""
+
+DEPRECATED = {
+    **dict.fromkeys(("INMSGS", "EHINMSGS"), "IncomingMessages"),
+    **dict.fromkeys(("OUTMSGS", "EHOUTMSGS"), "OutgoingMessages"),
+    **dict.fromkeys(("EHINBYTES", "EHINMBS"), "IncomingBytes"),
+    **dict.fromkeys(("EHOUTBYTES", "EHOUTMBS"), "OutgoingBytes"),
+    "INREQS": "IncomingRequests",
+    "SUCCREQ": "SuccessfulRequests",
+    "SVRBSY": "ThrottledRequests",
+    "EHABL": "CaptureBacklog",
+    "EHAMSGS": "CapturedMessages",
+    "EHAMBS": "CapturedBytes",
+}
+"""Metrics of Event Hubs by the deprecated ones that they replace (Microsoft's table of supported metrics)."""
 
 SERVICE_BUS = frozenset({"service_bus_queue", "service_bus_subscription"})
 BY_MESSAGES = frozenset({"oldest_age", "sessions"})
@@ -32,31 +47,60 @@ _ENTITY = ("connection", "queue", "topic", "subscription")
 
 
 def counted_again(subject: Subject) -> Iterator[str]:
-    """Counts of a time range, or counts that a service renews once a minute, read more often than that."""
-    metrics = subject.policy.spec.metrics
+    """Counts that a service renews once a minute, read more often than that."""
+    for name, metric in subject.policy.spec.metrics.items():
+        if is_counted(metric) and 0 < metric.window.interval < MINUTE:
+            yield (
+                f"{name} is read every {duration_text(metric.window.interval)}, but counts of Service Bus are limited to about one "
+                f"reading a minute and entity: samples in between may repeat the one before, or fail"
+            )
+
+
+def counted_in_part(subject: Subject) -> Iterator[str]:
+    """Flows of a rule that counts messages per reading, of which each reading counts another time range, or other readers."""
     flows = {
-        options.get(key): name
-        for name, options in subject.options("service_level")
+        options.get(key): (rule, key)
+        for rule, options in subject.options("service_level")
         for key in ("incoming", "outgoing")
     }
-    for name, metric in metrics.items():
-        interval, options = metric.window.interval, metric.options
-        if (
-            metric.collector == "azure_monitor"
-            and name in flows
-            and options.get("aggregation") in {"total", "count"}
-        ):
-            grain = parse_duration(options.get("grain", MINUTE))
-            if 0 < interval < grain:
-                yield (
-                    f"rule '{flows[name]}' takes {name} for what came in {duration_text(interval)}, but it is the "
-                    f"{options['aggregation']} of {duration_text(grain)}: it counts {number_text(grain / interval)} times. "
-                    f"Read it every {duration_text(grain)} (COLLECT_SCHEDULE, or `interval` of the target)"
-                )
-        if is_counted(metric) and 0 < interval < MINUTE:
+    for name, metric in subject.policy.spec.metrics.items():
+        options, interval = metric.options, metric.window.interval
+        if metric.collector != "azure_monitor" or name not in flows:
+            continue
+        rule, flow = flows[name]
+        grain = parse_duration(options.get("grain", MINUTE))
+        if options.get("aggregation") in {"total", "count"} and grain < interval:
+            way = f'Give grain = "{interval / MINUTE:g}m", or read' if interval in GRAINS else "Read"
             yield (
-                f"{name} is read every {duration_text(interval)}, but counts of Service Bus are limited to about one reading "
-                f"a minute and entity: samples in between may repeat the one before, or fail"
+                f"rule '{rule}' takes {name} for what came in {duration_text(interval)}, but it is the "
+                f"{options['aggregation']} of {duration_text(grain)}. {way} it every {duration_text(grain)} (COLLECT_SCHEDULE, or "
+                "`interval` of the target)"
+            )
+        if flow == "outgoing" and options.get("metric") == "OutgoingMessages":
+            yield (
+                f"rule '{rule}' takes {name} for what was completed, but OutgoingMessages counts what all readers received, and "
+                "again where they read again. CompleteMessage counts a queue of Service Bus; event_hub_lag has `outgoing` of one "
+                "consumer group"
+            )
+
+
+def other_metrics(subject: Subject) -> Iterator[str]:
+    """Metrics of Azure Monitor that are deprecated, and dimensions that never have a value."""
+    for name, metric in subject.policy.spec.metrics.items():
+        options = metric.options
+        if metric.collector != "azure_monitor":
+            continue
+        successor = DEPRECATED.get(str(options.get("metric")))
+        if successor and "eventhub" in str(options.get("resource_id")).casefold():
+            yield (
+                f"{name} reads {options['metric']}, which is deprecated and counts the whole namespace; {successor} takes its place, "
+                "by hub with dimensions = { EntityName = ... }"
+            )
+        entity = str(options.get("dimensions", {}).get("EntityName", ""))
+        if "/subscriptions/" in entity.casefold():
+            yield (
+                f"{name} asks for EntityName '{entity[:80]}', but a subscription has none, and no value ever comes. "
+                f"'{entity.partition('/')[0]}' counts the topic with all of its subscriptions"
             )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from msgspec import structs
+
 from scaling.config.checks import number
 from scaling.schedules.timetable import Timetable
 from scaling.window import MAX_SAMPLES, MAX_VALUE, WindowSpec
@@ -50,4 +54,30 @@ def read_window(reader: Reader, collecting: Timetable) -> WindowSpec:
             failures_allowed=whole(0, MAX_FAILURES),
             default=number(0, MAX_VALUE),
         ),
+    )
+
+
+def with_timing(
+    reader: Reader, window: WindowSpec, given: Collection[str], counts: float, delay: float
+) -> WindowSpec:
+    """The same for a source whose samples count so many seconds each, and are so old at least when they are read. `given` are the
+    keys that the table has.
+    """
+    if counts <= window.interval:
+        return structs.replace(window, delay=delay)
+    most = max(int(window.span / counts + 1e-9), 1)
+    if window.span < counts:
+        text = f"found {window.span:g} s, below the {counts:g} s that a sample of this metric counts"
+        reader.problem("window", text)
+    if "min_samples" in given and window.min_samples > most:
+        text = f"found {window.min_samples}; a window of {window.span:g} s holds {most} samples of {counts:g} s each"
+        reader.problem("min_samples", text)
+    missing = window.missing_allowed if "missing_allowed" in given else most // SAMPLES_PER_MISSING
+    return structs.replace(
+        window,
+        delay=delay,
+        interval=counts,
+        min_samples=min(window.min_samples, most),
+        missing_allowed=missing,
+        schedule="",  # samples come with the grains, not with the schedule
     )

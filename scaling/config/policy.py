@@ -229,7 +229,7 @@ class Policy:
     @cached_property
     def interval(self) -> float:
         """Seconds from one report to the next; 0 if the policy does not say."""
-        return max((window.interval for window in self.windows.values()), default=self.spec.interval)
+        return min((window.interval for window in self.windows.values()), default=self.spec.interval)
 
     @cached_property
     def memory(self) -> float:

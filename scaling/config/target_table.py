@@ -21,7 +21,7 @@ from scaling.config.checks import (
     missing_connections,
 )
 from scaling.config.limits_table import read_fallback, read_paces, read_plateau
-from scaling.config.metric_window import read_window
+from scaling.config.metric_window import read_window, with_timing
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
     REPLACED,
@@ -270,31 +270,35 @@ class TargetTable:
 
     def _metric(self, reader: Reader) -> policy.MetricSpec:
         kind = reader.require("collector", "", as_text)
+        given = {key for key in ("min_samples", "missing_allowed") if reader.has(key)}
         window = read_window(reader, self._collecting)
         shown = reader.found(unit=as_text, per_instance=as_bool, counter=as_bool)
         count = reader.take("count", "", as_text)
         options = reader.options()
         if kind:
-            given = shown.get("counter", False)
-            count, shown["counter"] = self._check_collector(reader, kind, count, options, counter=given)
+            counter = shown.get("counter", False)
+            checked = self._check_collector(reader, kind, count, options, counter=counter)
+            count, shown["counter"], timing = checked
+            window = with_timing(reader, window, given, *timing)
         return policy.MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
 
     def _check_collector(
         self, reader: Reader, kind: str, count: str, options: Options, *, counter: bool
-    ) -> tuple[str, bool]:
-        """The count, and whether it is a counter."""
+    ) -> tuple[str, bool, tuple[float, float]]:
+        """The count, whether it is a counter, and the collector's `timing`."""
         try:
             cls = self._plug_ins.collector_class(kind)
         except ValueError as error:
             reader.problem("collector", str(error))
-            return count, counter
-        self._check_params(reader, cls, kind, options)
+            return count, counter, (0.0, 0.0)
+        params = self._check_params(reader, cls, kind, options)
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
         count = count or str(cls.DEFAULT_COUNT)
         if counter and (":" not in kind or "empty" in options.values):
             check_counter(reader, count, options.values, getattr(cls, "GROWING", ()))
-        return count, counter or count in getattr(cls, "GROWING", ())
+        timing = cls.timing(params) if params is not None and hasattr(cls, "timing") else (0.0, 0.0)
+        return count, counter or count in getattr(cls, "GROWING", ()), timing
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
         found: list[policy.RuleSpec] = []

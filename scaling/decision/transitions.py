@@ -95,7 +95,7 @@ def windows_after_report(
     updated: dict[str, Window] = {}
     for name, spec in policy.windows.items():
         item = items.get(name) or MetricFailure(name, report.at, "the collector's report does not mention it")
-        updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now)
+        updated[name] = observe(windows.get(name, EMPTY), item, spec, now=now, read_at=report.at)
     return updated
 
 
@@ -156,7 +156,7 @@ def recommend_over_gap(
     if policy.memory <= 0 or state.expected is None:
         return state
     known = state.recommendations
-    spec = max(policy.windows.values(), key=lambda window: window.interval, default=None)
+    spec = min(policy.windows.values(), key=lambda window: window.interval, default=None)
     if known and not (before and spec is not None and samples_missing(before[-1], at, spec)):
         return state
     return msgspec.structs.replace(state, recommendations=(*known, (now, state.expected)))

@@ -31,6 +31,8 @@ class CollectorConformance:
     """The count that all the work is in."""
     SIZES: frozenset[str] = frozenset()
     """Counts that tell how large the entity is, which work does not change."""
+    AGE = 0.0
+    """Seconds that a reading is older than the time it was asked for."""
 
     async def test_the_class_tells_the_counts_it_reports(self, world):
         cls = type(world.collector)
@@ -41,7 +43,7 @@ class CollectorConformance:
     async def test_an_empty_entity_is_a_reading_of_zeros_at_the_given_time(self, world):
         reading = await world.collector.collect(now=NOW)
 
-        assert reading.at == NOW
+        assert reading.at == NOW - self.AGE
         assert {count for name, count in reading.values.items() if name not in self.SIZES} == {0.0}
         assert all(type(value) is float for value in reading.values.values())
 
@@ -59,7 +61,7 @@ class CollectorConformance:
         after = await world.collector.collect(now=NOW + 60)
 
         assert (before.values[self.TOTAL], after.values[self.TOTAL]) == (0, 2)
-        assert (before.at, after.at) == (NOW, NOW + 60)
+        assert (before.at, after.at) == (NOW - self.AGE, NOW + 60 - self.AGE)
 
     async def test_a_missing_entity_is_an_error_that_names_it_not_a_zero(self, world):
         await world.remove()

@@ -319,6 +319,8 @@ class MetricWorld:
 
 
 class TestAzureMonitor(NumberConformance):
+    AGE = 200.0  # NOW is 20 s after a minute, and minutes count that ended three minutes ago
+
     @pytest.fixture
     async def world(self, identity, server) -> AsyncIterator[MetricWorld]:
         world = MetricWorld(identity, server)
@@ -332,6 +334,33 @@ class TestAzureMonitor(NumberConformance):
         assert (await world.collector.collect(now=NOW)).values == {"value": 10.0}
         assert (await hasty.collect(now=NOW)).values == {"value": 5.0}  # half of what it will be
         await hasty.aclose()
+
+    async def test_the_newest_of_the_last_grains_counts_at_its_end(self, world):
+        known = {NOW - 60.0 * minute: float(minute) for minute in range(6, 12)}  # the newest ended 5 min ago
+        world.management.metrics.add(world.resource, "IncomingMessages", known, EntityName="late")
+        collectors = [
+            world.made(dimensions={"EntityName": "late"}, **options)
+            for options in ({}, {"grains": 2}, {"grains": 3}, {"empty": 0.0})
+        ]
+
+        whole = await collectors[0].collect(now=NOW)
+        with pytest.raises(CollectError, match=r"the newest is 2 before that\..*give `grains = 3`"):
+            await collectors[1].collect(now=NOW)
+        advised = await collectors[2].collect(now=NOW)
+        empty = await collectors[3].collect(now=NOW)
+
+        assert (whole.at, whole.values) == (advised.at, advised.values) == (NOW - 320, {"value": 6.0})
+        assert (empty.at, empty.values) == (NOW - 200, {"value": 0.0})
+        await asyncio.gather(*(each.aclose() for each in collectors))
+
+    async def test_a_value_that_rose_after_it_was_read_is_told_once(self, world, caplog):
+        for count in (0, 4, 9):
+            await world.put(count)
+            await world.collector.collect(now=NOW)
+
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(told) == 1
+        assert "read as 0, a grain has 4 now: Azure Monitor added to it after the `delay` of 3 min" in told[0]
 
     async def test_a_coarser_grain_is_one_value(self, world):
         await world.put(10)

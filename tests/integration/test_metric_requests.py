@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from scaling.collectors.number.log_query import LogQueryCollector
-from scaling.collectors.number.metric_answers import Series, value_of
+from scaling.collectors.number.metric_answers import Series, values_of
 from scaling.collectors.number.metrics_reader import MetricsReader
 from tests.data.make_metric_requests import BUS, NOW, QUERY, RECORDED, WORKSPACE, monitor
 from tests.support.servers.resource_manager import arm_settings, resource_manager
@@ -56,7 +56,7 @@ async def test_metrics_of_several_resources_are_asked_for_as_the_sdk_does(
         json.loads(theirs["body"]),
         theirs["headers"]["Content-Type"],
     )
-    assert value_of(answer, SERIES, NOW) == theirs["value"] == 1.0
+    assert values_of(answer, SERIES, NOW)[NOW] == theirs["value"] == 1.0
 
 
 async def test_a_log_is_asked_as_the_sdk_does(server, tmp_path_factory, monkeypatch):

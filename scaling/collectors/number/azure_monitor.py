@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -9,23 +10,38 @@ import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.number.asking import digest
-from scaling.collectors.number.metric_answers import GRAINS, Series, newest_end, value_of
+from scaling.collectors.number.metric_answers import (
+    GRAINS,
+    LOOK_BACK,
+    Series,
+    newest_end,
+    newest_of,
+    values_of,
+)
 from scaling.collectors.number.metrics_reader import MetricsReader
-from scaling.ports import CollectError
+from scaling.ports import CollectError, Reading
 from scaling.resource_id import ResourceId
 from tidemark.foundation.durations import duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
+from tidemark.foundation.wording import duration_text
+
+logger = logging.getLogger(__name__)
 
 DELAY = 180.0
 """Seconds after which a grain counts as whole: Azure Monitor has it 1 to 3 minutes later, and adds to it until then. An
-earlier value is too low, and would scale in.
+earlier value is too low, and would scale in. No number is promised ("within a couple minutes", metrics-troubleshoot, 2026-08), and
+others wait for five minutes: so each read looks whether values that were read before have risen since.
 """
+
+MOST_GRAINS = 60
 
 Region = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]*$")]
 
 
 class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
-    """The newest whole value of one metric of one resource. Metrics that differ in their resources only are read together."""
+    """The newest whole value of one metric of one resource, at the end of its grain. Metrics that differ in their resources only
+    are read together.
+    """
 
     COUNTS: ClassVar[tuple[str, ...]] = ("value",)
     DEFAULT_COUNT: ClassVar[str] = "value"
@@ -33,7 +49,8 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`grain` and `delay` in seconds, or texts such as "5m". `dimensions` choose one time series. `region` spares the first
-        read of a process its single request. `empty` is what a grain without a value counts as.
+        read of a process its single request. `empty` is what a grain without a value counts as; without it, one of the last
+        `grains` has to have one.
         """
 
         resource_id: Name
@@ -45,6 +62,7 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
         namespace: str = ""
         region: Region = ""
         empty: float | None = None
+        grains: Annotated[int, msgspec.Meta(ge=1, le=MOST_GRAINS)] | None = None
 
         def problems(self) -> dict[str, str]:
             found = problems_of(
@@ -52,6 +70,8 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
                 grain=lambda: _grain(self.grain),
                 delay=lambda: duration_within(self.delay, 0.0, 86_400.0, "at most 1d"),
             )
+            if self.empty is not None and self.grains is not None:
+                found["grains"] = f"found {self.grains} beside `empty`, by which each grain has a value"
             for name, value in self.dimensions.items():
                 if not name.isidentifier() or not name.isascii() or value in {"", "*"}:
                     found["dimensions"] = (
@@ -74,8 +94,12 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
             grain=_grain(params.grain),
             dimensions=tuple(sorted(params.dimensions.items())),
             namespace=params.namespace or ResourceId.parse(resource).type,
+            look_back=max(LOOK_BACK, params.grains or 0),
         )
         self._params = params
+        self._reported: dict[int, float] = {}
+        """Values by the ends of their grains, as far as the next answer has them again."""
+        self._warned = False
 
     @staticmethod
     def entity(params: Params) -> str:
@@ -89,17 +113,44 @@ class AzureMonitorCollector(AzureEntityCollector[MetricsReader]):
     def _open(self) -> MetricsReader:
         return MetricsReader(self._settings)
 
-    async def _read(self, client: MetricsReader, now: float, /) -> Mapping[str, float]:
+    @staticmethod
+    def timing(params: Params) -> tuple[float, float]:
+        """Seconds that a sample counts, and how old it is at least."""
+        return _grain(params.grain), parse_duration(params.delay)
+
+    async def _read(self, client: MetricsReader, now: float, /) -> Reading:
         params, series = self._params, self._series
         end = newest_end(now, parse_duration(params.delay), series.grain)
-        answer = await client.read(series, end, region=params.region, now=now)
-        found = value_of(answer, series, end, params.empty)
-        if found is None:
+        values = values_of(await client.read(series, end, region=params.region, now=now), series, end)
+        self._warn_of_growth(values)
+        if params.empty is not None:
+            at, value = end, values.get(end, params.empty)
+        elif (found := newest_of(values, series, end, params.grains or LOOK_BACK)) is not None:
+            at, value = found
+        else:
             raise CollectError(
                 f"{self._label}: Azure Monitor has no value, which is not zero: of an entity without traffic, or of none that "
                 "exists. `empty` can say what it means"
             )
-        return {"value": found}
+        self._reported = {each: known for each, known in self._reported.items() if each in values} | {
+            at: value
+        }
+        return Reading(float(at), {"value": value})
+
+    def _warn_of_growth(self, values: Mapping[int, float]) -> None:
+        """Says once that values were read too early, where one that was read is higher now: the decisions went by less."""
+        grown = [at for at, value in self._reported.items() if values.get(at, value) > value]
+        if grown and not self._warned:
+            before, after = self._reported[max(grown)], values[max(grown)]
+            logger.warning(
+                "%s: read as %g, a grain has %g now: Azure Monitor added to it after the `delay` of %s; give a longer one, by which "
+                "decisions are later",
+                self._label,
+                before,
+                after,
+                duration_text(parse_duration(self._params.delay)),
+            )
+        self._warned = self._warned or bool(grown)
 
 
 def _plain(resource_id: str) -> str:

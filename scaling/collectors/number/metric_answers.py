@@ -1,7 +1,7 @@
 """Azure Monitor's platform metrics as they are asked for and answered. Pure.
 
-A grain has its value one to three minutes after it ended, and grows until then: so only the newest grain that ended
-`delay` ago is read. An answer without a value for it says nothing: a queue without messages has no series, and a queue
+A grain has its value one to three minutes after it ended, and grows until then: so grains count that ended `delay` ago, and of
+these the newest that has a value. An answer without any says nothing: a queue without messages has no series, and a queue
 that does not exist has none either.
 """
 
@@ -33,7 +33,10 @@ GRAINS = {
 """Time grains of Azure Monitor, by their seconds."""
 
 LOOK_BACK = 5
-"""Grains in a request: the earlier ones show how late a resource reports, if the newest has no value yet. Chosen."""
+"""Grains in a request at least, and the default for those that are looked at. Chosen."""
+
+EARLY = 0.05
+"""Share of a grain by which a timer may fire early without reading the grain before. Chosen: 3 s of a minute."""
 
 _REGION = re.compile(r"[a-z0-9]{3,40}")
 
@@ -47,6 +50,7 @@ class Series(Struct, frozen=True):
     grain: int
     dimensions: tuple[tuple[str, str], ...]
     namespace: str
+    look_back: int = LOOK_BACK
 
     @property
     def subscription(self) -> str:
@@ -81,7 +85,7 @@ class Series(Struct, frozen=True):
         }
 
     def _span(self, end: int) -> tuple[str, str]:
-        return _time(end - LOOK_BACK * self.grain), _time(end)
+        return _time(end - self.look_back * self.grain), _time(end)
 
     @property
     def _filter(self) -> str:
@@ -109,7 +113,7 @@ def _query(asked: Mapping[str, str]) -> str:
 
 def newest_end(now: float, delay: float, grain: int) -> int:
     """When the newest grain ended that counts as whole."""
-    return int((now - delay) // grain) * grain
+    return int((now - delay + EARLY * grain) // grain) * grain
 
 
 def region_of(answer: Any) -> str:
@@ -118,29 +122,32 @@ def region_of(answer: Any) -> str:
     return found if _REGION.fullmatch(found) else ""
 
 
-def value_of(answer: Any, series: Series, end: int, empty: float | None = None) -> float | None:
-    """The value of the newest whole grain; `empty` where the answer has none for it. Raises ValueError for an answer that is
-    none, for more than one time series, and, unless `empty` is given, where earlier grains have a value: it may be late.
+def values_of(answer: Any, series: Series, end: int) -> dict[int, float]:
+    """The values of whole grains, by the end of each, as far as there are any. Raises ValueError for an answer that is none, for
+    more than one time series, and for what is no number.
     """
-    points = _points(answer)
-    values = {_seconds(each): each.get(series.aggregation) for each in points}
-    wanted = end - series.grain
-    found = values.get(wanted)
-    if found is None:
-        if empty is not None:
-            return empty
-        later = [at for at, value in values.items() if value is not None and at < wanted]
-        if later:
-            behind = (wanted - max(later)) // series.grain
-            raise ValueError(
-                f"no value for the {GRAINS[series.grain]} from {_time(wanted)}; the newest is {behind} before that. If this "
-                f"resource always reports so late, give a `delay` longer by {behind * series.grain} s, by which decisions are later; "
-                "if it reports only when something happens, `empty`, which then also stands for values that are late"
-            )
+    found: dict[int, float] = {}
+    for point in _points(answer):
+        value, at = point.get(series.aggregation), _seconds(point) + series.grain
+        if value is None or at > end:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"found the value {str(value)[:40]!r}; accepted is a finite number")
+        found[at] = float(value)
+    return found
+
+
+def newest_of(values: Mapping[int, float], series: Series, end: int, grains: int) -> tuple[int, float] | None:
+    """End and value of the newest of the last grains that has a value. Raises ValueError where only earlier grains have one."""
+    if not values:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise ValueError(f"found the value {str(found)[:40]!r}; accepted is a finite number")
-    return float(found)
+    at = max(values)
+    if (behind := (end - at) // series.grain) >= grains:
+        raise ValueError(
+            f"no value for the {GRAINS[series.grain]} that ended at {_time(end)}; the newest is {behind} before that. If this "
+            f"resource always reports so late, give `grains = {behind + 1}`, by which decisions follow older values"
+        )
+    return at, values[at]
 
 
 def _points(answer: Any) -> list[Mapping[str, Any]]:

@@ -282,3 +282,43 @@ def test_ten_minutes_of_a_counter_are_a_whole_window():
     assert summarize(counted(*range(11)), SPEC, now=NOW).problem is None
     assert summarize(counted(*range(10)), SPEC, now=NOW).problem is Reason.INCOMPLETE_WINDOW
     assert fail(counted(5), failure(NOW - 1)).failure is None
+
+
+LATE = WindowSpec(span=600.0, interval=60.0, min_samples=5, delay=180.0)
+
+
+def test_a_source_that_is_known_to_be_late_is_not_stale_for_that():
+    late = filled(*range(4, 14))
+
+    assert summarize(late, LATE, now=NOW).problem is None
+    assert summarize(late, LATE, now=NOW + 121).problem is Reason.STALE_METRIC
+    assert summarize(late, SPEC, now=NOW).problem is Reason.STALE_METRIC
+
+
+@pytest.mark.parametrize("at", [NOW - 180, NOW - 240])  # the next grain, or the same again
+def test_a_read_ends_a_failure_though_its_sample_is_older(at):
+    failed = fail(filled(*range(4, 14)), failure(NOW - 60))
+    assert summarize(failed, LATE, now=NOW).problem is Reason.COLLECT_FAILED
+
+    read = observe(failed, sample(at), LATE, now=NOW, read_at=NOW)
+
+    assert summarize(read, LATE, now=NOW).problem is None
+
+
+def test_failures_that_are_allowed_are_counted_from_the_read_of_a_late_sample():
+    spec = WindowSpec(span=600.0, interval=60.0, delay=180.0, failures_allowed=2)
+    window = filled(*range(4, 14))  # read when the newest was three minutes old, a minute ago
+
+    for minutes, lacking in ((0, True), (1, True), (2, False)):
+        now = NOW + 60 * minutes
+        summary = summarize(fail(window, failure(now)), spec, now=now)
+        assert (summary.lacking is Reason.COLLECT_FAILED) is lacking
+
+
+def test_late_samples_are_due_at_the_times_of_the_schedule_by_which_they_are_read():
+    spec = WindowSpec(span=600.0, interval=60.0, delay=180.0, schedule="0 * 8-17 * * *")
+    morning = 1_700_035_200.0  # 2023-11-15 08:00 UTC
+    evening = [morning - 50_460 - 60 * minute - 180 for minute in range(9, -1, -1)]  # the last read at 17:59
+    window = Window([*evening, morning - 180, morning - 120], [1.0] * 12)
+
+    assert summarize(window, spec, now=morning + 60).missing == 0

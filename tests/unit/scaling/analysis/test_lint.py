@@ -404,19 +404,46 @@ def read_every(interval, collector, options=(), count="active", **rule):
 
 
 TOTAL = {"aggregation": "total", "grain": 60.0}
+HUB = {"resource_id": "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventHub/namespaces/n"}
 
 
 @pytest.mark.parametrize(
     ("subject", "kind", "words"),
     [
-        (read_every(15.0, "azure_monitor", TOTAL, incoming="came"), "counted_again", "it counts 4 times"),
-        (read_every(60.0, "azure_monitor", TOTAL, incoming="came"), "counted_again", None),
         (
-            read_every(15.0, "azure_monitor", {"aggregation": "average"}, incoming="came"),
-            "counted_again",
+            read_every(300.0, "azure_monitor", TOTAL, incoming="came"),
+            "counted_in_part",
+            'Give grain = "5m", or',
+        ),
+        (
+            read_every(120.0, "azure_monitor", TOTAL, incoming="came"),
+            "counted_in_part",
+            ". Read it every 1 min (",
+        ),
+        (read_every(60.0, "azure_monitor", TOTAL, incoming="came"), "counted_in_part", None),
+        (
+            read_every(300.0, "azure_monitor", {"aggregation": "average"}, incoming="came"),
+            "counted_in_part",
             None,
         ),
-        (read_every(15.0, "azure_monitor", TOTAL), "counted_again", None),
+        (read_every(300.0, "azure_monitor", TOTAL), "counted_in_part", None),
+        (
+            read_every(60.0, "azure_monitor", {**TOTAL, "metric": "OutgoingMessages"}, outgoing="came"),
+            "counted_in_part",
+            "event_hub_lag has `outgoing`",
+        ),
+        (
+            read_every(60.0, "azure_monitor", {**HUB, "metric": "EHINMSGS"}),
+            "other_metric",
+            "IncomingMessages takes",
+        ),
+        (read_every(60.0, "azure_monitor", {**HUB, "metric": "IncomingMessages"}), "other_metric", None),
+        (
+            read_every(60.0, "azure_monitor", {"dimensions": {"EntityName": "Orders/Subscriptions/eu"}}),
+            "other_metric",
+            "'Orders' counts the topic with all",
+        ),
+        (read_every(60.0, "azure_monitor", {"dimensions": {"EntityName": "a/b"}}), "other_metric", None),
         (read_every(15.0, "service_bus_subscription"), "counted_again", "about one reading a minute"),
         (read_every(60.0, "service_bus_queue"), "counted_again", None),
         (read_every(15.0, "service_bus_queue", count="oldest_age"), "counted_again", None),

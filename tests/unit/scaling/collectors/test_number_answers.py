@@ -11,7 +11,14 @@ from scaling.collectors.number import log_query, prometheus
 from scaling.collectors.number.azure_monitor import AzureMonitorCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
-from scaling.collectors.number.metric_answers import Series, newest_end, region_of, value_of
+from scaling.collectors.number.metric_answers import (
+    LOOK_BACK,
+    Series,
+    newest_end,
+    newest_of,
+    region_of,
+    values_of,
+)
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.collectors.number.prometheus import PrometheusCollector
 from scaling.ports import CollectError
@@ -33,12 +40,18 @@ def answer(*points, **more):
     return {"value": [{"errorCode": "Success", "timeseries": [{"data": list(points)}], **more}]}
 
 
-def test_the_newest_whole_grain_counts_and_no_other():
-    assert newest_end(END + 239.9, 180.0, 60) == END
+def newest(found, grains=LOOK_BACK):
+    return newest_of(values_of(found, SERIES, END), SERIES, END, grains)
+
+
+def test_the_newest_whole_grain_that_has_a_value_counts_and_no_other():
+    assert newest_end(END + 236.9, 180.0, 60) == END
+    assert newest_end(END + 239.9, 180.0, 60) == END + 60  # a timer that fired a little early
     assert newest_end(END + 240.0, 180.0, 60) == END + 60
     assert newest_end(END, 0.0, 3600) == 1_699_999_200
-    assert value_of(answer(point(12, total=7), point(13, total=5.5), point(14, total=9)), SERIES, END) == 5.5
-    assert value_of(answer(point(13, total=0)), SERIES, END) == 0.0
+    assert newest(answer(point(12, total=7), point(13, total=5.5), point(14, total=9))) == (END, 5.5)
+    assert newest(answer(point(13, total=0))) == (END, 0.0)
+    assert newest(answer(point(11, total=4), point(12, total=3), point(13))) == (END - 60, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -51,21 +64,20 @@ def test_the_newest_whole_grain_counts_and_no_other():
         answer(timeseries=[{}]),
     ],
 )
-def test_no_value_is_none_or_what_it_counts_as(found):
-    assert value_of(found, SERIES, END) is None
-    assert value_of(found, SERIES, END, 0.0) == 0.0
+def test_no_value_is_none(found):
+    assert newest(found) is None
 
 
-def test_a_value_that_may_be_late_is_no_missing_one_unless_it_is_said_to_be():
+def test_a_value_before_the_grains_that_are_looked_at_is_late():
     late = answer(point(10, total=3), point(11, total=4), point(12), point(13))
 
     with pytest.raises(
-        ValueError, match=r"no value for the PT1M from 2023-11-14T22:13:00.000Z; the newest is 2 before"
+        ValueError,
+        match=r"no value for the PT1M that ended at 2023-11-14T22:14:00.000Z; the newest is 2 before",
     ) as caught:
-        value_of(late, SERIES, END)
-    longer = int(re.search(r"a `delay` longer by (\d+) s", str(caught.value)).group(1))
-    assert value_of(late, SERIES, END - longer) == 4.0
-    assert value_of(late, SERIES, END, 0.0) == 0.0
+        newest(late, grains=2)
+    more = int(re.search(r"give `grains = (\d+)`", str(caught.value)).group(1))
+    assert newest(late, grains=more) == (END - 120, 4.0)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +98,7 @@ def test_a_value_that_may_be_late_is_no_missing_one_unless_it_is_said_to_be():
 )
 def test_answers_that_are_none_say_what_they_are(found, words):
     with pytest.raises(ValueError, match=words):
-        value_of(found, SERIES, END)
+        values_of(found, SERIES, END)
 
 
 junk = st.recursive(
@@ -119,7 +131,7 @@ junk = st.recursive(
 @given(junk)
 def test_whatever_is_answered_there_is_a_finite_number_nothing_or_an_error_that_says_why(found):
     for read in (
-        lambda: value_of(found, SERIES, END),
+        lambda: newest(found),
         lambda: prometheus.value_of(found),
         lambda: log_query.value_of(found),
     ):
@@ -127,6 +139,7 @@ def test_whatever_is_answered_there_is_a_finite_number_nothing_or_an_error_that_
             value = read()
         except ValueError:
             continue
+        value = value[1] if isinstance(value, tuple) else value
         assert value is None or math.isfinite(value)
 
 
@@ -262,6 +275,7 @@ WORKSPACE = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
         (monitor(grain="2m"), "grain", "accepted are 1m, 5m"),
         (monitor(delay="soon"), "delay", "accepted are durations"),
         (monitor(delay="2d"), "delay", "at most 1d"),
+        (monitor(grains=5, empty=0.0), "grains", "beside `empty`"),
         (monitor(dimensions={"EntityName": "*"}), "dimensions", "one value of it"),
         (monitor(dimensions={"a b": "c"}), "dimensions", "the name of a dimension"),
         (LogQueryCollector.Params(query="x").problems(), "workspace", "give either"),

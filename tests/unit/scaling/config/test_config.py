@@ -42,9 +42,14 @@ class Number:
     class Params(msgspec.Struct, forbid_unknown_fields=True):
         aggregation: str = ""
         empty: float | None = None
+        grain: float = 60.0
 
     COUNTS = ("value",)
     DEFAULT_COUNT = "value"
+
+    @staticmethod
+    def timing(params):
+        return params.grain, 180.0
 
 
 class Plan:
@@ -217,6 +222,37 @@ def test_a_number_that_only_grows_is_a_counter():
     metrics = load(minimal(extra=extra)).policies["t"].spec.metrics
 
     assert [name for name, metric in metrics.items() if metric.counter] == ["done", "came"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "keys", "found"),
+    [
+        ("0 * * * * *", "", (60.0, 180.0, 5, 0)),
+        ("*/15 * * * * *", "", (60.0, 180.0, 5, 0)),
+        ("*/15 * * * * *", "grain = 300", (300.0, 180.0, 2, 0)),
+        ("*/15 * * * * *", "grain = 300\nwindow = '2h'", (300.0, 180.0, 5, 1)),
+        (
+            "*/15 * * * * *",
+            "min_samples = 11",
+            "min_samples: found 11; a window of 600 s holds 10 samples of 60 s",
+        ),
+        (
+            "0 * * * * *",
+            "grain = 3600",
+            "window: found 600 s, below the 3600 s that a sample of this metric counts",
+        ),
+    ],
+)
+def test_a_window_of_a_source_that_counts_grains_has_a_sample_for_each(schedule, keys, found):
+    text = minimal(extra=f"[targets.t.metrics.m]\ncollector = 'number'\n{keys}")
+    if isinstance(found, str):
+        assert any(found in problem for problem in problems(text, COLLECT_SCHEDULE=schedule))
+        return
+    policy = load(text, COLLECT_SCHEDULE=schedule).policies["t"]
+    window = policy.windows["m"]
+
+    assert (window.interval, window.delay, window.min_samples, window.missing_allowed) == found
+    assert policy.interval == policy.windows["backlog"].interval
 
 
 def test_the_classic_rules_numbers_are_the_defaults():

@@ -370,7 +370,7 @@ class _AnyOptions:
 def _unchecked(cls: Any) -> Any:
     names = [field.encode_name for field in msgspec.structs.fields(cls.Params)]
     params = msgspec.defstruct("Params", [(name, Any, None) for name in names], kw_only=True)
-    kept = {name: getattr(cls, name) for name in ("COUNTS", "DEFAULT_COUNT") if hasattr(cls, name)}
+    kept = {name: getattr(cls, name) for name in ("COUNTS", "DEFAULT_COUNT", "GROWING") if hasattr(cls, name)}
     return type(cls.__name__, (), {"Params": params, **kept})
 
 
