@@ -120,12 +120,14 @@ class MatchingCollector:
         except TimeoutError:
             raise CollectError(f"{label}: no answer within {DEADLINE:g} s") from None
         found = dict(zip(sorted(members), answers, strict=True))
-        for name in [name for name, answer in found.items() if isinstance(answer, GoneError)]:
-            del found[name]
+        there = {name: answer for name, answer in found.items() if not isinstance(answer, GoneError)}
+        for name in found.keys() - there.keys():
             if (gone := self._members.pop(name, None)) is not None:
                 await gone.aclose()
-        self._has_matched = self._has_matched or bool(found)
-        return self._combined(label, found, now)
+        self._has_matched = self._has_matched or bool(there)
+        if not there:
+            return self._nothing(f"{label}: nothing matches", len(found), now)
+        return self._combined(label, there)
 
     async def aclose(self) -> None:
         members, self._members = self._members, {}
@@ -140,14 +142,14 @@ class MatchingCollector:
         try:
             client = await self._lister.get()
             listed = await params.listed(client)
-            if len({name.casefold() for name, _ in listed}) < len(
-                listed
-            ):  # as where an entity was made meanwhile
+            # As where an entity was made meanwhile: then the pages have moved, and may lack another one.
+            if len({name.casefold() for name, _ in listed}) < len(listed):
                 listed = await params.listed(client)
         except CollectError:
             raise
         except Exception as error:  # whatever an SDK raises
-            raise CollectError(self._first._explain(error, role=params.LISTING_ROLE)) from error
+            label = f"{self._first.label}: the list of names"
+            raise CollectError(self._first._explain(error, label, params.LISTING_ROLE)) from error
         pattern = params.pattern.casefold()
         matches = {
             name.casefold(): (name, about) for name, about in listed if fnmatchcase(name.casefold(), pattern)
@@ -165,34 +167,31 @@ class MatchingCollector:
             together([self._first, *self._members.values()])
         self._listed_at = now
 
-    def _combined(self, label: str, found: Mapping[str, Reading | CollectError], now: float) -> Reading:
+    def _combined(self, label: str, found: Mapping[str, Reading | CollectError]) -> Reading:
         errors = {name: answer for name, answer in found.items() if isinstance(answer, CollectError)}
         failed = [error for error in errors.values() if error.reason is not Reason.ENTITY_DISABLED]
         if failed:
             raise CollectError(
                 f"{label}: {len(failed)} of {len(found)} cannot be read, the first one: {failed[0]}"
             )
-        if not found:
-            return self._nothing(label, now)
         readings = [answer for answer in found.values() if isinstance(answer, Reading)]
         if not readings:
             text = f"{label}: all {count_text(len(found), 'match', 'matches')} are disabled"
             raise CollectError(text, reason=Reason.ENTITY_DISABLED)
         return self._together(readings)
 
-    def _nothing(self, label: str, now: float) -> Reading:
+    def _nothing(self, text: str, gone: int, now: float) -> Reading:
         """A pattern that never matched may be misspelt, so `empty` counts only after it did."""
         if not self._has_matched:
+            listed = f"; {gone} that the list has do not exist at the connection" if gone else ""
             why = (
                 ""
                 if self._params.empty is None
                 else "; empty counts only once something has matched since the start"
             )
-            raise CollectError(f"{label}: nothing matches this pattern{why}")
+            raise CollectError(f"{text} this pattern{listed}{why}")
         if self._params.empty is None:
-            raise CollectError(
-                f"{label}: nothing matches this pattern any more; give empty = 0 if that is no work"
-            )
+            raise CollectError(f"{text} this pattern any more; give empty = 0 if that is no work")
         counts = set(self._make.COUNTS) - set(getattr(self._make, "GROWING", ()))
         return Reading(now, dict.fromkeys(sorted(counts), self._params.empty))
 

@@ -14,10 +14,12 @@ from azure.storage.blob.aio import ContainerClient
 from devstack.event_hubs.server import EventHubsServer
 from scaling.collectors.event_hub.age import EventHubAgeCollector
 from scaling.collectors.event_hub.collector import EventHubLagCollector
+from scaling.collectors.matching import MatchingCollector
 from scaling.model import MetricSample
-from scaling.ports import CollectError
+from scaling.ports import CollectError, Reading
 from scaling.window import EMPTY, WindowSpec, insert
 from tests.conformance.test_collectors import NOW, CollectorConformance
+from tests.support.servers.resource_manager import SUBSCRIPTION, arm_settings, resource_manager
 from tidemark.foundation.azure import connections
 from tidemark.foundation.azure.connections import event_hub_client
 from tidemark.foundation.settings_reader import parse_params
@@ -131,6 +133,38 @@ class TestEventHubLagOnTheWire(CollectorConformance):
 
         assert (values["lag"], values["max_partition_lag"], values["partitions_with_lag"]) == (8, 5, 2)
         assert (values["no_checkpoint"], values["partitions"]) == (1, 2)
+
+    async def test_hubs_that_match_are_listed_in_their_namespace_and_those_of_another_do_not_exist(
+        self, world, tmp_path_factory, monkeypatch
+    ):
+        await world.put(3)
+        namespace = (
+            f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n"
+        )
+        listed = [
+            {"id": f"{namespace}/eventhubs/{name}", "name": name} for name in (HUB, "orders-gone", "other")
+        ]
+        async with resource_manager(tmp_path_factory, monkeypatch) as arm:
+            arm.resources.listers["microsoft.eventhub/namespaces/eventhubs"] = lambda: listed
+            arm.resources.add(namespace, {"location": "westeurope", "properties": {}})
+            options = {"connection": "Hubs", "container": world.container, "namespace_id": namespace}
+            found = []
+            for pattern in ("orders*", "*-gone"):
+                params = EventHubLagCollector.Params(event_hub=pattern, **options)
+                assert params.problems() == {}
+                collector = MatchingCollector(
+                    EventHubLagCollector, params, {**arm_settings(arm), **world.settings}
+                )
+                try:
+                    found.append(await collector.collect(now=NOW))
+                except CollectError as error:
+                    found.append(str(error))
+                await collector.aclose()
+
+        assert isinstance(found[0], Reading), found[0]
+        assert found[0].values["lag"] == 3.0
+        assert found[0].counters.keys() == {"incoming", "outgoing"}
+        assert "nothing matches this pattern; 1 that the list has do not exist" in found[1]
 
     async def test_what_came_and_was_settled_counts_through_new_partitions_and_not_through_a_new_hub(
         self, world

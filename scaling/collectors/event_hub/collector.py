@@ -24,8 +24,13 @@ from msgspec import Struct, structs
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub import checkpoint_layouts as layouts
 from scaling.collectors.event_hub import lag
+from scaling.collectors.matching import Combine, Empty, Matching
 from scaling.ports import CollectError, Reading
+from scaling.resource_id import ResourceId
+from scaling.scalers.arm.clients import open_resources
+from scaling.scalers.arm.resources import ArmResources
 from tidemark.foundation.azure.connections import blob_container, event_hub_client, event_hubs_endpoint
+from tidemark.foundation.errors import problems_of
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.sanitize import shorten
 
@@ -39,6 +44,9 @@ DEFAULT_CONTAINER = "eventhub-checkpoints"
 
 PARALLEL = 16
 """Requests of one read at a time; a namespace answers some 50 management requests a second."""
+
+_TYPE, _VERSION = "Microsoft.EventHub/namespaces", "2024-01-01"
+_NAMESPACE = f"/subscriptions/<guid>/resourceGroups/<group>/providers/{_TYPE}/<name>"
 
 _BLOB_ROLE = "the 'Storage Blob Data Reader' role, or a connection string"
 
@@ -112,10 +120,13 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     DEFAULT_COUNT: ClassVar[str] = "lag"
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
-    class Params(lag.Meanings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(lag.Meanings, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`storage` is the connection of the account with the checkpoints; `target` events for an instance. `age_group` is a
-        consumer group that nobody else reads, for `oldest_age`.
+        consumer group that nobody else reads, for `oldest_age`. `namespace_id` is where hubs are listed for a pattern.
         """
+
+        NAMED = "event_hub"
+        LISTING_ROLE = "the 'Reader' role on the namespace"
 
         connection: Name
         event_hub: Name
@@ -126,6 +137,26 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         target: Positive | None = None
         jitter: Whole = lag.DEFAULT_JITTER
         age_group: str = ""
+        namespace_id: str = ""
+        combine: Combine = "sum"
+        empty: Empty = None
+
+        def problems(self) -> dict[str, str]:
+            wrong = problems_of(namespace_id=self._check_namespace)
+            return self.pattern_problems() | (wrong if self.pattern or self.namespace_id else {})
+
+        def _check_namespace(self) -> None:
+            """Raises ValueError."""
+            if not self.pattern:
+                raise ValueError(f"is for a pattern, and {self.NAMED} has no * and no ?")
+            ResourceId.parse(self.namespace_id, example=_NAMESPACE).require(_TYPE, example=_NAMESPACE)
+
+        def lister(self, settings: Mapping[str, str]) -> ArmResources:
+            return open_resources(settings)
+
+        async def listed(self, client: ArmResources) -> list[tuple[str, None]]:
+            hubs = client.entries(f"{self.namespace_id.strip().rstrip('/')}/eventhubs", _VERSION)
+            return [(str(each["name"]), None) async for each in hubs]
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = (

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
@@ -275,6 +276,8 @@ SUBSCRIPTIONS = (
     ServiceBusSubscriptionCollector.Params,
     {"connection": "C", "topic": "t", "subscription": "s"},
 )
+HUBS = EventHubLagCollector.Params, {"connection": "C", "event_hub": "orders"}
+NAMESPACE = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n"
 STORED = StorageQueueCollector.Params, {"connection": "C", "queue": "orders"}
 
 
@@ -298,6 +301,15 @@ STORED = StorageQueueCollector.Params, {"connection": "C", "queue": "orders"}
         (QUEUES, {"queue": "orders-*", "held": 4}, {"held": "'orders-\\*' is a pattern"}),
         (QUEUES, {"queue": "orders-[ab]*"}, {"queue": "a pattern has the characters of names"}),
         (STORED, {"queue": "orders-?{1,2}"}, {"queue": "a pattern has the characters of names"}),
+        (HUBS, {}, {}),
+        (HUBS, {"namespace_id": NAMESPACE}, {"namespace_id": "is for a pattern"}),
+        (HUBS, {"event_hub": "orders-*", "namespace_id": NAMESPACE}, {}),
+        (HUBS, {"event_hub": "orders-*"}, {"namespace_id": "accepted is the full resource id"}),
+        (
+            HUBS,
+            {"event_hub": "o*", "namespace_id": NAMESPACE.replace("EventHub", "ServiceBus")},
+            {"namespace_id": "of type 'Microsoft.ServiceBus/namespaces'"},
+        ),
         (SUBSCRIPTIONS, {"subscription": "billing-*"}, {}),
         (SUBSCRIPTIONS, {"topic": "sales-*"}, {"topic": "is one topic: only subscription may be a pattern"}),
     ],
