@@ -18,6 +18,7 @@ from msgspec import structs
 
 from scaling.analysis.apart import flapping_apart
 from scaling.analysis.flapping import flapping, span_text
+from scaling.analysis.objectives import unknown_concurrency, unknown_times, unmet_objectives
 from scaling.analysis.options import (
     counted_again,
     counted_in_part,
@@ -35,11 +36,8 @@ from scaling.decision.pacing import HOUR, changes_reserved_for_out
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.rules.activation import ActivationRule
 from scaling.rules.combine import levels_of, metrics_of
-from scaling.rules.service_level.instances import FIRST_CONCURRENCY
-from scaling.rules.service_level.rule import LEARN
 from scaling.target_facts import TargetFacts
 from scaling.window import MAX_VALUE
-from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.wording import duration_text, number_text
 
@@ -329,32 +327,6 @@ def _old_evidence(subject: Subject) -> Iterator[str]:
             )
 
 
-def _waiting_levels(subject: Subject) -> Iterator[str]:
-    """What keeps a stated wait from being met, whatever the rule learns."""
-    out = subject.policy.spec.out
-    for name, options in subject.options("service_level"):
-        wait = parse_duration(options.get("wait", "60s"))
-        if wait < subject.interval:
-            yield (
-                f"rule '{name}' allows a wait of {duration_text(wait)}, but decisions are made every "
-                f"{duration_text(subject.interval)}: what came in between waits unseen"
-            )
-        if out.cooldown > 0 or out.stabilization > 0:
-            held = max(out.cooldown, out.stabilization)
-            yield f"out.cooldown and out.stabilization hold scale-outs of rule '{name}' back for up to {duration_text(held)}"
-
-
-def _unknown_concurrency(subject: Subject) -> Iterator[str]:
-    """A rule that has to infer everything from the backlog, and does not know what an instance holds."""
-    for name, options in subject.options("service_level"):
-        counted = options.get("incoming") or options.get("outgoing")
-        if not counted and options.get("concurrency", LEARN) == LEARN:
-            yield (
-                f"rule '{name}' sees the backlog alone and takes an instance to hold {FIRST_CONCURRENCY:g} messages at once: state "
-                "concurrency, or incoming and outgoing"
-            )
-
-
 def _not_tried(subject: Subject) -> Iterator[str]:
     if not subject.tried:
         yield "its capacities are request units, or too many to be tried one by one for flapping"
@@ -373,11 +345,12 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "hasty": (Severity.WARNING, _hasty),
     "short_memory": (Severity.WARNING, _short_memory),
     "sent_once": (Severity.WARNING, _sent_once),
-    "wait_unmet": (Severity.WARNING, _waiting_levels),
-    "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
+    "wait_unmet": (Severity.WARNING, unmet_objectives),
+    "unknown_time": (Severity.WARNING, unknown_times),
     "counted_again": (Severity.WARNING, counted_again),
     "counted_in_part": (Severity.WARNING, counted_in_part),
     "other_metric": (Severity.WARNING, other_metrics),
+    "unknown_concurrency": (Severity.ERROR, unknown_concurrency),
     "unpeekable_age": (Severity.ERROR, unpeekable_ages),
     "unpaid_floor": (Severity.WARNING, unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),

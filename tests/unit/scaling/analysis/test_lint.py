@@ -341,19 +341,53 @@ def test_request_units_are_not_tried_one_by_one():
     assert [finding.kind for finding in lint(wide)] == ["large_step", "not_tried"]
 
 
-LEARNS = {"type": "service_level", "backlog": "backlog", "wait": "10m", "concurrency": 16.0}
+LEARNS = {"type": "service_level", "backlog": "backlog", "wait": "10m", "concurrency": 16.0, "takes": "2s"}
 
 
 def test_of_a_rule_that_learns_it_is_not_known_what_it_never_does():
     assert lint(policy(LEARNS, out=Pace(), inward=Pace())) == ()
 
 
-def test_a_backlog_alone_does_not_tell_what_an_instance_holds():
-    alone = {**LEARNS, "concurrency": "learn"}
-    assert texts(policy(LEARNS), "unknown_concurrency") == []
-    assert texts(policy({**alone, "incoming": "backlog"}), "unknown_concurrency") == []
-    (said,) = texts(policy(alone), "unknown_concurrency")
-    assert "state concurrency" in said
+@pytest.mark.parametrize(
+    ("given", "lacks"),
+    [
+        ({}, "unknown_concurrency"),
+        ({"takes": "2s"}, "unknown_concurrency"),  # how many wait is not known all the same
+        ({"concurrency": 16.0}, "unknown_time"),
+        ({"concurrency": 16.0, "takes": "30s"}, None),
+        ({"concurrency": 16.0, "oldest_age": "backlog"}, None),
+        ({"oldest_age": "backlog"}, None),
+        ({"incoming": "backlog"}, None),
+        ({"outgoing": "late"}, "unknown_concurrency"),
+        ({"outgoing": "late", "concurrency": 16.0}, None),
+    ],
+)
+def test_what_a_rule_that_learns_cannot_know_is_said(given, lacks):
+    subject = policy({"type": "service_level", "backlog": "backlog", **given}, metrics=("backlog", "late"))
+    late = replace(subject.spec.metrics["late"], collector="azure_monitor")
+    subject.spec = replace(subject.spec, metrics={**subject.spec.metrics, "late": late})
+
+    found = [finding for finding in lint(subject) if finding.kind in {"unknown_concurrency", "unknown_time"}]
+
+    assert [finding.kind for finding in found] == [lacks] * (lacks is not None)
+    assert all("or give it oldest_age, incoming or outgoing" in finding.text for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("wait", "late", "expected"),
+    [
+        ("60s", "1%", "3.4 %"),
+        ("60s", "5%", None),
+        ("4m", "1%", None),
+        ("2m", "1%", "1.6 %"),
+        ("1h", "0.1%", None),
+    ],
+)
+def test_the_share_that_was_late_where_reports_come_as_rarely_is_told(wait, late, expected):
+    found = texts(policy({**LEARNS, "wait": wait, "late": late}, out=Pace(), inward=Pace()), "wait_unmet")
+
+    assert len(found) == (expected is not None)
+    assert all(f"on recorded loads {expected} were late" in text for text in found)
 
 
 def test_what_keeps_a_stated_wait_from_being_met_is_a_warning():

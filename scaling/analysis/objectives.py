@@ -1,0 +1,82 @@
+"""What keeps a rule `service_level` from its objective, by the metrics and options that it is given. Pure.
+
+The figures are of recorded loads (docs/service-level.md has the table): 22 of them, messages of 1.6 to 80 s, a wait of 60 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import convert
+
+from scaling.analysis.steady import Subject
+from scaling.rules.service_level.rule import LEARN, ServiceLevelRule
+from scaling.rules.service_level.sizing import LONG_WAIT
+from tidemark.foundation.wording import duration_text, number_text
+
+ASSUMED_START_UP = 90.0
+"""Seconds, where a policy gives none: that of the measurements."""
+
+LATE_BY_INTERVAL = ((0.25, 1.0), (0.5, 1.6), (1.0, 3.4))
+"""Up to an interval of this share of the wait, so many per cent were late on average (counted arrivals, facts of 26 November
+2026: reports every 15, 30 and 60 s for a wait of 60 s). Measured with fast messages; those of half a minute have half of it.
+"""
+
+LATE = "azure_monitor"
+"""The collector whose counts are exact, but some minutes late: they tell how long a message takes, not how many are processed."""
+
+
+def unknown_concurrency(subject: Subject) -> Iterator[str]:
+    """Nothing tells what an instance holds: then it is not known which messages wait."""
+    for name, options in subject.options("service_level"):
+        counted = [
+            key for key in ("incoming", "outgoing") if key in options and not _is_late(subject, options[key])
+        ]
+        if options.get("concurrency", LEARN) == LEARN and not counted and "oldest_age" not in options:
+            yield (
+                f"rule '{name}' cannot know how many messages an instance processes at once, so not which of them wait: state "
+                f"concurrency (and takes, if a message takes more than a few seconds), or give it oldest_age, incoming or outgoing"
+            )
+
+
+def unknown_times(subject: Subject) -> Iterator[str]:
+    """Only a bound of the time of a message follows from the backlog, so instances are held for what is there."""
+    for name, options in subject.options("service_level"):
+        known = {"takes", "oldest_age", "incoming", "outgoing"} & options.keys()
+        at_once = options.get("concurrency", LEARN)
+        if not known and at_once != LEARN:
+            yield (
+                f"rule '{name}' cannot tell from the backlog alone how long a message takes. Until it has seen that messages are "
+                f"fast, it keeps the instances that hold what is there, as a target of {number_text(0.75 * at_once)} messages for an "
+                "instance would (on recorded loads 1.4 to 1.6 times the fewest, 1 % late, up to 2 %). State takes, or give it "
+                "oldest_age, incoming or outgoing (1.2 to 1.3 times, below 1 % late)"
+            )
+
+
+def unmet_objectives(subject: Subject) -> Iterator[str]:
+    """What keeps a stated wait, or share of late messages, from being met, whatever the rule learns."""
+    out, interval = subject.policy.spec.out, subject.interval
+    for name, options in subject.options("service_level"):
+        objective = ServiceLevelRule(convert(options, ServiceLevelRule.Params), name=name).objective
+        wait = objective.wait
+        if wait < interval:
+            yield (
+                f"rule '{name}' allows a wait of {duration_text(wait)}, but decisions are made every "
+                f"{duration_text(interval)}: what came in between waits unseen"
+            )
+        elif interval > 0 and wait < LONG_WAIT * ((objective.start_up or ASSUMED_START_UP) + interval):
+            expected = next(late for share, late in LATE_BY_INTERVAL if interval <= share * wait)
+            if 100.0 * objective.late < expected:
+                yield (
+                    f"rule '{name}' allows {100.0 * objective.late:g} % of messages to wait longer than {duration_text(wait)}, and "
+                    f"decides every {duration_text(interval)}: on recorded loads {expected:g} % were late. Decide more often "
+                    "(COLLECT_SCHEDULE, or `interval` of the target), allow a longer wait, or more late messages"
+                )
+        if out.cooldown > 0 or out.stabilization > 0:
+            held = max(out.cooldown, out.stabilization)
+            yield f"out.cooldown and out.stabilization hold scale-outs of rule '{name}' back for up to {duration_text(held)}"
+
+
+def _is_late(subject: Subject, metric: str) -> bool:
+    spec = subject.policy.spec.metrics.get(metric)
+    return spec is not None and spec.collector == LATE
