@@ -141,8 +141,8 @@ def finish(
     is no, besides exceeded limits. Raises JobError, before anything is published, where a row is in no count; CheckFailedError, when
     all is written, where more was left out than is allowed and there are no findings, which the job itself reports.
     """
-    for each in rows:
-        check_sum(*each)
+    for row in rows:
+        check_sum(*row)
     counted = {**counts, "quarantined": set_aside(spark, settings.quarantine)}
     exceeded = exceeded_limits(settings.allow, counted, limited)
     results.tell(
@@ -168,5 +168,5 @@ def _page(make_page: Callable[[], Report], results: Results) -> Report:
     if note := results.export_note():
         report.text(note)
     if not results.keeps_runs:
-        report.next_steps = [each for each in report.next_steps if not each[1].startswith("tidemark runs ")]
+        report.next_steps = [step for step in report.next_steps if not step[1].startswith("tidemark runs ")]
     return report

@@ -209,11 +209,11 @@ def replay(
     """
     does = partial(_outcomes, work=work, kind=type(tasks[0][1]))
     with watch(spark, doing), small_batches(spark), input_errors():
-        found = collected(replayed(spark, histories, tasks, does, OUTCOMES))
-    if problems := [row.problem for row in found if row.problem is not None]:
+        rows = collected(replayed(spark, histories, tasks, does, OUTCOMES))
+    if problems := [row.problem for row in rows if row.problem is not None]:
         raise refused(problems)
     decode = msgspec.msgpack.Decoder(gives).decode
-    return [decode(bytes(row.result)) for row in sorted(found, key=lambda row: row.block)]
+    return [decode(bytes(row.result)) for row in sorted(rows, key=lambda row: row.block)]
 
 
 def replayed(
@@ -284,24 +284,24 @@ def readings_of(days: Days, metric: str | None) -> list[Reading]:
     decision the last one counts, by its content: rows come in no order.
     """
     parts = [_of_day(day, metric) for day in days]
-    once = [reading for found, _ in parts for reading in found]
+    once = [reading for readings, _ in parts for reading in readings]
     return [*once, *(reading for _, twice in parts for reading in twice)]
 
 
 def _of_day(recorded: Sequence[Mapping[str, Any]], metric: str | None) -> tuple[list[Reading], list[Reading]]:
     """The readings, and those that were given before."""
-    found: dict[tuple[bool, float], Reading] = {}
+    readings: dict[tuple[bool, float], Reading] = {}
     twice: list[Reading] = []
     for row in sorted(recorded, key=_order):
         if row["arrivals"] is not None:
             waiting = dict(row["metrics"] or ()).get("backlog")
             reading = Reading(row["at"], row["arrivals"], waiting, row["instances"])
-            if (True, row["at"]) in found:
+            if (True, row["at"]) in readings:
                 twice.append(reading)
-            found[True, row["at"]] = reading
+            readings[True, row["at"]] = reading
         elif seen := of_metrics(row["at"], dict(row["metrics"] or ()), row["instances"], metric):
-            found[False, row["at"]] = seen
-    return [*found.values()], twice
+            readings[False, row["at"]] = seen
+    return [*readings.values()], twice
 
 
 def _order(row: Mapping[str, Any]) -> tuple[float, float, int, str]:
@@ -331,11 +331,11 @@ def _as_readings(found: Iterable[tuple[str, Reading]]) -> Iterator[pa.RecordBatc
         rows = [
             {
                 "target": target,
-                "at": each.at,
-                "arrivals": each.arrivals,
-                "instances": each.instances,
-                "metrics": None if each.backlog is None else [("backlog", each.backlog)],
+                "at": reading.at,
+                "arrivals": reading.arrivals,
+                "instances": reading.instances,
+                "metrics": None if reading.backlog is None else [("backlog", reading.backlog)],
             }
-            for target, each in some
+            for target, reading in some
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_READINGS)

@@ -84,8 +84,8 @@ def export(root: Root = COMMAND_ROOT) -> None:
         if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
             raise TidemarkError("; ".join(bad))
         ordered = (stored[name] for name in sorted(stored, key=partition_order))
-        found = tuple(checkpoint for checkpoint in ordered if isinstance(checkpoint, Checkpoint))
-        return Export(parts.config.hub, parts.config.consumer_group, found)
+        checkpoints = tuple(checkpoint for checkpoint in ordered if isinstance(checkpoint, Checkpoint))
+        return Export(parts.config.hub, parts.config.consumer_group, checkpoints)
 
     print_json(support.run(work))
 

@@ -58,13 +58,13 @@ def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check
     async def call() -> list[Finding]:
         if config is None:
             return [failed("configuration", _SETTINGS, problems, "correct the app settings that are named")]
-        found = ok(
+        finding = ok(
             "configuration",
             _SETTINGS,
             f"hub '{config.hub}', group '{config.consumer_group}', sink {config.sink}",
         )
         remedy = "correct its name or remove it: as it is, it does nothing"
-        return [found, *(warning("configuration", _SETTINGS, doubt, remedy) for doubt in config.doubts)]
+        return [finding, *(warning("configuration", _SETTINGS, doubt, remedy) for doubt in config.doubts)]
 
     return Check("configuration", _SETTINGS, Needs("nothing", "the app settings"), call)
 

@@ -202,7 +202,7 @@ class Ownership:
 
     def _note_unknown(self, leases: Iterable[Lease]) -> None:
         """A lease of an unknown partition shows that the hub has new ones: asks the hub at once, others may wait for us."""
-        before, self._unknown = self._unknown, {each.partition for each in leases}.difference(self._known)
+        before, self._unknown = self._unknown, {lease.partition for lease in leases}.difference(self._known)
         if self._unknown - before:
             self._unknown_found.set()
 

@@ -121,14 +121,16 @@ def save(
     than is allowed.
     """
     rows = [
-        (each.partition, each.events, *(getattr(counts, name) for name in COUNTS), counts.request_units)
-        for each in done.plan
-        for counts in (done.partitions[each.partition],)
+        (plan.partition, plan.events, *(getattr(counts, name) for name in COUNTS), counts.request_units)
+        for plan in done.plan
+        for counts in (done.partitions[plan.partition],)
     ]
     about = {"hub": done.hub, "target": done.target}
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt, about=about)
     results.write("partitions", spark.createDataFrame(rows, PARTITIONS))
-    totals = {name: sum(getattr(each, name) for each in done.partitions.values()) for name in COUNTS}
+    totals = {
+        name: sum(getattr(partition, name) for partition in done.partitions.values()) for name in COUNTS
+    }
     return finish(
         spark,
         results,
@@ -137,7 +139,7 @@ def save(
         rows=settled_rows(done.plan, done.partitions),
         inputs={"capture": capture},
         counts={
-            "events": sum(each.events for each in done.plan),
+            "events": sum(plan.events for plan in done.plan),
             **totals,
             "dead-letters": totals["dead_letters"],
             "absent": done.not_captured,

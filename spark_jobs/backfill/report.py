@@ -64,7 +64,7 @@ def report_of(done: Backfilled) -> Report:
     total = done.total
     report.facts(
         {
-            "Events selected": f"{sum(each.events for each in done.plan):,}",
+            "Events selected": f"{sum(plan.events for plan in done.plan):,}",
             "Written": f"{total.written:,}",
             "Dead letters": f"{total.dead_letters:,}",
             "Settled before": f"{total.skipped:,}",
@@ -123,19 +123,19 @@ def _partitions(report: Report, done: Backfilled) -> None:
         (*place, *existed, "Dead letters", "Before"),
         [
             (
-                *(each.partition, each.events, each.first_sequence_number, each.last_sequence_number),
-                *(f"{each.first_enqueued_at:%Y-%m-%d %H:%M:%S}", counts.written),
+                *(plan.partition, plan.events, plan.first_sequence_number, plan.last_sequence_number),
+                *(f"{plan.first_enqueued_at:%Y-%m-%d %H:%M:%S}", counts.written),
                 *([counts.existed] if existed else []),
                 *(counts.dead_letters, counts.skipped),
             )
-            for each in done.plan
-            for counts in (done.partitions.get(each.partition, Counts()),)
+            for plan in done.plan
+            for counts in (done.partitions.get(plan.partition, Counts()),)
         ],
         caption="From and To are sequence numbers; Before is what an earlier run or attempt had settled, and copies",
     )
     figure, (axes,) = plots.new_figure(1)
-    for each in done.plan:
-        points = [(step.at, step.partitions.get(each.partition, 0) / each.events) for step in done.history]
+    for plan in done.plan:
+        points = [(step.at, step.partitions.get(plan.partition, 0) / plan.events) for step in done.history]
         axes.plot([at for at, _ in points], [100 * share for _, share in points], linewidth=1.2)
     axes.set(title="Settled, by partition", xlabel="seconds", ylabel="%", ylim=(0, 102))
     report.figure(figure, caption="How far each partition had come", name="backfill-partitions")

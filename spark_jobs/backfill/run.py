@@ -194,8 +194,8 @@ def _replay(
             " from there"
         ) from error
     counts = {row["partition"]: Counts(**{name: row[name] for name in NUMBERS}) for row in rows}
-    for each in settled_rows(plans, counts):
-        check_sum(*each)
+    for row_count in settled_rows(plans, counts):
+        check_sum(*row_count)
     return counts
 
 
@@ -215,15 +215,15 @@ def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -
 
 def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
     try:
-        found = missing_table(spark, path, hub)
+        frame = missing_table(spark, path, hub)
     except InputError as error:
         raise InputError(f"--only-missing {error}") from None
-    lacking = [name for name in POSITION[1:] if name not in found.columns]
+    lacking = [name for name in POSITION[1:] if name not in frame.columns]
     if lacking:
         raise InputError(
-            f"--only-missing {path} lacks the columns {', '.join(lacking)}; found: {', '.join(found.columns)}"
+            f"--only-missing {path} lacks the columns {', '.join(lacking)}; found: {', '.join(frame.columns)}"
         )
-    named = found if "hub" in found.columns else found.withColumn("hub", F.lit(hub))
+    named = frame if "hub" in frame.columns else frame.withColumn("hub", F.lit(hub))
     return of_hub(named.select(*POSITION).distinct(), hub)
 
 

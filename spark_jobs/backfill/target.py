@@ -53,7 +53,7 @@ class BackfillSink(CosmosBulkSink):
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         results = await super().write(batch, deadline=deadline)
-        self.existed += sum(each.status == 409 and each.outcome is Outcome.WRITTEN for each in results)
+        self.existed += sum(result.status == 409 and result.outcome is Outcome.WRITTEN for result in results)
         return results
 
 

@@ -59,10 +59,10 @@ def of_hub(
     that name the partitions are those of keys.
     """
     own = events.where(F.lower("hub") == hub.lower())
-    found = between(own, "enqueued_at", selection.since, selection.until)
+    frame = between(own, "enqueued_at", selection.since, selection.until)
     if selection.partitions:
-        found = found.where(F.col("partition").isin(list(selection.partitions)))
-    return with_places(found, newer or {}).select(*events.columns)
+        frame = frame.where(F.col("partition").isin(list(selection.partitions)))
+    return with_places(frame, newer or {}).select(*events.columns)
 
 
 def only_missing(events: DataFrame, missing: DataFrame) -> DataFrame:

@@ -77,17 +77,17 @@ def run(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     with recorded(spark, settings) as history:
         job = plan_job(plan, targets, history.names, keep=False)
-        found = backtest(spark, job, history, results)
-    advised = [msgspec.structs.asdict(line) for line in advice(found)]
+        analysis = backtest(spark, job, history, results)
+    advised = [msgspec.structs.asdict(line) for line in advice(analysis)]
     results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
     return finish(
         spark,
         results,
         settings,
-        partial(report_of, found),
+        partial(report_of, analysis),
         rows=[history.rows],
         inputs=settings.inputs,
-        counts=counts(found),
+        counts=counts(analysis),
         limited=LIMITED,
         asked={"config": settings.config},
     )
@@ -103,15 +103,15 @@ def backtest(spark: SparkSession, job: Job, history: Recorded, results: Results)
     replay(spark, history.histories, checks, check, Checked, "checking the history")
     seen = Observation()
     with watch(spark, f"replaying {len(checks)} targets"), input_errors(), small_batches(spark):
-        told = score(spark, job, history).observe(seen, F.sum("decisions").alias("decisions"))
-        results.write("scores", told.select(*SCORES.fieldNames()))
+        frame = score(spark, job, history).observe(seen, F.sum("decisions").alias("decisions"))
+        results.write("scores", frame.select(*SCORES.fieldNames()))
     scores = results.table("scores")
     with watch(spark, "ranking"):
         choices, everywhere = ranked(scores, job)
     both = [(name, _task(job, name, comparing=work)) for name, work in job.comparings(choices)]
     doing = "comparing with the running policies"
     comparisons = replay(spark, history.histories, both, compared, Comparison, doing)
-    by_target = sorted(comparisons, key=lambda each: each.target)
+    by_target = sorted(comparisons, key=lambda comparison: comparison.target)
     return analyse(job, choices, by_target, everywhere, seen.get["decisions"])
 
 

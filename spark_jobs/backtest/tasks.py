@@ -107,7 +107,9 @@ def scored(
             chosen = (
                 known[task.base][slice(*task.span)]
                 if task.base in known
-                else [(each.name, each.spec) for each in candidates.some(task.base, *task.span)]
+                else [
+                    (candidate.name, candidate.spec) for candidate in candidates.some(task.base, *task.span)
+                ]
             )
             replayer = Replayer(_prepared(target, readings_of(days, task.metric), task))
             rows = [flat(row) for row in replayer.rows(chosen)]

@@ -68,33 +68,33 @@ def run(spark: SparkSession, settings: Settings) -> str:
     with input_errors(), small_batches(spark), cached(charges):
         with watch(spark, "reading the exports"):
             newest = F.max("day").alias("last"), F.count("*").alias("rows")
-            told = collected(charges.groupBy("resource").agg(*newest, F.collect_set("currency").alias("in")))
-        one_currency({each for row in told for each in row["in"]})
+            rows = collected(charges.groupBy("resource").agg(*newest, F.collect_set("currency").alias("in")))
+        one_currency({each for row in rows for each in row["in"]})
         check_once(_told_twice(charges))
         account = RowAccount("--log")
         together = _by_target(spark, read_log(spark, settings, account), charges, billed)
-        last = max((row["last"] for row in told), default=None)
+        last = max((row["last"] for row in rows), default=None)
         work = partial(accounts_in, billed=billed, options=settings.options, last_day=last)
         with cached(together.mapInArrow(work, from_arrow_schema(ACCOUNTS))) as accounts:
             owners = Counter(each.resource for each in billed.values())
-            owned = sum(row["rows"] * owners[row["resource"]] for row in told)
+            owned = sum(row["rows"] * owners[row["resource"]] for row in rows)
             return load(spark, results, settings, accounts, account, owned)
 
 
 def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount: str | None) -> DataFrame:
     """SOURCED of the files that count. Raises InputError where there are none."""
     try:
-        found = list_files(spark, path, (*TABLE_ENDINGS, MANIFEST))
+        frame = list_files(spark, path, (*TABLE_ENDINGS, MANIFEST))
     except InputError as error:
         raise InputError(f"--costs {error}") from error
     is_table = reduce(or_, (F.lower("path").endswith(ending) for ending in TABLE_ENDINGS))
-    files = found.where(is_table)
+    files = frame.where(is_table)
     known = collected(files.select("path", F.unix_micros("modificationTime").alias("at")))
-    manifest = found.where(F.col("path").endswith(f"/{MANIFEST}"))
-    told = collected(open_files(manifest)) if len(known) > 1 else []
+    manifest = frame.where(F.col("path").endswith(f"/{MANIFEST}"))
+    rows = collected(open_files(manifest)) if len(known) > 1 else []
     if not known:
         raise InputError(f"--costs {path} holds no files that end in {' or '.join(TABLE_ENDINGS)}")
-    manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in told)
+    manifests = ((row["path"].rpartition("/")[0], run_of(bytes(row["content"]))) for row in rows)
     runs = {folder: run for folder, run in manifests if run is not None}
     times = {row["path"]: row["at"] / MICROS for row in known}
     times |= {name: runs[folder].at for name in times if (folder := name.rpartition("/")[0]) in runs}
@@ -200,7 +200,7 @@ def load(
 def _page(frame: DataFrame, accounts: Sequence[Account]) -> Report:
     drawn = frame.where(F.col("target").isin(page.most(accounts))).select("target", "whole")
     whole = {row["target"]: account_of(bytes(row["whole"])) for row in collected(drawn)}
-    return page.report_of([whole.get(each.billed.target, each) for each in accounts])
+    return page.report_of([whole.get(account.billed.target, account) for account in accounts])
 
 
 @with_groups

@@ -62,8 +62,8 @@ def charges_in(
     for batch in batches:
         for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
             name, data = path.as_py(), memoryview(content.as_buffer()).cast("B")
-            found = read_export(name, data, wanted, amount)
-            rows = [{**structs.asdict(each), "source": sources[name]} for each in found]
+            charges = read_export(name, data, wanted, amount)
+            rows = [{**structs.asdict(charge), "source": sources[name]} for charge in charges]
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 

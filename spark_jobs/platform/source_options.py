@@ -87,7 +87,8 @@ def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[s
         for name, value in settings.items()
         if name.upper().startswith(_PREFIXES)
         or any(
-            name.lower() == each.lower() or name.lower().startswith((f"{each}__".lower(), f"{each}:".lower()))
-            for each in connections
+            name.lower() == connection.lower()
+            or name.lower().startswith((f"{connection}__".lower(), f"{connection}:".lower()))
+            for connection in connections
         )
     }

@@ -92,7 +92,7 @@ def _bytes(rows: pa.Table) -> bytes:
 
 def _rows(chunks: pa.Table) -> pa.Table:
     """Those of all the chunks, which are at least one."""
-    tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in chunks["rows"]]
+    tables = [pa.ipc.open_stream(row.as_buffer()).read_all() for row in chunks["rows"]]
     # They come in any order, but hardly ever overlap: so what is in order within each is in order over all.
     tables.sort(key=lambda table: table["sequence_number"][0].as_py())
     # Columns that some lack are null there: documents whose ids are made of positions tell no time.

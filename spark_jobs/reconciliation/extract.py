@@ -103,7 +103,9 @@ def extract(
     """
     stored = read_checkpoints(config, settings) if checkpoints else None
     newer = newer_hubs(stored or {})
-    placed = None if stored is None else {place_in(name, newer): each for name, each in stored.items()}
+    placed = (
+        None if stored is None else {place_in(name, newer): checkpoint for name, checkpoint in stored.items()}
+    )
     needed = for_executors(settings, config)
     source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
@@ -126,12 +128,12 @@ def extract(
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        identity, found, documents = identity_of(config), read_documents(spark, source), None
+        identity, frame, documents = identity_of(config), read_documents(spark, source), None
         if identity is Identity.POSITION:
             work = PositionIds(config.hub, packing())
-            chunks = found.select("id").mapInArrow(work, row_schema(CHUNKS))
+            chunks = frame.select("id").mapInArrow(work, row_schema(CHUNKS))
         else:
-            results.write("documents", document_keys(found))
+            results.write("documents", document_keys(frame))
             documents = results.table("documents")
             chunks = packed_positions(documents)
         known = _packed(results, positions(chunks, dead_letters), "positions")

@@ -106,14 +106,14 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         )
         with watch(spark, "comparing"):
             tables = _compare(sides, settings, config, now, results)
-            found = _findings(tables, sides, settings, config.hub, now)
-    return found, _finish(spark, results, found, settings, sides)
+            findings = _findings(tables, sides, settings, config.hub, now)
+    return findings, _finish(spark, results, findings, settings, sides)
 
 
-def _page(found: page.Findings, settings: Settings) -> Report:
-    report = page.build(found)
+def _page(findings: page.Findings, settings: Settings) -> Report:
+    report = page.build(findings)
     capture = settings.capture or "capture/"
-    if found.unsettled:
+    if findings.unsettled:
         lost = ("--only-missing", f"{settings.output}/unsettled", "--ru-per-second", 400)
         command = ("tidemark", "spark", "backfill", "--capture", capture, *lost)
         report.next_step(
@@ -127,27 +127,31 @@ def _page(found: page.Findings, settings: Settings) -> Report:
 
 
 def _finish(
-    spark: SparkSession, results: Results, found: page.Findings, settings: Settings, sides: Sides
+    spark: SparkSession, results: Results, findings: page.Findings, settings: Settings, sides: Sides
 ) -> str:
     """Returns the report's path."""
     positions = {
         f"partition {row['partition']}": f"{row['first']} to {row['last']}"
         for row in sides.ends[:PARTITIONS_TOLD]
     }
-    counts: dict[str, float | None] = {status.value: found.counts.get(status, 0) for status in Status}
-    counts |= {"events": found.events_total, "copies": found.copies, "duplicates": found.duplicates_total}
-    judged_events = {status.value: count for status, count in found.counts.items()}
+    counts: dict[str, float | None] = {status.value: findings.counts.get(status, 0) for status in Status}
+    counts |= {
+        "events": findings.events_total,
+        "copies": findings.copies,
+        "duplicates": findings.duplicates_total,
+    }
+    judged_events = {status.value: count for status, count in findings.counts.items()}
     return finish(
         spark,
         results,
         settings,
-        partial(_page, found, settings),
+        partial(_page, findings, settings),
         rows=[RowCount("the hub's events", sum(row["events"] for row in sides.ends), judged_events)],
-        inputs={"events": settings.capture or f"hub {found.hub}", **positions},
-        counts=counts | {"missing": found.missing},
+        inputs={"events": settings.capture or f"hub {findings.hub}", **positions},
+        counts=counts | {"missing": findings.missing},
         limited=LIMITED,
         asked={"grace": settings.grace, "on-gap": settings.on_gap},
-        findings=["events not settled, settled twice or missing"] if found.failed else [],
+        findings=["events not settled, settled twice or missing"] if findings.failed else [],
     )
 
 
@@ -307,26 +311,26 @@ def command(
         request_units=ru,
         **given,
     )
-    found, path = run(settings, job.session(JOB))
-    _tell(found, path)
-    if found.failed:
+    findings, path = run(settings, job.session(JOB))
+    _tell(findings, path)
+    if findings.failed:
         raise typer.Exit(CHECK_FAILED)
 
 
-def _tell(found: page.Findings, path: str) -> None:
+def _tell(findings: page.Findings, path: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     told = ", ".join(
-        f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(found.counts.items())
+        f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(findings.counts.items())
     )
-    if not found.events_total:
+    if not findings.events_total:
         console.print("there are no events in the time asked for: nothing was compared", style="bold yellow")
     console.print(
-        f"{found.events_total:,} events: {told or 'none'}; {found.duplicates_total:,} settled twice; "
-        f"{found.missing:,} sequence numbers missing"
+        f"{findings.events_total:,} events: {told or 'none'}; {findings.duplicates_total:,} settled twice; "
+        f"{findings.missing:,} sequence numbers missing"
     )
-    if found.yet_to_come:
-        console.print(found.yet_to_come, style="yellow")
-    outcome, colour = ("failed", "red") if found.failed else ("passed", "green")
+    if findings.yet_to_come:
+        console.print(findings.yet_to_come, style="yellow")
+    outcome, colour = ("failed", "red") if findings.failed else ("passed", "green")
     console.print(f"check {outcome}", style=f"bold {colour}")
     console.print(f"report: {path}")
 

@@ -82,21 +82,21 @@ class Findings(Struct, frozen=True):
         return sum(self.counts.get(status, 0) for status in UNSETTLED)
 
 
-def build(found: Findings) -> Report:
-    report = Report(f"Reconciliation {found.hub}", f"{found.source}; {_span(found)}")
-    report.facts(_facts(found))
-    report.text(_verdict(found))
-    report.text(found.yet_to_come)
-    report.text(_IDENTITY[found.identity])
-    _statuses(report, found)
-    if found.hours:
-        _maps(report, found)
-    _unsettled(report, found)
+def build(findings: Findings) -> Report:
+    report = Report(f"Reconciliation {findings.hub}", f"{findings.source}; {_span(findings)}")
+    report.facts(_facts(findings))
+    report.text(_verdict(findings))
+    report.text(findings.yet_to_come)
+    report.text(_IDENTITY[findings.identity])
+    _statuses(report, findings)
+    if findings.hours:
+        _maps(report, findings)
+    _unsettled(report, findings)
     columns = "partition sequence_number enqueued_at kind documents dead_letters document_id"
-    total = found.duplicates_total
-    _listed(report, "Settled twice", found.duplicates, columns, total=total, table="duplicates")
-    _gaps(report, found)
-    _partitions(report, found)
+    total = findings.duplicates_total
+    _listed(report, "Settled twice", findings.duplicates, columns, total=total, table="duplicates")
+    _gaps(report, findings)
+    _partitions(report, findings)
     return report
 
 
@@ -121,53 +121,53 @@ def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | Non
     return f"{told} Capture writes a file when its window is over, after 15 minutes at most: what came since then is not compared."
 
 
-def _facts(found: Findings) -> dict[str, str]:
-    pending = found.counts.get(Status.PENDING, 0)
+def _facts(findings: Findings) -> dict[str, str]:
+    pending = findings.counts.get(Status.PENDING, 0)
     return {
-        "check": "failed" if found.failed else "passed",
-        "events": number(found.events_total),
-        "settled": number(found.events_total - found.unsettled_total - pending),
+        "check": "failed" if findings.failed else "passed",
+        "events": number(findings.events_total),
+        "settled": number(findings.events_total - findings.unsettled_total - pending),
         "pending": number(pending),
-        "not settled": number(found.unsettled_total),
-        "settled twice": number(found.duplicates_total),
-        "numbers missing": number(found.missing),
+        "not settled": number(findings.unsettled_total),
+        "settled twice": number(findings.duplicates_total),
+        "numbers missing": number(findings.missing),
     }
 
 
-def _verdict(found: Findings) -> str:
-    if not found.events_total:
+def _verdict(findings: Findings) -> str:
+    if not findings.events_total:
         return "There is no event in what was read."
     parts = []
-    if found.unsettled_total:
-        parts.append(f"{number(found.unsettled_total)} events are due and not settled")
-    if found.duplicates_total:
-        parts.append(f"{number(found.duplicates_total)} are settled twice")
-    if found.missing:
-        parts.append(f"{number(found.missing)} sequence numbers are nowhere")
+    if findings.unsettled_total:
+        parts.append(f"{number(findings.unsettled_total)} events are due and not settled")
+    if findings.duplicates_total:
+        parts.append(f"{number(findings.duplicates_total)} are settled twice")
+    if findings.missing:
+        parts.append(f"{number(findings.missing)} sequence numbers are nowhere")
     if not parts:
         return "Every event that is due is in Cosmos DB or kept as a dead letter."
     said = "; ".join(parts)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _statuses(report: Report, found: Findings) -> None:
+def _statuses(report: Report, findings: Findings) -> None:
     report.heading("What became of the events")
-    rows = [(_words(status), found.counts.get(status, 0), _MEANING[status]) for status in Status]
+    rows = [(_words(status), findings.counts.get(status, 0), _MEANING[status]) for status in Status]
     report.table(("status", "events", "meaning"), rows)
-    if found.copies:
+    if findings.copies:
         report.text(
-            f"{number(found.copies)} events were read more than once, from overlapping capture files. Each counts once."
+            f"{number(findings.copies)} events were read more than once, from overlapping capture files. Each counts once."
         )
 
 
-def _maps(report: Report, found: Findings) -> None:
+def _maps(report: Report, findings: Findings) -> None:
     report.heading("By partition and hour")
 
     def unsettled(row: Mapping[str, Any]) -> int:
         return sum(int(row[status.value]) for status in UNSETTLED) + int(row["duplicates"])
 
-    events = _grid(found.hours, lambda row: row["events"], found.span)
-    wrong = _grid(found.hours, unsettled, found.span)
+    events = _grid(findings.hours, lambda row: row["events"], findings.span)
+    wrong = _grid(findings.hours, unsettled, findings.span)
     report.figure(
         _heat(events, "viridis", Normalize(0)),
         caption="Events by the hour they were enqueued in.",
@@ -282,12 +282,12 @@ def _cell(name: str, value: Any) -> object:
     return _words(value) if name == "status" else value
 
 
-def _unsettled(report: Report, found: Findings) -> None:
-    folder = _folder([row["file"] for row in found.unsettled if row["file"]])
-    rows = [{**row, "file": row["file"] and row["file"].removeprefix(folder)} for row in found.unsettled]
+def _unsettled(report: Report, findings: Findings) -> None:
+    folder = _folder([row["file"] for row in findings.unsettled if row["file"]])
+    rows = [{**row, "file": row["file"] and row["file"].removeprefix(folder)} for row in findings.unsettled]
     columns = "partition sequence_number enqueued_at status document_id rejection file"
     more = f" Files are in {folder}." if folder else ""
-    total = found.unsettled_total
+    total = findings.unsettled_total
     _listed(report, "Not settled", rows, columns, total=total, table="unsettled", more=more)
 
 
@@ -297,7 +297,7 @@ def _folder(files: Sequence[str]) -> str:
     return prefix[: prefix.rfind("/") + 1]
 
 
-def _gaps(report: Report, found: Findings) -> None:
+def _gaps(report: Report, findings: Findings) -> None:
     text = (
         "'Between files': whole capture files are missing, or were named more than --capture-lag after --to. 'Within a file': the hub itself does not have them. 'Expired': "
         "before the first event that is left, and not settled by the checkpoint. Numbers that are known from documents or dead "
@@ -305,22 +305,22 @@ def _gaps(report: Report, found: Findings) -> None:
     )
     rows = [
         {**row, "sequence_numbers": f"{row['first']} to {row['last']}", "where": row["kind"]}
-        for row in found.gaps
+        for row in findings.gaps
     ]
     columns = "partition sequence_numbers missing settled where enqueued_after enqueued_before"
-    heading, total = "Missing sequence numbers", found.gaps_total
+    heading, total = "Missing sequence numbers", findings.gaps_total
     _listed(report, heading, rows, columns, total=total, table="gaps", text=text)
 
 
-def _partitions(report: Report, found: Findings) -> None:
-    if not found.hours and not found.checkpoints:
+def _partitions(report: Report, findings: Findings) -> None:
+    if not findings.hours and not findings.checkpoints:
         return
     report.heading("Partitions")
-    names = {row["partition"] for row in found.hours} | set(found.checkpoints or ())
+    names = {row["partition"] for row in findings.hours} | set(findings.checkpoints or ())
     rows = []
     for partition in sorted(names, key=_natural):
-        own = [row for row in found.hours if row["partition"] == partition]
-        checkpoint = (found.checkpoints or {}).get(partition)
+        own = [row for row in findings.hours if row["partition"] == partition]
+        checkpoint = (findings.checkpoints or {}).get(partition)
         counts = [sum(row[status.value] for row in own) for status in Status]
         rows.append(
             (partition, sum(counts), *counts, str(checkpoint.sequence_number) if checkpoint else None)
@@ -328,10 +328,10 @@ def _partitions(report: Report, found: Findings) -> None:
     report.table(("partition", "events", *(_words(status) for status in Status), "checkpoint"), rows)
 
 
-def _span(found: Findings) -> str:
-    if not found.hours:
+def _span(findings: Findings) -> str:
+    if not findings.hours:
         return "no events"
-    first, last = _hours(found.hours, found.span)
+    first, last = _hours(findings.hours, findings.span)
     return f"{first:%Y-%m-%d %H:%M} to {last + _HOUR:%Y-%m-%d %H:%M} UTC"
 
 

@@ -79,7 +79,7 @@ def distinct_events(chunks: DataFrame) -> DataFrame:
 def ends(events: DataFrame) -> DataFrame:
     """ENDS of BUCKETS."""
     twice = F.min(F.when(F.col("twice").isNotNull(), F.struct("twice", "twice_at")))
-    found = events.groupBy("partition").agg(
+    frame = events.groupBy("partition").agg(
         F.min("first").alias("first"),
         F.max("last").alias("last"),
         F.min("earliest").alias("earliest"),
@@ -89,7 +89,7 @@ def ends(events: DataFrame) -> DataFrame:
         F.sum("copied").alias("copied"),
         twice.alias("again"),
     )
-    return found.select("*", "again.*").select(*ENDS.fieldNames())
+    return frame.select("*", "again.*").select(*ENDS.fieldNames())
 
 
 def packed_positions(documents: DataFrame) -> DataFrame:
@@ -197,11 +197,11 @@ def holes(events: DataFrame, runs: Iterable[tuple[str, int, int]]) -> DataFrame:
     bounds = {"first": F.col("open.first"), "last": F.least("open.last", "end")}
     edges = edges.withColumn("open", F.explode("open")).withColumns(bounds)
     edges = edges.where("first <= last").drop("open", "end")
-    found = inside.unionByName(edges, allowMissingColumns=True)
+    frame = inside.unionByName(edges, allowMissingColumns=True)
     same_file = F.col("after_file").eqNullSafe(F.col("before_file"))
     kind = F.when(same_file, Gap.WITHIN_FILE.value).otherwise(Gap.BETWEEN_FILES.value)
     missing = F.col("last") - F.col("first") + 1
-    return found.withColumns({"missing": missing, "kind": F.coalesce("kind", kind)})
+    return frame.withColumns({"missing": missing, "kind": F.coalesce("kind", kind)})
 
 
 def _unsettled(runs: Iterable[tuple[str, int, int]]) -> Column:
@@ -252,8 +252,8 @@ def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Iden
         return kept
     lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
     last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
-    told = kept.join(last, on=["document_id", "partition_key"], how="left")
-    return told.withColumn("documents", F.lit(0).cast("long"))  # no document tells whose it is
+    frame = kept.join(last, on=["document_id", "partition_key"], how="left")
+    return frame.withColumn("documents", F.lit(0).cast("long"))  # no document tells whose it is
 
 
 def _status(identity: Identity, due: Due) -> Column:

@@ -42,19 +42,19 @@ def command(
     """Runs that finished, the newest first: when, what they read and counted, and whether their check passed."""
     runs = runs_in(folder)
     if as_json:
-        for each in runs:
-            print(msgspec.json.encode({name: getattr(each, name) for name in _SHOWN}).decode())
+        for run in runs:
+            print(msgspec.json.encode({name: getattr(run, name) for name in _SHOWN}).decode())
         return
     table = Table("run", "finished (UTC)", "check", "counts", "inputs", "settings", title=runs[0].job)
-    for each in runs:
-        check = "; ".join(each.failures) or "passed"
-        counts = "\n".join(f"{name} {count:,.10g}" for name, count in each.counts.items())
+    for run in runs:
+        check = "; ".join(run.failures) or "passed"
+        counts = "\n".join(f"{name} {count:,.10g}" for name, count in run.counts.items())
         inputs, settings = (
             "\n".join(f"{name} {value}" for name, value in values.items())
-            for values in (each.inputs, each.settings)
+            for values in (run.inputs, run.settings)
         )
-        when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M:%S}"
-        table.add_row(str(each.run), when, check, counts, inputs, settings)
+        when = f"{datetime.fromtimestamp(run.at, UTC):%Y-%m-%d %H:%M:%S}"
+        table.add_row(str(run.run), when, check, counts, inputs, settings)
     console.print(table, markup=False)
     names = ", ".join(sorted(runs[0].versions))
     console.print(f"tables of run {runs[0].run}: {names}", markup=False, soft_wrap=True)

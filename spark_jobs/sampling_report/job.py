@@ -157,7 +157,7 @@ def _finish(
 ) -> str:
     """Returns the report's path."""
     rows, unknown, events = (
-        sum(getattr(each, name) or 0 for each in findings.bins)
+        sum(getattr(row, name) or 0 for row in findings.bins)
         for name in ("rows", "without_item_count", "corrected_count")
     )
     counts: dict[str, float | None] = {
@@ -228,17 +228,17 @@ def _days(bins: Sequence[Row], found: _Found, settings: Settings) -> list[Day]:
     """Days as judged: of one that is cut off, or ignored, nothing is known."""
     begin, end = _range(found, settings)
     days = []
-    for each in bins:
-        day = each.bin_start.date()
+    for row in bins:
+        day = row.bin_start.date()
         # Where the range that was asked for reaches the edge of a day, the day is whole.
-        starts, ends = each.bin_start, each.bin_start + DAY
+        starts, ends = row.bin_start, row.bin_start + DAY
         cut_begin = starts < begin and (settings.since is None or settings.since > starts)
         cut_end = ends > end and (settings.until is None or settings.until < ends)
         if cut_begin or cut_end or day in settings.ignore:
             days.append(Day(day, None, None))
             continue
-        errors = each.corrected_count_error or 0.0, each.corrected_sum_error or 0.0
-        rate, count, total = each.sampling_rate, each.corrected_count, each.corrected_sum
+        errors = row.corrected_count_error or 0.0, row.corrected_sum_error or 0.0
+        rate, count, total = row.sampling_rate, row.corrected_count, row.corrected_sum
         days.append(Day(day, rate, count, errors[0], total, errors[1]))
     return days
 
@@ -301,20 +301,20 @@ def command(
         rules=rules,
         **job.read(JOB, LIMITED),
     )
-    found, path = run(settings, job.session(JOB))
-    _tell(found, path)
+    findings, path = run(settings, job.session(JOB))
+    _tell(findings, path)
 
 
-def _tell(found: page.Findings, path: str) -> None:
+def _tell(findings: page.Findings, path: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    for finding in found.analysis.findings:
+    for finding in findings.analysis.findings:
         style = "bold red" if finding.kind in LOSSES else "bold"
         console.print(f"{finding.day}  {finding.kind}", style=style)
         console.print(f"  {finding.sentence()}")
-    if not found.analysis.findings:
+    if not findings.analysis.findings:
         console.print("no break found")
-    if found.copies:
-        console.print(f"{found.copies:,} rows are in more than one file of the export; each counts once")
+    if findings.copies:
+        console.print(f"{findings.copies:,} rows are in more than one file of the export; each counts once")
     console.print(f"report: {path}")
 
 

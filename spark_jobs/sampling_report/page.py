@@ -40,68 +40,68 @@ class Findings(Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.bins)
+        return sum(row.rows for row in self.bins)
 
 
-def build(found: Findings) -> Report:
-    question = found.question
+def build(findings: Findings) -> Report:
+    question = findings.question
     of = f"'{question.measurement}' of " if question.measurement else ""
     report = Report(
         f"Sampling report {question.event}",
-        f"{of}'{question.event}' in {found.source}, {_span(found)} UTC, per {_width(question.bin)}",
+        f"{of}'{question.event}' in {findings.source}, {_span(findings)} UTC, per {_width(question.bin)}",
     )
-    report.facts(_facts(found))
-    _verdicts(report, found)
-    _raw_and_corrected(report, found)
-    _rates(report, found)
-    _table(report, found)
+    report.facts(_facts(findings))
+    _verdicts(report, findings)
+    _raw_and_corrected(report, findings)
+    _rates(report, findings)
+    _table(report, findings)
     _method(report)
     return report
 
 
-def _facts(found: Findings) -> dict[str, str]:
-    weighted = found.rows - sum(each.without_item_count for each in found.bins)
-    events = sum(each.corrected_count or 0 for each in found.bins)
-    error = sum((each.corrected_count_error or 0) ** 2 for each in found.bins) ** 0.5
-    kinds = [finding.kind for finding in found.analysis.findings]
+def _facts(findings: Findings) -> dict[str, str]:
+    weighted = findings.rows - sum(row.without_item_count for row in findings.bins)
+    events = sum(row.corrected_count or 0 for row in findings.bins)
+    error = sum((row.corrected_count_error or 0) ** 2 for row in findings.bins) ** 0.5
+    kinds = [finding.kind for finding in findings.analysis.findings]
     facts = {
-        "rows stored": number(found.rows),
+        "rows stored": number(findings.rows),
         "events, corrected": f"{number(events)} ± {number(round(2 * error))}" if error else number(events),
         "stored of all": f"{100 * weighted / events:.3g} %" if events else "not known",
         "sampling began": str(kinds.count(Kind.SAMPLED) + kinds.count(Kind.UNDECIDED)),
         "losses": str(sum(kind in LOSSES for kind in kinds)),
     }
-    if found.lost:
-        facts["events missing"] = f"about {number(round(sum(found.lost.values())))}"
-    if found.copies:
-        facts["copies left out"] = number(found.copies)
-    if without := found.rows - weighted:
+    if findings.lost:
+        facts["events missing"] = f"about {number(round(sum(findings.lost.values())))}"
+    if findings.copies:
+        facts["copies left out"] = number(findings.copies)
+    if without := findings.rows - weighted:
         facts["rows without itemCount"] = number(without)
     return facts
 
 
-def _verdicts(report: Report, found: Findings) -> None:
+def _verdicts(report: Report, findings: Findings) -> None:
     report.heading("What happened")
-    for place, finding in enumerate(found.analysis.findings):
+    for place, finding in enumerate(findings.analysis.findings):
         story = f"{finding.day:%A, %B} {finding.day.day}, {finding.day.year}: {finding.sentence()}"
-        if place in found.lost:
-            story += f" About {number(round(found.lost[place]))} events are missing."
-        if changed := found.changes.get(place, ()):
+        if place in findings.lost:
+            story += f" About {number(round(findings.lost[place]))} events are missing."
+        if changed := findings.changes.get(place, ()):
             story += " With it, " + "; ".join(change.sentence() for change in changed) + "."
         report.text(story)
-    if not found.analysis.findings:
+    if not findings.analysis.findings:
         report.text("No break: neither the sampling rate nor the corrected count changed and stayed changed.")
-    empty = [each.day for each in found.days if each.corrected == 0]
+    empty = [day.day for day in findings.days if day.corrected == 0]
     if empty:
         report.text(
             f"{len(empty)} of the days have no event at all, the first is {min(empty)}: either nothing was tracked, or the"
             " export does not hold them. They count as 0 events."
         )
-    if missing := sum(each.without_item_count for each in found.bins):
+    if missing := sum(row.without_item_count for row in findings.bins):
         report.text(
             f"{number(missing)} rows have no itemCount. No corrected number counts them, so it is too low."
         )
-    if moved := _changed(found):
+    if moved := _changed(findings):
         report.table(
             ("day", "dimension", "events moved", "went away", "sampled at, %", "came", "sampled at, %"),
             moved,
@@ -109,56 +109,56 @@ def _verdicts(report: Report, found: Findings) -> None:
         )
 
 
-def _changed(found: Findings) -> list[tuple[object, ...]]:
+def _changed(findings: Findings) -> list[tuple[object, ...]]:
     def side(share: Share | None) -> tuple[object, ...]:
         return (share.value, share.sampling_rate) if share else (None, None)
 
     return [
-        (str(finding.day), each.dimension, f"{each.moved:.0%}", *side(each.gone), *side(each.came))
-        for place, finding in enumerate(found.analysis.findings)
-        for each in found.changes.get(place, ())
+        (str(finding.day), change.dimension, f"{change.moved:.0%}", *side(change.gone), *side(change.came))
+        for place, finding in enumerate(findings.analysis.findings)
+        for change in findings.changes.get(place, ())
     ]
 
 
-def _raw_and_corrected(report: Report, found: Findings) -> None:
+def _raw_and_corrected(report: Report, findings: Findings) -> None:
     report.heading("Raw against corrected")
-    question, analysis = found.question, found.analysis
+    question, analysis = findings.question, findings.analysis
     report.figure(
-        _curves(found, found.analysis.count, sums=False),
+        _curves(findings, findings.analysis.count, sums=False),
         caption="Events as stored, and times itemCount (band: two standard errors)."
         + (" Dotted: how the weekdays would have gone on without a break." if analysis.count.breaks else ""),
         name="count",
     )
     if question.measurement is not None:
         report.figure(
-            _curves(found, analysis.total, sums=True),
+            _curves(findings, analysis.total, sums=True),
             caption=f"Sum of '{question.measurement}' as stored, and times itemCount.",
             name="sum",
         )
-    _kql(report, found, ("raw", "corrected"))
+    _kql(report, findings, ("raw", "corrected"))
 
 
-def _rates(report: Report, found: Findings) -> None:
+def _rates(report: Report, findings: Findings) -> None:
     report.heading("Sampling rate")
     figure, (axes,) = plots.new_figure(height=2.6)
-    rates = [plots.drawn_value(each.sampling_rate) for each in found.bins for _ in range(2)]
-    axes.fill_between(_edges(found), rates, color=plots.SKY, alpha=0.55)
-    axes.plot(_edges(found), rates, color=plots.BLUE)
+    rates = [plots.drawn_value(row.sampling_rate) for row in findings.bins for _ in range(2)]
+    axes.fill_between(_edges(findings), rates, color=plots.SKY, alpha=0.55)
+    axes.plot(_edges(findings), rates, color=plots.BLUE)
     axes.set_ylim(0, 105)
     axes.set_ylabel("stored of all events, %")
-    _finish(axes, found)
+    _finish(axes, findings)
     report.figure(
         figure, caption="100 / average itemCount. A gap is a bin without events.", name="sampling-rate"
     )
-    _kql(report, found, ("rate",))
+    _kql(report, findings, ("rate",))
 
 
-def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
+def _curves(findings: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     figure, (axes,) = plots.new_figure(height=3.4)
-    times = [_number(each.bin_start) for each in found.bins]
-    raw = [each.raw_sum if sums else each.rows for each in found.bins]
-    corrected = [each.corrected_sum if sums else each.corrected_count for each in found.bins]
-    errors = [each.corrected_sum_error if sums else each.corrected_count_error for each in found.bins]
+    times = [_number(row.bin_start) for row in findings.bins]
+    raw = [row.raw_sum if sums else row.rows for row in findings.bins]
+    corrected = [row.corrected_sum if sums else row.corrected_count for row in findings.bins]
+    errors = [row.corrected_sum_error if sums else row.corrected_count_error for row in findings.bins]
     band = [
         (plots.drawn_value(value), 2 * (error or 0)) for value, error in zip(corrected, errors, strict=True)
     ]
@@ -168,54 +168,54 @@ def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     for values, colour, label in ((raw, plots.ORANGE, "raw"), (corrected, plots.BLUE, "corrected")):
         drawn = list(map(plots.drawn_value, values))
         axes.plot(times, drawn, color=colour, label=label, marker=mark, markersize=3)
-    if fit is not None and fit.breaks and found.question.bin == timedelta(days=1):
-        days, label = [_midnight(day.day) for day in found.days], "without a break"
+    if fit is not None and fit.breaks and findings.question.bin == timedelta(days=1):
+        days, label = [_midnight(day.day) for day in findings.days], "without a break"
         axes.plot(days, fit.unbroken, color=plots.INK, linewidth=0.8, linestyle=":", label=label)
     axes.set_ylim(bottom=min([0.0, *(value for value in low if not isnan(value))]))
-    axes.set_ylabel(f"{'sum' if sums else 'events'} per {_width(found.question.bin)}")
-    _finish(axes, found)
+    axes.set_ylabel(f"{'sum' if sums else 'events'} per {_width(findings.question.bin)}")
+    _finish(axes, findings)
     axes.legend(loc="lower left", ncols=3)
     return figure
 
 
-def _finish(axes: Axes, found: Findings) -> None:
+def _finish(axes: Axes, findings: Findings) -> None:
     """Marks the breaks, and the time axis."""
-    for finding in found.analysis.findings:
+    for finding in findings.analysis.findings:
         colour = plots.RED if finding.kind in LOSSES else plots.PURPLE
         plots.mark(axes, _midnight(finding.day), f" {finding.kind}", color=colour, linewidth=1.2, fontsize=9)
     plots.time_axis(axes)
 
 
-def _kql(report: Report, found: Findings, which: Sequence[str]) -> None:
+def _kql(report: Report, findings: Findings, which: Sequence[str]) -> None:
     """The table that the data came from first."""
-    ordered = sorted(SCHEMAS.items(), key=lambda item: item[0] != found.source)
+    ordered = sorted(SCHEMAS.items(), key=lambda item: item[0] != findings.source)
     for name in which:
         for table, columns in ordered:
-            text = queries(found.question, columns)[name]
+            text = queries(findings.question, columns)[name]
             report.code(text, language="kql", caption=f"{name.capitalize()}, {table}")
 
 
-def _table(report: Report, found: Findings) -> None:
+def _table(report: Report, findings: Findings) -> None:
     report.heading("Bins")
-    measured = found.question.measurement is not None
+    measured = findings.question.measurement is not None
     headers = ["from", "stored", "corrected", "± (one standard error)", "sampling rate, %"]
     headers += ["raw sum", "corrected sum", "± (one standard error)"] if measured else []
-    days = not found.question.bin % timedelta(days=1)
-    rows = [_row(each, measured=measured, days=days) for each in found.bins[-ROWS_SHOWN:]]
-    whole = len(found.bins) <= ROWS_SHOWN
-    which = f"All {len(found.bins)}" if whole else f"The last {ROWS_SHOWN} of {len(found.bins)}"
+    days = not findings.question.bin % timedelta(days=1)
+    rows = [_row(row, measured=measured, days=days) for row in findings.bins[-ROWS_SHOWN:]]
+    whole = len(findings.bins) <= ROWS_SHOWN
+    which = f"All {len(findings.bins)}" if whole else f"The last {ROWS_SHOWN} of {len(findings.bins)}"
     report.table(headers, rows, caption=f"{which}; the table 'bins' beside this page has all of them.")
 
 
-def _row(each: Row, *, measured: bool, days: bool) -> tuple[object, ...]:
+def _row(row: Row, *, measured: bool, days: bool) -> tuple[object, ...]:
     counts = (
-        f"{each.bin_start:%Y-%m-%d}" if days else f"{each.bin_start:%Y-%m-%d %H:%M}",
-        each.rows,
-        each.corrected_count,
-        each.corrected_count_error,
-        each.sampling_rate,
+        f"{row.bin_start:%Y-%m-%d}" if days else f"{row.bin_start:%Y-%m-%d %H:%M}",
+        row.rows,
+        row.corrected_count,
+        row.corrected_count_error,
+        row.sampling_rate,
     )
-    return (*counts, each.raw_sum, each.corrected_sum, each.corrected_sum_error) if measured else counts
+    return (*counts, row.raw_sum, row.corrected_sum, row.corrected_sum_error) if measured else counts
 
 
 def _method(report: Report) -> None:
@@ -240,16 +240,16 @@ def _midnight(day: date) -> float:
     return _number(datetime.combine(day, time(), UTC))
 
 
-def _edges(found: Findings) -> list[float]:
+def _edges(findings: Findings) -> list[float]:
     """Begin and end of each bin: the rate holds for all of it."""
     return [
-        _number(at) for each in found.bins for at in (each.bin_start, each.bin_start + found.question.bin)
+        _number(at) for row in findings.bins for at in (row.bin_start, row.bin_start + findings.question.bin)
     ]
 
 
-def _span(found: Findings) -> str:
-    last = found.bins[-1].bin_start + found.question.bin
-    return f"{found.bins[0].bin_start:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+def _span(findings: Findings) -> str:
+    last = findings.bins[-1].bin_start + findings.question.bin
+    return f"{findings.bins[0].bin_start:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
 
 
 def _width(width: timedelta) -> str:

@@ -104,8 +104,10 @@ def analyse(days: Sequence[Day], settings: BreakSettings | None = None) -> Analy
     totals = [(day.total, day.total_error) for day in days]
     judged = any(total is not None for total, _ in totals) and all((total or 0.0) >= 0 for total, _ in totals)
     total = _fit(totals, rules) if judged else None
-    found = [*_of_rates(days, rate, count, rules), *_of_totals(days, count, total)]
-    return Analysis(tuple(sorted(found, key=lambda each: (each.day, each.kind))), rate, count, total)
+    findings = [*_of_rates(days, rate, count, rules), *_of_totals(days, count, total)]
+    return Analysis(
+        tuple(sorted(findings, key=lambda finding: (finding.day, finding.kind))), rate, count, total
+    )
 
 
 def _fit_rate(rates: Sequence[float | None], rules: BreakSettings) -> Fit:

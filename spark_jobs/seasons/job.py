@@ -49,7 +49,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
             tasks.append((name, Task(settings.options, spec, metric, settings.zone, settings.share)))
         doing = f"learning the weeks of {len(tasks)} targets"
         profiles = replay(spark, history.histories, tasks, work, Profile, doing)
-    made = [tables.rows_of(each) for each in profiles]
+    made = [tables.rows_of(profile) for profile in profiles]
     for name, columns in tables.ALL.items():
         schema = row_schema(columns)
         rows = [tuple(row[column] for column in schema.fieldNames()) for each in made for row in each[name]]

@@ -91,7 +91,7 @@ def commit(
     Spark's, which Delta has as well; `key` is the run's. Raises JobError where another run commits at the same time.
     """
     store, options = deltas_store(url)
-    adds = [_added(each) for each in files]
+    adds = [_added(new_file) for new_file in files]
     given = Schema.from_json(schema)
     by, properties = [DAY] if by_day else [], CommitProperties({"userMetadata": key})
     with _one_line(f"{url} cannot be committed; run the job again, and one at a time"):
@@ -180,7 +180,7 @@ def read_runs(folder: str) -> list[Run] | None:
     _, _, paths = live(url, None)
     files = [parquet.ParquetFile(io.BytesIO(system.cat_file(f"{root}/{path}"))) for path in paths]
     rows = [row for file in files for row in file.read().to_pylist()]
-    return sorted((Run.of(row) for row in rows), key=lambda each: each.run)
+    return sorted((Run.of(row) for row in rows), key=lambda run: run.run)
 
 
 def make_runs(folder: str) -> None:
@@ -194,7 +194,7 @@ def publish(folder: str, runs: Sequence[Run]) -> bool:
     """
     url, new = f"{folder}/{RUNS}", runs[-1]
     system, root = file_system(url)
-    table = pa.Table.from_pylist([each.row() for each in runs[-KEPT_RUNS:]], schema=COLUMNS)
+    table = pa.Table.from_pylist([run.row() for run in runs[-KEPT_RUNS:]], schema=COLUMNS)
     sink = io.BytesIO()
     parquet.write_table(table, sink)
     path = f"r{new.run}-{new.key}.parquet"

@@ -186,7 +186,7 @@ class Results:
         """Makes this run's tables the folder's. Raises JobError where another run finished meanwhile."""
         new = msgspec.structs.replace(self.new, at=time.time())
         # What days were made of is asked of the newest run alone, and is long.
-        earlier = [msgspec.structs.replace(each, sources={}) for each in self.earlier]
+        earlier = [msgspec.structs.replace(run, sources={}) for run in self.earlier]
         self._begin_writing()
         if not self.store.publish([*earlier, new]):
             raise JobError(

@@ -73,7 +73,7 @@ class Run(Struct, frozen=True):
 
 
 def newest(runs: Iterable[Run] | None) -> Run | None:
-    return max(runs or (), key=lambda each: each.run, default=None)
+    return max(runs or (), key=lambda run: run.run, default=None)
 
 
 def changes_rows(operation: str) -> bool:

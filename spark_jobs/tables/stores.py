@@ -48,8 +48,8 @@ def store_of(spark: SparkSession, folder: str, fmt: str) -> Store:
         return SparkStore(spark, qualified(spark, folder))
     here = local_folder(spark, folder) if is_classic(spark) else None
     if here is not None or is_pythons(spark, folder):
-        found: CommittedStore = committed().CommittedStore(spark, str(here or folder), here is not None)
-        return found
+        store: CommittedStore = committed().CommittedStore(spark, str(here or folder), here is not None)
+        return store
     if fmt != "delta":
         return PlainStore(spark, folder, fmt)
     raise JobError(
@@ -83,7 +83,7 @@ class SparkStore:
         if not is_delta(self.spark, self._path(RUNS)):
             return None
         rows = collected(self.spark.read.format("delta").load(self._path(RUNS)))
-        return sorted((Run.of(row.asDict()) for row in rows), key=lambda each: each.run)
+        return sorted((Run.of(row.asDict()) for row in rows), key=lambda run: run.run)
 
     def make_runs(self) -> None:
         """Makes the table of runs, without a row, unless there is one."""
@@ -93,7 +93,7 @@ class SparkStore:
     def publish(self, runs: Sequence[Run]) -> bool:
         """Makes these the runs, of which the last is new; False where another run of its number was published since."""
         new = runs[-1]
-        rows = [tuple(each.row().values()) for each in runs[-KEPT_RUNS:]]
+        rows = [tuple(run.row().values()) for run in runs[-KEPT_RUNS:]]
         frame = self.spark.createDataFrame(rows, from_arrow_schema(COLUMNS)).coalesce(1)
         # Delta passes over a transaction whose number an application has had, and refuses one that another run begins meanwhile.
         options = {
@@ -108,7 +108,7 @@ class SparkStore:
             if "concurrent" not in str(error).lower():
                 raise JobError(f"Spark cannot write {self._path(RUNS)}: {first_line(error)}") from error
             return False
-        return any(each.key == new.key for each in self.runs() or ())
+        return any(run.key == new.key for run in self.runs() or ())
 
     def write(self, name: str, frame: DataFrame, run: Run, days: Collection[str] | None = None) -> int:
         """Writes the table, or only these days of it; returns the version."""
@@ -118,7 +118,7 @@ class SparkStore:
         if days is None:
             writer = writer.option("overwriteSchema", "true")
         else:
-            where = f"{DAY} IN ({', '.join(repr(each) for each in sorted(days))})"
+            where = f"{DAY} IN ({', '.join(repr(day) for day in sorted(days))})"
             writer = writer.option("replaceWhere", where).option("mergeSchema", "true")
         writer.save(self._path(name))
         commits = self._history(name)

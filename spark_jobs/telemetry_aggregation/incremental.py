@@ -171,17 +171,17 @@ class Incremental:
         at = micros("at")
         laid = kept.withColumn("day", floor_to(at, DAY))
         ends = F.count("*").alias("rows"), F.min(at).alias("first"), F.max(at).alias("last")
-        found = {
+        pieces = {
             row.day: Piece(number, row.rows, row.first, row.last)
             for row in collected(laid.groupBy("day").agg(*ends))
         }
-        if not found:
+        if not pieces:
             return before.days
-        files = -(-sum(piece.rows for piece in found.values()) // ROWS_PER_FILE)
+        files = -(-sum(piece.rows for piece in pieces.values()) // ROWS_PER_FILE)
         # Ranges of time: one file is split between few days, and a day between few files.
         split = laid.coalesce(1) if files <= 1 else laid.repartitionByRange(files, "at")
         write_parquet(split, f"{self._folder}/records/batch={number}", ["day"])
-        new = {day: [*before.days.get(day, []), piece] for day, piece in found.items()}
+        new = {day: [*before.days.get(day, []), piece] for day, piece in pieces.items()}
         return dict(sorted({**before.days, **new}.items()))
 
 
@@ -190,9 +190,9 @@ class Incremental:
 
 def between(days: Days, begin: int, end: int) -> Iterator[tuple[int, Piece]]:
     """Those that have any record of a time from `begin` until before `end` (microseconds), and their days."""
-    for day, found in days.items():
+    for day, pieces in days.items():
         if begin - DAY < day < end:
-            yield from ((day, piece) for piece in found if piece.first < end and piece.last >= begin)
+            yield from ((day, piece) for piece in pieces if piece.first < end and piece.last >= begin)
 
 
 def sources(dataset: Dataset, table: str, mark: Mark) -> dict[str, str]:
@@ -210,8 +210,8 @@ def _days(mark: Mark, reach: int) -> set[int]:
     """When the days begin that closed records can have rows in."""
     return {
         begin
-        for found in mark.days.values()
-        for piece in found
+        for pieces in mark.days.values()
+        for piece in pieces
         if piece.first < mark.closed
         for begin in range(piece.first // DAY * DAY, min(piece.last + reach, mark.closed - 1) + 1, DAY)
     }

@@ -204,19 +204,19 @@ def publish(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     given = datasets(settings)
     state = f"{settings.checkpoint}/state"
-    marks = {each.name: incremental.latest_mark(spark, state, each) for each in given}
+    marks = {dataset.name: incremental.latest_mark(spark, state, dataset) for dataset in given}
     changed: dict[str, list[str]] = {}
-    for name in [name for name in TABLES if any(name in each.tables for each in given)]:
-        sources = _sources(name, [each for each in given if name in each.tables], marks, settings)
+    for name in [name for name in TABLES if any(name in dataset.tables for dataset in given)]:
+        sources = _sources(name, [dataset for dataset in given if name in dataset.tables], marks, settings)
         changed[name] = results.changed(name, sources)
         with watch(spark, f"writing {name}, {len(changed[name])} of {len(sources)} days"):
             taken = [
                 records
-                for each in given
-                if name in each.tables
+                for dataset in given
+                if name in dataset.tables
                 and (
                     records := incremental.records_of_days(
-                        spark, state, each, marks[each.name], changed[name], name
+                        spark, state, dataset, marks[dataset.name], changed[name], name
                     )
                 )
             ]

@@ -92,7 +92,7 @@ class _Wider:
 
     def add(self, made: _Minutes) -> None:
         self._end_hours(made.begin - made.begin % HOUR)
-        if sum(len(each.start) for each in self._hours) > FLUSHED:
+        if sum(len(hour.start) for hour in self._hours) > FLUSHED:
             self._end_days(made.begin - made.begin % WINDOWS["1d"])
         for waiting, more in ((self._minutes, made.minutes), (self._hours, made.hours)):
             if more is not None and len(more.start):
@@ -111,13 +111,13 @@ class _Wider:
     def _end_days(self, until: int) -> None:
         over, self._hours = _over(self._hours, until)
         if over is not None:
-            for name, found in wider_windows(over, ("1h", "1d"), self._windows):
-                self._write(table_of(name, found, self._series))
+            for name, windows in wider_windows(over, ("1h", "1d"), self._windows):
+                self._write(table_of(name, windows, self._series))
 
 
 def _over(windows: list[Windows], until: int) -> tuple[Windows | None, list[Windows]]:
     """Those that begin before a time (microseconds), and the others."""
-    if not any(each.start.min() < until for each in windows):
+    if not any(window.start.min() < until for window in windows):
         return None, windows
     found = joined(windows)
     over = found.start < until
@@ -154,10 +154,10 @@ def aggregate(
 
 def _minutes(ready: Ready, series: Series, windows: Collection[str]) -> _Minutes | None:
     given, span = ready
-    found = [minutes_of(part, distinct=True) for part in parts(given) if len(part.at)]
-    if not found:
+    minutes_by_part = [minutes_of(part, distinct=True) for part in parts(given) if len(part.at)]
+    if not minutes_by_part:
         return None
-    minutes = joined(found)
+    minutes = joined(minutes_by_part)
     hours = minutes.start - minutes.start % HOUR
     whole = (hours >= span.begin) & (hours + HOUR <= span.end)
     wanted = windows != {"1m"}

@@ -82,8 +82,8 @@ def samples_of_telemetry(telemetry: DataFrame) -> DataFrame:
     """From TELEMETRY: gauges of instances (`part` is the instance) and of partitions (`part` is the partition)."""
     intervals = telemetry.where(F.col("kind") == "interval")
     of_instances = _gauges(intervals, F.col("instance"), INSTANCE_GAUGES)
-    each = intervals.select("consumer", "at", F.explode("partitions").alias("p"))
-    flat = each.select("consumer", "at", "p.*")
+    frame = intervals.select("consumer", "at", F.explode("partitions").alias("p"))
+    flat = frame.select("consumer", "at", "p.*")
     of_partitions = _gauges(
         flat, F.col("partition"), {"lag": "consumer.lag", "in_flight": "consumer.in_flight"}
     )

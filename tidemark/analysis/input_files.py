@@ -33,8 +33,8 @@ def files_in(path: Path, endings: tuple[str, ...], option: str = "") -> list[Pat
         if path.is_file() and not path.name.lower().endswith(endings):
             raise InputError(f"{path} does not end in {' or '.join(endings)}; rename it to what it is")
         return [path]
-    found = (file for file in path.rglob("*") if file.name.lower().endswith(endings))
-    files = sorted(file for file in found if not is_hidden(file.relative_to(path)))
+    paths = (file for file in path.rglob("*") if file.name.lower().endswith(endings))
+    files = sorted(file for file in paths if not is_hidden(file.relative_to(path)))
     if not files:
         raise InputError(f"{where} is a folder without files that end in {' or '.join(endings)}")
     return files

@@ -30,7 +30,7 @@ Limits = Mapping[str, Limit]
 
 def read_limits(texts: Iterable[str], known: Collection[str]) -> dict[str, Limit]:
     """Of options such as late=0 and invalid=0.1%. Raises InputError naming the one at fault."""
-    found: dict[str, Limit] = {}
+    limits: dict[str, Limit] = {}
     for text in texts:
         name, _, value = text.partition("=")
         limit = _limit(value)
@@ -39,8 +39,8 @@ def read_limits(texts: Iterable[str], known: Collection[str]) -> dict[str, Limit
                 f"--allow is '{text}'; accepted: NAME=NUMBER or NAME=SHARE (late=0, late=0.1%), where NAME is "
                 f"{', '.join(sorted(known))}"
             )
-        found[name] = limit
-    return found
+        limits[name] = limit
+    return limits
 
 
 def _limit(text: str) -> Limit | None:

@@ -67,13 +67,13 @@ def with_groups(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def run(**given: Any) -> Any:
         made = {
-            name: group(**{each.name: given.pop(each.name) for each in fields(group)})
+            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
         }
         return command(**given, **made)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -81,10 +81,10 @@ def _options_of(group: Any) -> list[inspect.Parameter]:
     kinds = get_type_hints(group, include_extras=True)
     return [
         inspect.Parameter(
-            each.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=kinds[each.name],
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=kinds[field.name],
         )
-        for each in fields(group)
+        for field in fields(group)
     ]

@@ -25,7 +25,7 @@ def write_rows(rows: Iterable[Any], path: Path, schema: pa.Schema | None = None)
 
 
 def finish(
-    found: Any,
+    result: Any,
     output: Path,
     tables: Mapping[str, tuple[Iterable[Any], pa.Schema | None]],
     page: str,
@@ -35,7 +35,7 @@ def finish(
     allow: Limits,
     label: str = "page",
 ) -> None:
-    """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `found`. The
+    """Writes the tables (rows and schema, by name) and the page: what `report_of` of the module `page` makes of `result`. The
     module is loaded here, because matplotlib takes a second. Raises CheckFailedError, when all is written, where more was found
     than is allowed.
     """
@@ -43,7 +43,7 @@ def finish(
         write_rows(rows, output / f"{name}.parquet", schema)
 
     def make_page() -> Report:
-        report: Report = importlib.import_module(page).report_of(found)
+        report: Report = importlib.import_module(page).report_of(result)
         return report
 
     exceeded = exceeded_limits(allow, counts, limited)

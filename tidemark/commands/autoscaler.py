@@ -67,8 +67,8 @@ def status(
 ) -> None:
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
     if calls:
-        found = run_at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
-        print_json(found) if json_ else show_calls(console, found)
+        calls_seen = run_at(Where(root, app_, account), lambda access: access.calls(), log_only=True)
+        print_json(calls_seen) if json_ else show_calls(console, calls_seen)
         return
 
     def report_unread(text: str) -> None:
@@ -244,7 +244,7 @@ def _promotions(root: Path) -> list[Finding]:
         policies = autoscaler.config.policies
         shadows = [name for name, policy in policies.items() if policy.shadow is not None]
         seen = await autoscaler.ports.states.load_all(shadows)
-        told = {name: promotion_warning(policies[name], each.controls) for name, each in seen.items()}
+        told = {name: promotion_warning(policies[name], snapshot.controls) for name, snapshot in seen.items()}
         return [
             Finding(Severity.WARNING, "promotion", name, text)
             for name, text in told.items()

@@ -174,7 +174,7 @@ def _folders_of(here: Path) -> list[Path]:
         home = here
     mine = whose(here)
     ours = [here, *takewhile(lambda folder: whose(folder) == mine, here.parents)]
-    top = next((each for each in ours if (each / ".git").exists()), home)
+    top = next((folder for folder in ours if (folder / ".git").exists()), home)
     return ours[: ours.index(top) + 1] if top in ours and top.parent != top else [here]
 
 

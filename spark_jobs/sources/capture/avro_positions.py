@@ -93,7 +93,7 @@ def positions_of(
     data = b"".join((*(block.payload for block in group), bytes(_PADDING)))
     reader = _Reader(data)
     numbers, starts, ends = _find_records(
-        reader, layout, [(each.records, len(each.payload)) for each in group]
+        reader, layout, [(block.records, len(block.payload)) for block in group]
     )
     count = len(numbers)
     make = {

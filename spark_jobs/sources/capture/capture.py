@@ -67,8 +67,8 @@ def read_capture(
         files.quarantined(url)
         folders = files.layout.globs(files.wanted, datetime.now(UTC))
         read = partial(files.batches_of_content, url=url)
-        found = read_files(spark, url, (ENDING,), read, schema, folders=folders)
-        return found if then is None else found.mapInArrow(then.work, then.schema)
+        frame = read_files(spark, url, (ENDING,), read, schema, folders=folders)
+        return frame if then is None else frame.mapInArrow(then.work, then.schema)
     files.check()
     files.quarantined()
     tasks = [(msgspec.json.encode(task).decode(),) for task in files.tasks()]

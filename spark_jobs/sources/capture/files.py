@@ -56,10 +56,12 @@ class CaptureFiles(FileOptions):
         """Raises InputError for a file that is named otherwise than the layout says."""
         folder = self.folder()
         first = None if self.wanted == Wanted() else folder.first(ENDING)
-        found = folder.find(ENDING, None if first is None else self.layout.look(first.name, self.wanted))
-        for file in found:
+        found_files = folder.find(
+            ENDING, None if first is None else self.layout.look(first.name, self.wanted)
+        )
+        for file in found_files:
             self.layout.origin(file.name)
-        return packed(found, self.partition_bytes, lambda _name: True)
+        return packed(found_files, self.partition_bytes, lambda _name: True)
 
     def batches(self, files: Sequence[FoundFile]) -> Iterator[pa.RecordBatch]:
         """Those of a task. Nothing is kept between two files but the settings."""

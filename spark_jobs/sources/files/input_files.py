@@ -52,7 +52,7 @@ def packed(
     """
     tasks: list[list[FoundFile]] = []
     filled = size
-    for file in (piece for each in files for piece in _pieces(each, size, splits)):
+    for file in (piece for found_file in files for piece in _pieces(found_file, size, splits)):
         if filled >= size or file.weight >= size:
             tasks.append([])
             filled = 0

@@ -80,9 +80,11 @@ def patterns(
     folders above the layout's first, or within the first `inside` of them.
     """
     found = []
-    for each in times:
-        known = {**texts, **each}
-        last = max(place for place, name in enumerate(folders) if any(f"{{{unit}}}" in name for unit in each))
+    for units in times:
+        known = {**texts, **units}
+        last = max(
+            place for place, name in enumerate(folders) if any(f"{{{unit}}}" in name for unit in units)
+        )
         named = [_PLACEHOLDER.sub(partial(_text_of, known), name) for name in folders[: last + 1]]
         found += ["/".join([*["*"] * -begin, *named[max(begin, 0) :]]) for begin in range(-ABOVE, inside + 1)]
     return found
@@ -94,7 +96,9 @@ def _text_of(known: Mapping[str, str], name: re.Match[str]) -> str:
 
 def in_paths(*patterns: str) -> Callable[[Wanted], Look]:
     """A Look for paths that have their time anywhere: `{Year}` and so on stand in the patterns for the numbers."""
-    parsed = [re.compile("/" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(each))) for each in patterns]
+    parsed = [
+        re.compile("/" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(pattern))) for pattern in patterns
+    ]
 
     def of(wanted: Wanted) -> Look:
         def look(path: str) -> bool | None:
@@ -110,7 +114,7 @@ def in_paths(*patterns: str) -> Callable[[Wanted], Look]:
 def _span(times: Times) -> tuple[datetime, datetime] | None:
     """From when until before when; None for what is no time."""
     numbers = [times.get(unit) for unit in UNITS]
-    known = [int(each) for each in numbers[: numbers.index(None) if None in numbers else None] if each]
+    known = [int(number) for number in numbers[: numbers.index(None) if None in numbers else None] if number]
     if not known:
         return None
     year, month, day, hour = [*known, *(1, 1, 1, 0)[len(known) :]]

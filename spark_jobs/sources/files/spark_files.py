@@ -79,7 +79,7 @@ def set_aside(spark: SparkSession, quarantine: str | None) -> int | None:
         reasons = [json.loads(bytes(folder.read(file.name))) for file in folder.find(REASON)]
     except InputError:
         return 0  # nothing was ever put there
-    return sum(each.get("records") or each.get("events") or 1 for each in reasons)
+    return sum(reason.get("records") or reason.get("events") or 1 for reason in reasons)
 
 
 def list_files(

@@ -174,14 +174,16 @@ def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
     try:
         event, context = record["event"][0], record["context"]
         custom = context.get("custom") or {}
-        measured = [pair for each in custom.get("metrics") or [] for pair in each.items()]
+        measured = [pair for metric in custom.get("metrics") or [] for pair in metric.items()]
         return {
             "timestamp": context["data"]["eventTime"],
             "name": event["name"],
             "itemCount": event["count"],
             "customMeasurements": {name: _total(value) for name, value in measured},
             "customDimensions": {
-                name: value for each in custom.get("dimensions") or [] for name, value in each.items()
+                name: value
+                for dimension in custom.get("dimensions") or []
+                for name, value in dimension.items()
             },
             "operation_Id": (context.get("operation") or {}).get("id"),
             "cloud_RoleName": (context.get("device") or {}).get("roleName"),

@@ -100,16 +100,16 @@ class RecordFiles(FileOptions):
     def tasks(self) -> list[list[FoundFile]]:
         """Raises InputError where there are no files."""
         look = None if self.wanted == Wanted() else _look(self.wanted)
-        found = [
+        found_files = [
             file
             for file in self.folder().find("", look)
             if file.name.lower().endswith(self.source.ENDINGS) and file.name.rpartition("/")[2][0] not in "._"
         ]
-        if not found:
+        if not found_files:
             endings = ", ".join(f"*{ending}" for ending in self.source.ENDINGS)
             when = "" if look is None else " of the time asked for"
             raise InputError(f"there are no files for {self.source.NAME} ({endings}){when} in '{self.path}'")
-        return packed(found, self.partition_bytes, lambda name: not name.lower().endswith(".gz"))
+        return packed(found_files, self.partition_bytes, lambda name: not name.lower().endswith(".gz"))
 
     def batches(self, files: Sequence[FoundFile]) -> Iterator[pa.RecordBatch]:
         """Those of a task."""
@@ -169,8 +169,8 @@ class Aside:
                 f"record {first.number} of '{name}' cannot be read: {first.reason}"
                 f" ({len(rejects)} such in the file); give a quarantine folder to set such records aside"
             )
-        reasons = [{"record": each.number, "reason": each.reason} for each in rejects[:_REASONS_KEPT]]
-        text = b"".join(each.text.rstrip(b"\r\n") + b"\n" for each in rejects)
+        reasons = [{"record": reject.number, "reason": reject.reason} for reject in rejects[:_REASONS_KEPT]]
+        text = b"".join(reject.text.rstrip(b"\r\n") + b"\n" for reject in rejects)
         self._quarantine.take(
             f"{name}.rejects", text, rejects[0].reason, records=len(rejects), reasons=reasons
         )
@@ -238,7 +238,7 @@ def _parse_lines(
             [found] = files.source.parse(b"\n".join(lines), name)
             if found.rejects:
                 # A file may come in several batches, and again after a restart: the same rejects, the same name.
-                digest = hashlib.sha256(b"\n".join(each.text for each in found.rejects)).hexdigest()[:12]
+                digest = hashlib.sha256(b"\n".join(reject.text for reject in found.rejects)).hexdigest()[:12]
                 aside.records(f"{name}.{digest}", found.rejects)
             yield found.batch
 

@@ -84,7 +84,7 @@ def telemetry_row(line: bytes) -> Row:
     row["kind"] = record.__struct_config__.tag
     row["at"] = moment(record.at)
     if isinstance(record, IntervalRecord):
-        row["partitions"] = [msgspec.structs.asdict(each) for each in record.partitions]
+        row["partitions"] = [msgspec.structs.asdict(partition) for partition in record.partitions]
     return _within_long(row)
 
 

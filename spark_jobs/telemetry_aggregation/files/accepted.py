@@ -45,8 +45,8 @@ def row_groups_of(folder: Path) -> list[RowGroup]:
         )
     if not folder.exists():
         raise InputError(f"--metrics {folder} does not exist; a file or a folder is accepted")
-    found = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else [folder]
-    files = [file for file in found if file == folder or not is_hidden(file.relative_to(folder))]
+    paths = sorted(file for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else [folder]
+    files = [file for file in paths if file == folder or not is_hidden(file.relative_to(folder))]
     if not files:
         raise InputError(f"--metrics {folder} holds no Parquet files")
     return [group for file in files for group in _row_groups(file, _names(file, folder))]
@@ -90,7 +90,7 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
         ever = Span(*FOR_EVER)
         sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         groups = [_with_times(RowGroup(str(file), number, rows, ever)) for number, rows in enumerate(sizes)]
-    return [each._replace(names=tuple(names.items())) for each in groups]
+    return [group._replace(names=tuple(names.items())) for group in groups]
 
 
 def _with_times(group: RowGroup) -> RowGroup:

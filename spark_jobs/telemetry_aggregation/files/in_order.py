@@ -106,14 +106,14 @@ def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
 
 def within(groups: Iterable[RowGroup], bounds: Span) -> list[RowGroup]:
     """The row groups that have any time within the bounds, in the order of their times."""
-    found = (each for each in groups if each.times.begin < bounds.end and each.times.end > bounds.begin)
-    return sorted(found, key=lambda each: each.times)
+    found = (group for group in groups if group.times.begin < bounds.end and group.times.end > bounds.begin)
+    return sorted(found, key=lambda row_group: row_group.times)
 
 
 def count_most_open(groups: Sequence[RowGroup]) -> int:
     """The greatest number of rows in row groups that overlap."""
-    changes = [(each.times.begin, each.rows) for each in groups]
-    changes += [(each.times.end, -each.rows) for each in groups]
+    changes = [(group.times.begin, group.rows) for group in groups]
+    changes += [(group.times.end, -group.rows) for group in groups]
     return max(accumulate(rows for _, rows in sorted(changes)), default=0)
 
 
@@ -193,10 +193,10 @@ def in_order(
     if count_most_open(groups) <= ROWS_OPEN:
         yield from _ready(groups, own, run(partial(_read_all, own=own, series=series), groups), account)
         return
-    begin, end = max(own.begin, groups[0].times.begin), min(own.end, max(each.times.end for each in groups))
+    begin, end = max(own.begin, groups[0].times.begin), min(own.end, max(group.times.end for group in groups))
     # One after the other and little by little: a row group may hold more rows than may wait.
     read = (each for group in groups for each in _read(group, own, series))
-    rows = sum(each.rows for each in groups)
+    rows = sum(group.rows for group in groups)
     yield from _through_files(_counted(read, account), Span(begin, end), rows, folder)
 
 
@@ -215,16 +215,16 @@ def _ready(
     begin, left = own.begin, list[Samples]()
     for found, following in zip(read, begins, strict=True):
         left += _counted(found, account)
-        rows = sum(len(each.at) for each in left)
+        rows = sum(len(samples.at) for samples in left)
         end = following
         if following < own.end:
             if rows <= ROWS_AT_MOST:
                 end -= following % HOUR
             if rows < ROWS_TOGETHER or end <= begin:
                 continue
-        yield [each.between(begin, end) for each in left], Span(begin, end)
-        left = [each.between(end, own.end) for each in left]
-        left, begin = [each for each in left if len(each.at)], end
+        yield [samples.between(begin, end) for samples in left], Span(begin, end)
+        left = [samples.between(end, own.end) for samples in left]
+        left, begin = [samples for samples in left if len(samples.at)], end
 
 
 _RECORD = np.dtype([("series", "<i4"), ("at", "<i8"), ("value", "<f8")])
@@ -272,21 +272,21 @@ def _through_files(samples: Iterable[Samples], span: Span, rows: int, folder: Pa
 
 def _ranges(samples: Iterable[Samples], begin: int, width: int, folder: Path) -> dict[int, _Range]:
     """Writes the samples to files, and returns these by the number of their range."""
-    found: dict[int, _Range] = {}
-    for each in samples:
-        records = np.empty(len(each.at), _RECORD)
-        for name, column in each._asdict().items():
+    ranges: dict[int, _Range] = {}
+    for sample in samples:
+        records = np.empty(len(sample.at), _RECORD)
+        for name, column in sample._asdict().items():
             records[name] = column
-        numbers = (each.at - begin) // width
+        numbers = (sample.at - begin) // width
         order = np.argsort(numbers, kind="stable")
         records, numbers = records[order], numbers[order]
         firsts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
         for first, last in pairwise([*firsts.tolist(), len(numbers)]):
             number = int(numbers[first])
-            if number not in found:
-                found[number] = _Range(folder / f".{begin}-{width}-{number}.samples")
-            found[number].append(records[first:last])
-    return found
+            if number not in ranges:
+                ranges[number] = _Range(folder / f".{begin}-{width}-{number}.samples")
+            ranges[number].append(records[first:last])
+    return ranges
 
 
 # -- reading

@@ -77,8 +77,8 @@ class Windows(NamedTuple):
             return self
         place = np.cumsum(chosen)
         columns: Any = (column[chosen] for column in self[:-1])
-        counts = (_where(each, chosen, place) for each in self.counts)
-        return Windows._make([*columns, tuple(each for each in counts if each.begin < each.end)])
+        counts = (_where(count, chosen, place) for count in self.counts)
+        return Windows._make([*columns, tuple(count for count in counts if count.begin < count.end)])
 
 
 def _where(counts: Counts, chosen: NDArray[np.bool_], place: _Ints) -> Counts:
@@ -94,9 +94,9 @@ def joined(windows: Sequence[Windows]) -> Windows:
     columns: Any = (np.concatenate(each) for each in zip(*(one[:-1] for one in windows), strict=True))
     offsets = np.cumsum([0, *(len(one.start) for one in windows)]).tolist()
     counts = (
-        each._replace(begin=each.begin + offset, end=each.end + offset)
+        count._replace(begin=count.begin + offset, end=count.end + offset)
         for one, offset in zip(windows, offsets, strict=False)
-        for each in one.counts
+        for count in one.counts
     )
     return Windows._make([*columns, tuple(counts)])
 

@@ -45,36 +45,36 @@ def rows_of(
 
 
 def wider_windows(
-    found: Windows, widths: Iterable[str], wanted: Collection[str]
+    windows: Windows, widths: Iterable[str], wanted: Collection[str]
 ) -> Iterator[tuple[str, Windows]]:
     """The wanted ones of the windows by name, each made of the one before: hours of minutes, days of hours. So the digits of a
     mean do not depend on which are wanted.
     """
     for name in widths:
-        found = wider(found, WINDOWS[name])
+        windows = wider(windows, WINDOWS[name])
         if name in wanted:
-            yield name, found
+            yield name, windows
 
 
-def table_of(name: str, found: Windows, series: Series) -> pa.Table:
+def table_of(name: str, windows: Windows, series: Series) -> pa.Table:
     """The rows of windows of one width, as ENCODED."""
-    drain = _ratio(found.first - found.last, (found.last_at - found.first_at) / MICROS)
-    count = len(found.start)
+    drain = _ratio(windows.first - windows.last, (windows.last_at - windows.first_at) / MICROS)
+    count = len(windows.start)
     columns = [
         pa.DictionaryArray.from_arrays(array_of(np.zeros(count, np.int32)), texts_of([name])),
-        found.start,
-        *series.columns(found.series),
-        found.samples,
-        found.total / found.samples,
-        found.min,
-        *found.percentiles(),
-        found.max,
-        found.first_at,
-        found.first,
-        found.last_at,
-        found.last,
+        windows.start,
+        *series.columns(windows.series),
+        windows.samples,
+        windows.total / windows.samples,
+        windows.min,
+        *windows.percentiles(),
+        windows.max,
+        windows.first_at,
+        windows.first,
+        windows.last_at,
+        windows.last,
         drain,
-        np.where(found.last == 0, 0.0, _ratio(found.last, drain)),
+        np.where(windows.last == 0, 0.0, _ratio(windows.last, drain)),
     ]
     return pa.table([_column(*each) for each in zip(columns, ENCODED, strict=True)], schema=ENCODED)
 

@@ -60,7 +60,7 @@ class Series:
     def _numbered(self, texts: Iterable[tuple[str, ...]]) -> NDArray[np.int32]:
         known = self._numbers
         with self._lock:
-            return np.array([known.setdefault(each, len(known)) for each in texts], np.int32)
+            return np.array([known.setdefault(text, len(known)) for text in texts], np.int32)
 
     def columns(self, numbers: NDArray[np.int32]) -> list[pa.DictionaryArray]:
         """The columns of SERIES for these numbers."""
@@ -68,8 +68,8 @@ class Series:
             met = list(self._numbers)
         texts = zip(*met, strict=True) if met else [()] * len(SERIES)
         found = []
-        for each in texts:
-            encoded = texts_of(each).dictionary_encode()
+        for text in texts:
+            encoded = texts_of(text).dictionary_encode()
             indices = encoded.indices.take(array_of(numbers))
             found.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
         return found

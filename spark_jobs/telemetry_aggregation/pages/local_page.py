@@ -111,7 +111,7 @@ def report_of(gauges: Path, windows: Sequence[str], quality: Sequence[object], m
 def _ends(table: Any, window: str) -> tuple[datetime, datetime]:
     batches = table.to_batches(columns=["window_start"], filter=pc.field("window") == window)
     ends = [pc.min_max(batch.column(0)).as_py() for batch in batches if batch.num_rows]
-    return min(each["min"] for each in ends), max(each["max"] for each in ends)
+    return min(end["min"] for end in ends), max(end["max"] for end in ends)
 
 
 def _summary(table: Any, window: str) -> tuple[pa.Table, pa.Table]:

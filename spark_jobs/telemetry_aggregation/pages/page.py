@@ -85,7 +85,7 @@ def _span(days: Collection[Days]) -> str:
     """The first and the last minute of all tables."""
     if not days:
         return "No window yet"
-    first, last = min(each.first for each in days), max(each.last for each in days)
+    first, last = min(day.first for day in days), max(day.last for day in days)
     return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
 
 
@@ -200,12 +200,12 @@ def _instances(table: DataFrame) -> Instances:
     def last(metric: str) -> Column:
         return F.max_by("last", F.when(F.col("metric") == metric, F.col("window_start")))
 
-    found = minutes.groupBy("subject", "part").agg(
+    frame = minutes.groupBy("subject", "part").agg(
         F.max("window_start").alias("minute"),
         last(STOPPING).alias("stopping"),
         last(RATE_LIMIT).alias("rate_limit"),
     )
-    with cached(found.where(F.col("stopping").isNotNull())) as instances:
+    with cached(frame.where(F.col("stopping").isNotNull())) as instances:
         silent = instances.where(F.col("stopping") == 0)
         [all_of] = collected(
             instances.agg(
@@ -218,12 +218,12 @@ def _instances(table: DataFrame) -> Instances:
     return Instances(all_of.total, all_of.silent, all_of.newest, rows)
 
 
-def _silent(report: Report, found: Instances) -> None:
-    newest = found.newest
+def _silent(report: Report, instances: Instances) -> None:
+    newest = instances.newest
     assert newest is not None  # there are some
     report.heading("What is not known")
     report.text(
-        f"{found.silent} of {found.total} instances have no final report: killed, or still at work when the records were"
+        f"{instances.silent} of {instances.total} instances have no final report: killed, or still at work when the records were"
         " read. What an instance did after its last record is counted nowhere on this page. Of a killed one that is"
         f" {UNREPORTED_S:g} s of work at most, unless CONSUMER_TELEMETRY_LAND or CONSUMER_TELEMETRY_EVERY was set otherwise or"
         " the folder could not be written."
@@ -238,7 +238,7 @@ def _silent(report: Report, found: Instances) -> None:
                 (newest - row.minute).total_seconds() / 60,
                 None if row.rate_limit is None else UNREPORTED_S * row.rate_limit,
             ]
-            for row in found.rows
+            for row in instances.rows
         ],
         caption=f"At most {10 * SHOWN} rows, UTC. A dash is not known: without a rate limit there is no bound.",
     )

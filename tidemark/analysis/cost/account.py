@@ -159,11 +159,11 @@ def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], las
     metered = billed.unit == REQUEST_UNITS
     own = sorted(  # in an order of its own: sums have the same digits, whoever read the files
         (
-            each
-            for each in charges
-            if each.usage and each.resource == billed.resource and (each.request_units or not metered)
+            charge
+            for charge in charges
+            if charge.usage and charge.resource == billed.resource and (charge.request_units or not metered)
         ),
-        key=lambda each: (each.day, each.amount, each.quantity or 0.0),
+        key=lambda charge: (charge.day, charge.amount, charge.quantity or 0.0),
     )
     units_of = _hourly if metered else _running
     whole = (max(each.at for each in seen) - min(each.at for each in seen)) / HOUR if seen else 0.0
@@ -178,13 +178,13 @@ def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], las
         price=price,
         whole=whole,
         known=sum(hour.known for hour in hours) / HOUR,
-        units=sum(each.units for each in costs),
+        units=sum(cost.units for cost in costs),
         peak=peak,
         static=sum(units_of(hour.known, peak * hour.known, peak) for hour in hours),
         shadow_hours=sum(hour.shadow_known for hour in hours) / HOUR,
         shadow=sum(units_of(h.shadow_known, h.shadow_integral, h.shadow_highest) for h in hours),
         beside=sum(units_of(h.shadow_known, h.beside_integral, h.beside_highest) for h in hours),
-        autoscale=sum(each.autoscale or 0.0 for each in costs) if metered else None,
+        autoscale=sum(cost.autoscale or 0.0 for cost in costs) if metered else None,
         assumed=sum(hour.used is None for hour in hours) if metered else 0,
         days=days,
         hours=costs,
@@ -268,11 +268,11 @@ def _by_capacity(billed: Billed, days: Sequence[DayCost], last_day: int | None) 
     """What was billed by what there was, of the days that are known whole. The newest day of an export is still filling."""
     hourly = billed.unit == REQUEST_UNITS
     told = [
-        each.billed / (each.units * 24.0 / each.known if not hourly else each.units)
-        for each in days
-        if each.billed is not None and each.units and each.known >= 24.0 * WHOLE_DAY and each.day != last_day
+        day.billed / (day.units * 24.0 / day.known if not hourly else day.units)
+        for day in days
+        if day.billed is not None and day.units and day.known >= 24.0 * WHOLE_DAY and day.day != last_day
     ]
-    with_charges = sum(each.billed is not None for each in days)
+    with_charges = sum(day.billed is not None for day in days)
     why = (
         f"no day is known whole in both log and export ({with_charges} days with charges, the newest does not count): no price; "
         "give --price"
@@ -323,10 +323,10 @@ def _whole_hours(change: Change, by_hour: Mapping[float, list[Span]]) -> float:
     total, start = 0.0, change.at - change.at % HOUR
     while start < change.end:
         parts = by_hour.get(start, [])
-        during = any(change.at <= each.begin < change.end for each in parts)
-        others = [each.capacity for each in parts if not change.at <= each.begin < change.end]
+        during = any(change.at <= part.begin < change.end for part in parts)
+        others = [part.capacity for part in parts if not change.at <= part.begin < change.end]
         if during:
-            total += max(each.capacity for each in parts) - max([*others, change.before])
+            total += max(part.capacity for part in parts) - max([*others, change.before])
         start += HOUR
     return total / 100.0
 

@@ -200,7 +200,7 @@ def run_of(manifest: bytes) -> Run | None:
         told = msgspec.json.decode(manifest, type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    names = frozenset(each.blob_name.rpartition("/")[2] for each in told.blobs)
+    names = frozenset(blob.blob_name.rpartition("/")[2] for blob in told.blobs)
     return Run(told.run_info.submitted_time.timestamp(), names)
 
 
@@ -268,6 +268,6 @@ class Origins:
         self._known: dict[tuple[str, int], str] = {}
 
     def add(self, charges: Iterable[Charge], source: str) -> None:
-        for each in charges:
-            known = self._known.setdefault((each.resource, each.day), source)
-            check_once(None if known == source else (each.resource, each.day, known, source))
+        for charge in charges:
+            known = self._known.setdefault((charge.resource, charge.day), source)
+            check_once(None if known == source else (charge.resource, charge.day, known, source))

@@ -97,11 +97,11 @@ def accounts_of(
     seen: Mapping[str, list[Seen]], charges: list[Charge], billed: Mapping[str, Billed], options: Options
 ) -> list[Account]:
     """Of all targets in the log, by name. Raises InputError for charges in several currencies."""
-    one_currency({each.currency for each in charges})
-    last = max((each.day for each in charges), default=None)
+    one_currency({charge.currency for charge in charges})
+    last = max((charge.day for charge in charges), default=None)
     own: dict[str, list[Charge]] = {}
-    for each in charges:
-        own.setdefault(each.resource, []).append(each)
+    for charge in charges:
+        own.setdefault(charge.resource, []).append(charge)
     asked = {name: billed.get(name) or unnamed(name, options) for name in sorted(seen)}
     return [account(asked[name], seen[name], own.get(asked[name].resource, ()), last) for name in asked]
 
@@ -121,7 +121,7 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
     for entry in read_entries(log):
         if first <= entry.at < end:
             found.setdefault(entry.target, []).append(seen_of(entry))
-    known = {name: own for name, own in found.items() if any(each.capacity is not None for each in own)}
+    known = {name: own for name, own in found.items() if any(seen.capacity is not None for seen in own)}
     if not known:
         raise InputError(f"--log {log} tells no capacity in the time asked for; a scaling log is accepted")
     return known

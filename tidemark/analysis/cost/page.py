@@ -25,20 +25,24 @@ DEAREST = 10
 def most(accounts: Sequence[Account]) -> list[str]:
     """The targets with pictures, the dearest first; those without a price by their hours."""
     ordered = sorted(
-        accounts, key=lambda each: (each.money(each.units) is None, -(each.money(each.units) or each.units))
+        accounts,
+        key=lambda account: (
+            account.money(account.units) is None,
+            -(account.money(account.units) or account.units),
+        ),
     )
-    return [each.billed.target for each in ordered[:DRAWN]]
+    return [account.billed.target for account in ordered[:DRAWN]]
 
 
 def report_of(accounts: Sequence[Account]) -> Report:
     """`accounts` in the order of the page. Those without days (too many to draw) are lines of the table only."""
-    names = [each.billed.target for each in accounts]
+    names = [account.billed.target for account in accounts]
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     report = Report("Cost", f"{what}: what Azure billed, by target and by change of capacity")
     report.facts(_facts(accounts))
-    report.table(tuple(LINE), [line(each) for each in accounts])
-    for number, each in enumerate(found for found in accounts if found.days):
-        _show(report, each, number)
+    report.table(tuple(LINE), [line(account) for account in accounts])
+    for number, account in enumerate(found for found in accounts if found.days):
+        _show(report, account, number)
     report.heading("How it is worked out")
     report.text(MODEL)
     _next(report, accounts)
@@ -46,9 +50,11 @@ def report_of(accounts: Sequence[Account]) -> Report:
 
 
 def _next(report: Report, accounts: Sequence[Account]) -> None:
-    plans = [each for each in accounts if each.billed.unit != REQUEST_UNITS and each.price is not None]
+    plans = [
+        account for account in accounts if account.billed.unit != REQUEST_UNITS and account.price is not None
+    ]
     if plans:
-        dearest = max(plans, key=lambda each: (each.money(each.units) or 0.0, each.billed.target))
+        dearest = max(plans, key=lambda plan: (plan.money(plan.units) or 0.0, plan.billed.target))
         command = ["tidemark", "advise", "log.json", "--target", dearest.billed.target]
         command += ["--price", f"{dearest.price.value:.4g}"] if dearest.price is not None else []
         command += ["--currency", dearest.currency] if dearest.currency else []
@@ -58,20 +64,20 @@ def _next(report: Report, accounts: Sequence[Account]) -> None:
 
 
 def _facts(accounts: Sequence[Account]) -> dict[str, str]:
-    priced = [each for each in accounts if each.price is not None]
-    if not priced or len({each.currency for each in priced}) > 1:
+    priced = [account for account in accounts if account.price is not None]
+    if not priced or len({account.currency for account in priced}) > 1:
         return {"targets": f"{len(accounts):,}"}
     currency = priced[0].currency
 
     def total(units: Callable[[Account], float]) -> float:
-        return sum(each.money(units(each)) or 0.0 for each in priced)
+        return sum(account.money(units(account)) or 0.0 for account in priced)
 
-    less = total(lambda each: each.beside - each.shadow)
+    less = total(lambda account: account.beside - account.shadow)
     outcome = "the shadow would save" if less >= 0 else "the shadow would cost more"
     sums = {
-        "money": total(lambda each: each.units),
-        "at the highest all the time": total(lambda each: each.static),
-        **({outcome: abs(less)} if any(each.simulated for each in priced) else {}),
+        "money": total(lambda account: account.units),
+        "at the highest all the time": total(lambda account: account.static),
+        **({outcome: abs(less)} if any(account.simulated for account in priced) else {}),
     }
     facts = {name: f"{money:,.2f} {currency}".rstrip() for name, money in sums.items()}
     if len(priced) < len(accounts):
@@ -79,59 +85,59 @@ def _facts(accounts: Sequence[Account]) -> dict[str, str]:
     return facts
 
 
-def _show(report: Report, found: Account, number: int) -> None:
-    report.heading(found.billed.target)
-    unknown = found.whole - found.known
-    told = f"The log tells its capacity for {duration_text(found.known * HOUR)}"
+def _show(report: Report, account: Account, number: int) -> None:
+    report.heading(account.billed.target)
+    unknown = account.whole - account.known
+    told = f"The log tells its capacity for {duration_text(account.known * HOUR)}"
     told += (
         f", and nothing of {duration_text(unknown * HOUR)}; nothing is counted for that."
         if unknown > 0.02
         else "."
     )
-    report.text(f"{told} Price: {price_text(found)}.")
-    for note in found.notes:
+    report.text(f"{told} Price: {price_text(account)}.")
+    for note in account.notes:
         report.text(f"{note[0].upper()}{note[1:]}.")
     report.figure(
-        _by_day(found), caption="By day (UTC): billed, and by capacity and price.", name=f"days-{number}"
+        _by_day(account), caption="By day (UTC): billed, and by capacity and price.", name=f"days-{number}"
     )
-    if found.billed.unit == REQUEST_UNITS:
-        report.text(f"Request units: {found.advice}.")
+    if account.billed.unit == REQUEST_UNITS:
+        report.text(f"Request units: {account.advice}.")
         report.figure(
-            _by_hour(found),
+            _by_hour(account),
             caption="By the hour of the day (UTC), on average: what is billed as scaled, and under autoscale up to the highest "
             "RU/s, in hours of 100 RU/s at the price of manual throughput.",
             name=f"hours-{number}",
         )
-    changes = sorted(found.changes, key=lambda each: -abs(each.units))[:DEAREST]
+    changes = sorted(account.changes, key=lambda change: -abs(change.units))[:DEAREST]
     if changes:
         caption = (
-            f"The {count_text(len(changes), 'change')} of {len(found.changes):,} that cost or saved most"
+            f"The {count_text(len(changes), 'change')} of {len(account.changes):,} that cost or saved most"
         )
-        report.table(CHANGES, [_change(found, each) for each in changes], caption=caption)
+        report.table(CHANGES, [_change(account, change) for change in changes], caption=caption)
 
 
 CHANGES = ("at", "change", "held", "unit-hours", "money", "asked for by")
 
 
-def _change(found: Account, each: ChangeCost) -> tuple[object, ...]:
-    change = each.change
+def _change(account: Account, change_cost: ChangeCost) -> tuple[object, ...]:
+    change = change_cost.change
     return (
         time_text(change.at),
         f"{change.before:,} -> {change.after:,}",
         duration_text(change.held),
-        each.units,
-        amount(found, each.units),
+        change_cost.units,
+        amount(account, change_cost.units),
         change.line or change.reason or "no decision in the log",
     )
 
 
-def _by_day(found: Account) -> Figure:
+def _by_day(account: Account) -> Figure:
     figure, (axes,) = new_figure()
-    days: list[Any] = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=each.day) for each in found.days]
-    by_capacity = [found.money(each.units) if found.price else each.units for each in found.days]
-    if not found.billed.shared and any(each.billed is not None for each in found.days):
+    days: list[Any] = [datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day.day) for day in account.days]
+    by_capacity = [account.money(day.units) if account.price else day.units for day in account.days]
+    if not account.billed.shared and any(day.billed is not None for day in account.days):
         axes.bar(
-            days, [drawn_value(each.billed) for each in found.days], color=BLUE, alpha=0.5, label="billed"
+            days, [drawn_value(day.billed) for day in account.days], color=BLUE, alpha=0.5, label="billed"
         )
     axes.plot(
         days,
@@ -141,19 +147,19 @@ def _by_day(found: Account) -> Figure:
         markersize=3,
         label="by capacity",
     )
-    axes.set_ylabel(found.currency or "money" if found.price else "unit-hours")
+    axes.set_ylabel(account.currency or "money" if account.price else "unit-hours")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")
     time_axis(axes)
     return figure
 
 
-def _by_hour(found: Account) -> Figure:
+def _by_hour(account: Account) -> Figure:
     figure, (axes,) = new_figure()
-    both = hour_of_day(found)
+    both = hour_of_day(account)
     axes.step(range(24), [manual for manual, _ in both], where="post", color=BLUE, label="manual, as scaled")
     axes.step(range(24), [auto for _, auto in both], where="post", color=ORANGE, label="autoscale")
-    axes.axhline(found.peak / 100, color=INK, linestyle=":", linewidth=0.9, label="manual, at the highest")
+    axes.axhline(account.peak / 100, color=INK, linestyle=":", linewidth=0.9, label="manual, at the highest")
     axes.set_xlabel("hour of the day, UTC")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small")

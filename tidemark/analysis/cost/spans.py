@@ -101,17 +101,17 @@ def cut(span: Span) -> Iterator[Span]:
 
 def hours_of(spans: Iterable[Span], seen: Iterable[Seen], used: str | None) -> list[Hour]:
     """The hours of which something is known, in order. `used` names the metric that counts the use."""
-    found: dict[float, Hour] = {}
+    hours: dict[float, Hour] = {}
     for span in spans:
         for part in cut(span):
             start = part.begin - part.begin % HOUR
-            found.setdefault(start, Hour(start)).add(part)
+            hours.setdefault(start, Hour(start)).add(part)
     for each in seen:
-        hour = found.get(each.at - each.at % HOUR)
+        hour = hours.get(each.at - each.at % HOUR)
         value = each.metrics.get(used) if used is not None else None
         if hour is not None and value is not None:
             hour.used = max(hour.used or 0.0, value)
-    return [found[start] for start in sorted(found)]
+    return [hours[start] for start in sorted(hours)]
 
 
 class Change(Struct, frozen=True):
@@ -148,6 +148,6 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
             wish += 1
         asked = wishes[wish - 1] if wish and wishes[wish - 1].desired == capacity else None
         told = ("", "") if asked is None else (asked.reason, asked.line)
-        seconds = sum(each.end - each.begin for each in held)
+        seconds = sum(span.end - span.begin for span in held)
         found.append(Change(at, held[-1].end, spans[place - 1].capacity, capacity, seconds, *told))
     return found

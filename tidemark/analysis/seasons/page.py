@@ -19,20 +19,22 @@ HEADERS = ("target", "weeks", "held out", "error", "one floor's", "too low", "id
 
 
 def report_of(profiles: Sequence[Profile]) -> Report:
-    names = [each.target for each in profiles]
+    names = [profile.target for profile in profiles]
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     report = Report("Seasons", f"{what}: instances needed by the hour of the week, and a schedule of them")
     report.facts(
-        {"targets": f"{len(names):,}", "come by the clock": f"{sum(each.worth for each in profiles):,}"}
+        {"targets": f"{len(names):,}", "come by the clock": f"{sum(profile.worth for profile in profiles):,}"}
     )
     report.table(
-        HEADERS, [_line(each) for each in profiles], caption="Errors on the held-out weeks, in instances"
+        HEADERS,
+        [_line(profile) for profile in profiles],
+        caption="Errors on the held-out weeks, in instances",
     )
-    for number, each in enumerate(drawn(profiles)):
-        _show(report, each, number)
+    for number, profile in enumerate(drawn(profiles)):
+        _show(report, profile, number)
     report.heading("How it is worked out")
     report.text(MODEL)
-    if any(each.worth for each in profiles):
+    if any(profile.worth for profile in profiles):
         report.next_step(
             "when a schedule above is in tidemark.toml: what is wrong with it, and whether it flaps",
             "tidemark",
@@ -45,34 +47,36 @@ def report_of(profiles: Sequence[Profile]) -> Report:
 
 def drawn(profiles: Sequence[Profile]) -> list[Profile]:
     """The targets with pictures, by name."""
-    most = sorted(profiles, key=lambda each: (-(each.error.flat - each.error.mean), each.target))[:DRAWN]
-    return sorted(most, key=lambda each: each.target)
+    most = sorted(profiles, key=lambda profile: (-(profile.error.flat - profile.error.mean), profile.target))[
+        :DRAWN
+    ]
+    return sorted(most, key=lambda profile: profile.target)
 
 
-def _line(found: Profile) -> tuple[object, ...]:
-    error = found.error
+def _line(profile: Profile) -> tuple[object, ...]:
+    error = profile.error
     return (
-        found.target,
-        found.weeks,
-        len(found.held_out),
+        profile.target,
+        profile.weeks,
+        len(profile.held_out),
         error.mean,
         error.flat,
         f"{error.short:.0%}",
         f"{error.idle:,.0f} h",
-        "yes" if found.worth else "no",
+        "yes" if profile.worth else "no",
     )
 
 
-def _show(report: Report, found: Profile, number: int) -> None:
-    report.heading(found.target)
-    report.text(f"{error_text(found).capitalize()}.")
+def _show(report: Report, profile: Profile, number: int) -> None:
+    report.heading(profile.target)
+    report.text(f"{error_text(profile).capitalize()}.")
     report.figure(
-        _week(found),
-        caption=f"The week, Monday first, by the clock of {found.zone}: floors, the usual need, and the held-out weeks.",
+        _week(profile),
+        caption=f"The week, Monday first, by the clock of {profile.zone}: floors, the usual need, and the held-out weeks.",
         name=f"week-{number}",
     )
-    if text := text_of(found):
-        lead = duration_text(found.lead)
+    if text := text_of(profile):
+        lead = duration_text(profile.lead)
         report.code(
             text,
             language="toml",
@@ -80,16 +84,16 @@ def _show(report: Report, found: Profile, number: int) -> None:
         )
     else:
         report.text(f"{NOT_WORTH.capitalize()}.")
-    report.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in found.notes))
+    report.text("\n\n".join(f"{note[0].upper()}{note[1:]}." for note in profile.notes))
 
 
-def _week(found: Profile) -> Figure:
+def _week(profile: Profile) -> Figure:
     figure, (axes,) = new_figure(height=3.6)
     hours = range(HOURS)
-    for number, week in enumerate(found.held_out):
+    for number, week in enumerate(profile.held_out):
         axes.plot(hours, week, color=INK, alpha=0.35, linewidth=0.7, label="" if number else "held out")
-    axes.plot(hours, found.usual, color=BLUE, linewidth=1.1, label="usual need")
-    axes.step(hours, found.floors, where="post", color=GREEN, linewidth=1.4, label="floor")
+    axes.plot(hours, profile.usual, color=BLUE, linewidth=1.1, label="usual need")
+    axes.step(hours, profile.floors, where="post", color=GREEN, linewidth=1.4, label="floor")
     axes.set_xticks(range(0, HOURS, 24), ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"])
     axes.set_ylabel("instances")
     axes.set_ylim(bottom=0)

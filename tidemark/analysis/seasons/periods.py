@@ -15,13 +15,13 @@ DAY = 1440
 """Minutes."""
 
 
-def schedule(found: Profile) -> str:
+def schedule(profile: Profile) -> str:
     """The rule as TOML, beside the target's others; empty where the minimum says as much."""
-    periods = periods_of(found.floors, found.minimum, ceil(found.lead / 60.0))
+    periods = periods_of(profile.floors, profile.minimum, ceil(profile.lead / 60.0))
     if not periods:
         return ""
-    rule = {"type": "schedule", "time_zone": found.zone, "periods": periods}
-    text = as_text(found.target, {"rules": [rule]})
+    rule = {"type": "schedule", "time_zone": profile.zone, "periods": periods}
+    text = as_text(profile.target, {"rules": [rule]})
     return text.replace("[{", "[\n  {").replace("}, {", "},\n  {").replace("}]", "},\n]")  # a period a line
 
 

@@ -122,7 +122,7 @@ def profile(question: Question, *, zone: str, share: float) -> Profile:
         target.name,
         zone,
         len(taught),
-        [int(each) for each in floors],
+        [int(floor) for floor in floors],
         [float(each) for each in _quantile(taught, 0.5)],
         [[float(each) for each in week] for week in judge],
         error_of(floors, flat, judge, bounds),

@@ -27,38 +27,38 @@ LIMITED = {"worth": "targets", "quarantined": "targets"}
 NOT_WORTH = "no schedule: the load does not come by the clock, or never needs more than the minimum; one floor for all hours is as good"
 
 
-def text_of(found: Profile) -> str:
+def text_of(profile: Profile) -> str:
     """The rule to paste; empty where it is not worth it."""
-    return schedule(found) if found.worth else ""
+    return schedule(profile) if profile.worth else ""
 
 
-def rows_of(found: Profile) -> dict[str, list[dict[str, Any]]]:
+def rows_of(profile: Profile) -> dict[str, list[dict[str, Any]]]:
     """The rows of each table."""
-    error = found.error
+    error = profile.error
     return {
         "floors": [
             {
-                "target": found.target,
+                "target": profile.target,
                 "day": DAYS[hour // 24],
                 "hour": hour % 24,
                 "floor": floor,
                 "usual": None if isnan(usual) else usual,
             }
-            for hour, (floor, usual) in enumerate(zip(found.floors, found.usual, strict=True))
+            for hour, (floor, usual) in enumerate(zip(profile.floors, profile.usual, strict=True))
         ],
         "schedules": [
             {
-                "target": found.target,
-                "time_zone": found.zone,
-                "weeks": found.weeks,
-                "held_out": len(found.held_out),
+                "target": profile.target,
+                "time_zone": profile.zone,
+                "weeks": profile.weeks,
+                "held_out": len(profile.held_out),
                 "mean_error": error.mean,
                 "flat_error": error.flat,
                 "skill": error.skill,
                 "short": error.short,
                 "idle": error.idle,
-                "worth": found.worth,
-                "toml": text_of(found),
+                "worth": profile.worth,
+                "toml": text_of(profile),
             }
         ],
     }
@@ -67,4 +67,4 @@ def rows_of(found: Profile) -> dict[str, list[dict[str, Any]]]:
 def totals(profiles: Iterable[Profile]) -> dict[str, float]:
     """The counts that --allow may limit."""
     known = list(profiles)
-    return {"targets": len(known), "worth": sum(each.worth for each in known)}
+    return {"targets": len(known), "worth": sum(profile.worth for profile in known)}

@@ -14,14 +14,14 @@ from tidemark.foundation.wording import duration_text
 _HEADER = ("", "budget", "minute", "hour", "refused", "throttled", "waits")
 
 
-def show(console: Console, found: CallsSeen) -> None:
+def show(console: Console, calls_seen: CallsSeen) -> None:
     """Columns that fit into 80 letters, under each scope: those of Resource Manager alone are 57 long."""
-    for each in found.processes:
-        ago = duration_text(max(round(found.now - each.at), 0))
-        console.print(f"process {escape(one_line(each.process))}, {ago} ago:", soft_wrap=True)
-        for line in (_columns(_HEADER), *_lines(each, found.now)):
+    for process in calls_seen.processes:
+        ago = duration_text(max(round(calls_seen.now - process.at), 0))
+        console.print(f"process {escape(one_line(process.process))}, {ago} ago:", soft_wrap=True)
+        for line in (_columns(_HEADER), *_lines(process, calls_seen.now)):
             console.print(escape(line.rstrip()), soft_wrap=True, highlight=False)
-    if not found.processes:
+    if not calls_seen.processes:
         console.print("no process has told of its calls within the last hour")
 
 

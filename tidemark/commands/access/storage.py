@@ -72,7 +72,10 @@ class StorageAccess:
     async def shadows(self, target: str | None) -> dict[str, ShadowView]:
         policies = report.those_with_shadows(self._autoscaler.config.policies, target)
         snapshots = await self._autoscaler.ports.states.load_all(policies)
-        seen = {n: shadow_view(policies[n], each.state, each.controls) for n, each in snapshots.items()}
+        seen = {
+            n: shadow_view(policies[n], snapshot.state, snapshot.controls)
+            for n, snapshot in snapshots.items()
+        }
         return {name: view for name, view in seen.items() if view is not None}
 
     async def order(self, target: str, name: str, fields: Mapping[str, Any], *, by: str | None) -> str:

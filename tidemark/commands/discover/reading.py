@@ -54,8 +54,8 @@ class SubscriptionReader:
         await asyncio.gather(*(self._each(type_, reader) for type_, reader in readers.items()))
         return Found(
             self._subscription,
-            tuple(sorted(self._targets, key=lambda each: each.resource_id.casefold())),
-            tuple(sorted(self._sources, key=lambda each: (each.resource_id.casefold(), each.path))),
+            tuple(sorted(self._targets, key=lambda target: target.resource_id.casefold())),
+            tuple(sorted(self._sources, key=lambda source: (source.resource_id.casefold(), source.path))),
             tuple(sorted(self._left_out)),
             tuple(sorted(self._unread)),
         )
@@ -113,8 +113,8 @@ class SubscriptionReader:
         return read
 
     def _add(self, kind: Any, document: Document, note: str, size: int | None, most: int | None) -> None:
-        found = FoundTarget(kind, document["id"], document["name"], note.rstrip(", "), size, most)
-        self._targets.append(found)
+        found_target = FoundTarget(kind, document["id"], document["name"], note.rstrip(", "), size, most)
+        self._targets.append(found_target)
 
     # -- what backlogs are read of ----------------------------------------------------------------
 

@@ -110,14 +110,14 @@ def written(found: Found, settings: Mapping[str, str]) -> Written:
             f"nothing was found that can be scaled in subscription {found.subscription}{left_out}"
         )
     connections = _Connections(settings)
-    backlogs = [each for each in found.sources if each.kind in BACKLOGS]
+    backlogs = [source for source in found.sources if source.kind in BACKLOGS]
     names = _names(found.targets)
     blocks = [
-        list(_target(each, names[each.resource_id], _guess(each, backlogs), connections))
-        for each in found.targets
+        list(_target(target, names[target.resource_id], _guess(target, backlogs), connections))
+        for target in found.targets
     ]
     needed = dict(connections.needed)  # what is only listed needs its settings once it is used
-    listed = [", ".join(_metric(each, connections)) for each in found.sources]
+    listed = [", ".join(_metric(source, connections)) for source in found.sources]
     rest = [
         *_commented("Other backlogs, to be put in place of a guess", listed),
         *_commented("Left out", found.left_out),
@@ -254,11 +254,11 @@ def _names(targets: Iterable[FoundTarget]) -> dict[str, str]:
     """A name of its own for each, by resource id: those of other resource groups may be the same."""
     taken: Counter[str] = Counter()
     names: dict[str, str] = {}
-    for each in targets:
-        name = re.sub(r"[^\w.-]+", "-", each.name)[:180].strip("-") or "target"
+    for target in targets:
+        name = re.sub(r"[^\w.-]+", "-", target.name)[:180].strip("-") or "target"
         taken[name.casefold()] += 1
         count = taken[name.casefold()]
-        names[each.resource_id] = name if count == 1 else f"{name}-{count}"
+        names[target.resource_id] = name if count == 1 else f"{name}-{count}"
     return names
 
 

@@ -49,7 +49,7 @@ def load(path: Path, target: str, source: str) -> Minutes:
     if not path.exists():
         return {}
     other = f"--out: {path} exists and "
-    found: Minutes = {}
+    minutes: Minutes = {}
     for row in _checked_rows(path, other):
         if (row["target"], row["source"]) != (target, source):
             raise PullError(
@@ -58,10 +58,10 @@ def load(path: Path, target: str, source: str) -> Minutes:
         try:
             instances = _number(row["instances"])
             minute = round(_seconds(row["t"]) / MINUTE)
-            found[minute] = Minute(_number(row["arrivals"]), None if instances is None else int(instances))
+            minutes[minute] = Minute(_number(row["arrivals"]), None if instances is None else int(instances))
         except (ValueError, AttributeError, TypeError, OverflowError):
             raise PullError(f"{other}cannot be read: found the row {row}; give another file") from None
-    return found
+    return minutes
 
 
 def save(path: Path, target: str, source: str, minutes: Minutes) -> None:

@@ -88,15 +88,15 @@ def window(now: float, days: int, known: Iterable[int] = ()) -> Span:
 
 def missing(wanted: Span, known: Container[int]) -> list[Span]:
     """The minutes of `wanted` that are not known, as spans, the oldest first: Azure Monitor drops these next."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for minute in wanted.minutes:
         if minute in known:
             continue
-        if found and found[-1].end == minute:
-            found[-1] = Span(found[-1].begin, minute + 1)
+        if spans and spans[-1].end == minute:
+            spans[-1] = Span(spans[-1].begin, minute + 1)
         else:
-            found.append(Span(minute, minute + 1))
-    return found
+            spans.append(Span(minute, minute + 1))
+    return spans
 
 
 def pieces(spans: Iterable[Span], size: int = DAY) -> Iterator[Span]:

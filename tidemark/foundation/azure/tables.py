@@ -57,11 +57,11 @@ class Table:
         """All rows of a query, or the first `limit`, in key order. One request per 1,000 rows."""
 
         async def read() -> list[Entity]:
-            found, following = await self._requests.query(query, select=select, top=limit)
-            while following is not None and (limit is None or len(found) < limit):
+            entities, following = await self._requests.query(query, select=select, top=limit)
+            while following is not None and (limit is None or len(entities) < limit):
                 more, following = await self._requests.query(query, select=select, top=limit, page=following)
-                found += more
-            return found[:limit]
+                entities += more
+            return entities[:limit]
 
         return await self._call(read, absent=[])
 
@@ -76,8 +76,8 @@ class Table:
             return await self._requests.query(query, select=select, top=page, page=following)
 
         while True:
-            found, following = await self._call(fetch, absent=none)
-            for row in found:
+            entities, following = await self._call(fetch, absent=none)
+            for row in entities:
                 yield row
             if following is None:
                 return

@@ -126,7 +126,7 @@ def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
         # RFC 6052, 2.2: after a prefix of 48, 56, 64 or 96 bits, around the byte that stays empty.
         octets = address.packed
         forms = (octets[6:8] + octets[9:11], octets[7:8] + octets[9:12], octets[9:13], octets[12:])
-        return [ipaddress.IPv4Address(each) for each in forms if any(each)] or [ipaddress.IPv4Address(0)]
+        return [ipaddress.IPv4Address(form) for form in forms if any(form)] or [ipaddress.IPv4Address(0)]
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     # IPv4-compatible (RFC 4291, 2.5.5.1), and IPv4-translated (RFC 2765, 2.1).
     if address in _NAT64[0] or (number >> 32 == 0 and number > 1) or number >> 32 == 0xFFFF0000:

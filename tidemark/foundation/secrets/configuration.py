@@ -105,7 +105,7 @@ _REFERENCE = "@Microsoft.KeyVault("
 
 def of_settings(settings: Mapping[str, str]) -> set[Found]:
     """Every secret of the settings, whatever their names are."""
-    found = set[Found]()
+    matches = set[Found]()
     for name, value in settings.items():
         text = _bare(value)
         parts = set(_parts(text))
@@ -116,9 +116,9 @@ def of_settings(settings: Mapping[str, str]) -> set[Found]:
         elif name.casefold().endswith("headers"):
             pairs = (pair.partition("=") for pair in text.split(","))
             parts |= of_headers({header.strip(): unquote(token.strip()) for header, _, token in pairs})
-        found |= _without_public(parts | set(_spelt(text)))
+        matches |= _without_public(parts | set(_spelt(text)))
     names = names_of(settings)
-    return {each for each in found if each.text.casefold() not in names}
+    return {each for each in matches if each.text.casefold() not in names}
 
 
 def names_of(settings: Mapping[str, str]) -> set[str]:
@@ -193,11 +193,11 @@ def of_address(url: str) -> set[Found]:
 
 def of_headers(headers: Mapping[str, str]) -> set[Found]:
     """The credentials in the headers of a request, whatever the headers' names are."""
-    found = set[Found]()
+    matches = set[Found]()
     for name, value in headers.items():
         if name.casefold() not in _PUBLIC_HEADERS and _is_hidden(name, value):
-            found |= set(_in_header(value))
-    return found
+            matches |= set(_in_header(value))
+    return matches
 
 
 def _is_secret(name: str, text: str) -> bool:
@@ -214,16 +214,16 @@ def _without_public(parts: Iterable[Found]) -> set[Found]:
     """The secrets among the parts. A password that equals the name of the user or the database is hidden only by its position:
     hidden wherever that name is, it would be revealed.
     """
-    found = set(parts)
-    public = {each.text.casefold() for each in found if each.kind is Kind.PUBLIC}
-    return {each for each in found if each.kind is not Kind.PUBLIC and each.text.casefold() not in public}
+    matches = set(parts)
+    public = {each.text.casefold() for each in matches if each.kind is Kind.PUBLIC}
+    return {each for each in matches if each.kind is not Kind.PUBLIC and each.text.casefold() not in public}
 
 
 def _parts(text: str) -> Iterator[Found]:
     if pairs := _pairs(text):
         parts = list(_in_pairs(pairs))
         yield from parts
-        if any(each.kind is Kind.SECRET for each in parts):
+        if any(part.kind is Kind.SECRET for part in parts):
             yield Found(text, Kind.WHOLE)
     elif address := _ADDRESS.fullmatch(text):
         yield from _in_address(address["scheme"].casefold(), address["rest"])
@@ -319,7 +319,7 @@ def _in_address(scheme: str, rest: str) -> Iterator[Found]:
     if is_web:
         parts = where.partition("/")[2].split("/")
         yield from (
-            Found(each, Kind.SECRET) for each in parts if _DRAWN.fullmatch(each) and not _GUID.fullmatch(each)
+            Found(part, Kind.SECRET) for part in parts if _DRAWN.fullmatch(part) and not _GUID.fullmatch(part)
         )
 
 

@@ -63,7 +63,7 @@ class KnownSecrets:
         position. A `passing` one is forgotten after `PASSING` others.
         """
         with self._changing:
-            fresh = {each for each in secrets if len(each.text) >= SHORTEST} - self._secrets
+            fresh = {secret for secret in secrets if len(secret.text) >= SHORTEST} - self._secrets
             if not fresh:
                 return
             self._secrets |= fresh
@@ -87,14 +87,16 @@ class KnownSecrets:
     def _prepare(self, secrets: Iterable[Found], *, anew: bool) -> None:
         """Replace the forms and needles, and never change them: a thread that reads them meanwhile still finds the older secrets."""
         forms, needles = ({}, ()) if anew else (dict(self._forms), self._needles)
-        fresh = {form for each in secrets for form in forms_of(each.text, parts=each.kind is Kind.SECRET)}
+        fresh = {
+            form for secret in secrets for form in forms_of(secret.text, parts=secret.kind is Kind.SECRET)
+        }
         for form in sorted(fresh, key=len):
             beginning = form[:SHORTEST]
             known = forms.get(beginning, ())
             if form in _OURS or form in known or form.casefold() in self._names:
                 continue
             forms[beginning] = tuple(sorted((*known, form), key=len, reverse=True))
-            if len(needles) <= FEW and not any(each in form for each in needles):
+            if len(needles) <= FEW and not any(needle in form for needle in needles):
                 needles = (*needles, form)
         self._forms, self._needles = forms, needles
 
@@ -158,7 +160,7 @@ _known = KnownSecrets()
 
 def hide(*secrets: str) -> None:
     """Hide these values in this process from now on."""
-    _known.add(Found(each, Kind.SECRET) for each in secrets)
+    _known.add(Found(secret, Kind.SECRET) for secret in secrets)
 
 
 def hide_token(token: str) -> None:
