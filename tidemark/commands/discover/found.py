@@ -34,13 +34,16 @@ class FoundTarget(Struct, frozen=True):
 
 class FoundSource(Struct, frozen=True):
     """What backlogs can be read of. `host` is where it is reached; `path` names it there: a queue; a topic and a subscription;
-    a hub and a consumer group.
+    a hub and a consumer group. `sessions`: its messages are of sessions; `partitioned`: it is spread over brokers. An age is read of
+    neither as it is of others.
     """
 
     kind: SourceKind
     resource_id: str
     host: str
     path: tuple[str, ...]
+    sessions: bool = False
+    partitioned: bool = False
 
 
 class Found(Struct, frozen=True):

@@ -123,10 +123,12 @@ class SubscriptionReader:
         scope, host = document["id"], _host(at(document, "properties.serviceBusEndpoint"), document["name"])
         version = VERSIONS["Microsoft.ServiceBus/namespaces"]
         async for queue in self._listed(f"{scope}/queues", version):
-            self._source("service_bus_queue", queue, host, queue["name"])
+            self._source("service_bus_queue", queue, host, queue["name"], partitioned=_is_partitioned(queue))
         async for topic in self._listed(f"{scope}/topics", version):
             async for each in self._listed(f"{topic['id']}/subscriptions", version):
-                self._source("service_bus_subscription", each, host, topic["name"], each["name"])
+                partitioned = _is_partitioned(topic)
+                path = topic["name"], each["name"]
+                self._source("service_bus_subscription", each, host, *path, partitioned=partitioned)
 
     async def _event_hubs(self, document: Document) -> None:
         await self._known("event_hubs_throughput_units")(document)
@@ -178,8 +180,15 @@ class SubscriptionReader:
                 FoundTarget("cosmos_throughput", document["id"], name, note, size, None, least, labels)
             )
 
-    def _source(self, kind: Any, document: Document, host: str, *path: str) -> None:
-        self._sources.append(FoundSource(kind, document["id"], host, path))
+    def _source(
+        self, kind: Any, document: Document, host: str, *path: str, partitioned: bool = False
+    ) -> None:
+        sessions = may_be_on(at(document, "properties.requiresSession"))
+        self._sources.append(FoundSource(kind, document["id"], host, path, sessions, partitioned))
+
+
+def _is_partitioned(document: Document) -> bool:
+    return may_be_on(at(document, "properties.enablePartitioning"))
 
 
 def _host(endpoint: Any, name: str) -> str:

@@ -88,6 +88,11 @@ LEFT_OUT_TOLD = 5
 PER_UNIT = 100
 """Messages that may wait per instance in a proposed policy. Chosen to begin with: `tidemark advise` finds the number from load."""
 
+AT_ONCE, TAKES = 16, "10s"
+"""Messages that an instance processes at once, and how long one takes, to begin with. 16 is `maxConcurrentCalls` of Functions, and
+`batchSize` of their storage queues, by default. Chosen: a time that is too long for most.
+"""
+
 LISTED = 200
 """Entries of a kind that are listed as comments. Chosen: a person reads the file."""
 
@@ -178,10 +183,45 @@ def _target(
     yield f"[{table}.metrics.backlog] # guess: by its name, of those that were found"
     yield from _metric(source, connections)
     yield ""
+    if size == 0 or target.kind != "app_service_plan":  # `service_level` keeps one, and changes at any time
+        yield f"[[{table}.rules]]"
+        yield 'type = "target_per_unit"'
+        yield 'metric = "backlog"'
+        yield f"target = {PER_UNIT} # guess: messages that one of them is meant to have waiting"
+        return
+    yield from _by_wait(source, name, table, connections)
+
+
+def _by_wait(source: FoundSource, name: str, table: str, connections: _Connections) -> Iterator[str]:
+    """The rule `service_level`, with the best that tells it how long a message takes."""
+    takes = f'takes = "{TAKES}" # guess: how long a message takes; rather too long than too short'
+    if not source.sessions:
+        yield f"[{table}.metrics.waits] # for how long the oldest message waits"
+        yield from _metric(source, connections)
+        yield 'count = "oldest_age"'
+        yield 'unit = "s"'
+        if source.kind != "storage_queue" and not source.partitioned:
+            yield f"concurrency = {AT_ONCE} # guess: as below"
+            yield f"instances_of = {_text(name)}"
+        yield ""
+        takes = 'oldest_age = "waits"'
+    elif source.kind == "service_bus_queue":
+        yield f"[{table}.metrics.completed] # in each minute, some minutes late: tells how long a message takes"
+        yield 'collector = "azure_monitor"'
+        yield f"resource_id = {_text(source.resource_id.rpartition('/queues/')[0])}"
+        yield 'metric = "CompleteMessage"'
+        yield 'aggregation = "total"'
+        yield f"dimensions = {{ EntityName = {_text(source.path[0])} }}"
+        yield "empty = 0"
+        yield ""
+        takes = 'outgoing = "completed"'
     yield f"[[{table}.rules]]"
-    yield 'type = "target_per_unit"'
-    yield 'metric = "backlog"'
-    yield f"target = {PER_UNIT} # guess: messages that one of them is meant to have waiting"
+    yield 'type = "service_level"'
+    yield 'backlog = "backlog"'
+    yield takes
+    yield 'wait = "5m" # guess: no message should wait longer ...'
+    yield 'late = "1%" # ... but for this share of them'
+    yield f"concurrency = {AT_ONCE} # guess: messages that one of them processes at once (maxConcurrentCalls, batchSize)"
 
 
 def _by_number(target: FoundTarget, table: str, signal: Signal) -> Iterator[str]:

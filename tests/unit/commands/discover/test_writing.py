@@ -1,6 +1,7 @@
 """A first tidemark.toml: whatever was found, it is a file that lint accepts, and it changes nothing."""
 
 import pytest
+from msgspec import structs
 
 from scaling.analysis.lint import lint
 from scaling.config.checks import Severity
@@ -63,6 +64,42 @@ def test_each_target_gets_the_queue_with_the_nearest_name_and_stays_in_dry_run()
     assert made.settings == {"SbOrders__fullyQualifiedNamespace": BUS}
     assert made.text.count("guess") >= 9
     assert "#   SbOrders__fullyQualifiedNamespace = sb-orders.servicebus.windows.net" in made.text
+
+
+@pytest.mark.parametrize(
+    ("source", "tells", "options"),
+    [
+        (
+            queue("orders"),
+            "oldest_age",
+            {"count": "oldest_age", "concurrency": 16, "instances_of": "plan-orders"},
+        ),
+        (structs.replace(queue("orders"), partitioned=True), "oldest_age", {"count": "oldest_age"}),
+        (structs.replace(queue("orders"), sessions=True), "outgoing", {"metric": "CompleteMessage"}),
+        (FoundSource("service_bus_subscription", "/t", BUS, ("orders", "all"), True), "takes", None),
+        (FoundSource("storage_queue", "/q", "s.queue.core.windows.net", ("work",)), "oldest_age", {}),
+    ],
+)
+def test_the_rule_gets_the_best_that_tells_how_long_a_message_takes(source, tells, options):
+    spec = accepted(written(found(plan(), sources=[source]), {}))["plan-orders"]
+
+    (rule,) = spec.rules
+    assert rule.type == "service_level"
+    assert {"takes", "oldest_age", "outgoing"} & rule.options.keys() == {tells}
+    if options is None:
+        assert set(spec.metrics) == {"backlog"}
+    else:
+        metric = spec.metrics[rule.options[tells]]
+        assert options.items() <= {"count": metric.count, **metric.options}.items()
+        assert ("instances_of" in metric.options) == ("instances_of" in options)
+
+
+def test_what_may_have_no_instance_is_scaled_to_zero():
+    empty = structs.replace(plan(), size=0)
+
+    spec = accepted(written(found(empty, sources=[queue("orders")]), {}))["plan-orders"]
+
+    assert (spec.minimum, [rule.type for rule in spec.rules]) == (0, ["target_per_unit"])
 
 
 @pytest.mark.parametrize(
