@@ -54,7 +54,7 @@ SENSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "active age": ((BACKLOG, OLDEST_ACTIVE_AGE), (GIVEN,)),
     "exact counts": ((BACKLOG, INCOMING, OUTGOING), (GIVEN,)),
     "Event Hubs": ((BACKLOG, INCOMING, OUTGOING, OLDEST_ACTIVE_AGE), ()),
-    "Service Bus": ((BACKLOG, LATE_INCOMING, LATE_OUTGOING, OLDEST_AGE), ()),
+    "Service Bus": ((BACKLOG, LATE_INCOMING, LATE_OUTGOING, OLDEST_ACTIVE_AGE), ()),
     "storage queue": ((BACKLOG, OLDEST_AGE), ()),
 }
 """What `service_level` reads, and which of its options are given. The last three are what a user of the service gets."""
@@ -174,17 +174,20 @@ class Loads:
     hours: int = 0
 
     def of(self, cell: Cell) -> list[str]:
-        if cell.load != "traces":
-            return [cell.load]
-        found = self.names or traces.names(self.folder)
-        return [name for name in found if not arrivals_of(self, name, 10.0).apart]
+        return _long_ones(self) if cell.load == "traces" else [cell.load]
 
 
-@lru_cache(maxsize=4)
+@lru_cache
+def _long_ones(loads: Loads) -> list[str]:
+    found = loads.names or traces.names(loads.folder)
+    return [name for name in found if not arrivals_of(loads, name, 10.0).apart]
+
+
+@lru_cache(maxsize=12)
 def arrivals_of(loads: Loads, name: str, service_rate: float) -> traces.Load:
     folder = loads.folder if (loads.folder / f"{name}.csv.gz").exists() else traces.FOLDER
     load = traces.load(folder, name, service_rate)
-    return traces.Load(name, load.arrivals[: loads.hours * 3600 or None], load.apart)
+    return traces.Load(name, load.arrivals[: loads.hours * 3600 or None].copy(), load.apart)
 
 
 @lru_cache(maxsize=256)

@@ -39,6 +39,7 @@ QUICK_HOURS = 24
 
 ROOT = Path(__file__).parents[2]
 RULE, SIMULATION = ROOT / "scaling/rules/service_level", ROOT / "tidemark/analysis/simulation"
+MODEL = [SIMULATION / "world.py", SIMULATION / "times.py", SIMULATION / "load.py"]
 
 
 class Row(Struct, frozen=True):
@@ -104,9 +105,10 @@ def _mean(values: Sequence[float]) -> float:
 @lru_cache
 def code(policy: str) -> str:
     """Of the files that decide a row of a policy: rows of other code are out of date."""
-    folders = [SIMULATION, RULE] if policy == "service_level" else [SIMULATION]
-    text = b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
-    return sha256(text).hexdigest()[:8]
+    ours = [SIMULATION / "driving.py", *sorted(RULE.glob("*.py"))]
+    peers = [SIMULATION / "peers.py", Path(__file__).parent / "peers.py"]
+    files = MODEL + (ours if policy == "service_level" else peers)
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
 
 
 # -- the file: a row per cell

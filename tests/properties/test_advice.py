@@ -1,12 +1,16 @@
-"""What advise rests on: a replay keeps its counts."""
+"""What advise rests on: a replay keeps its counts, and each sentence of an answer holds."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from tidemark.analysis.simulation.answer import Recorded, causes, choose, play
+from tidemark.analysis.simulation.field import TODAY, Target, field, target_per_unit
 from tidemark.analysis.simulation.waits import POINTS, series_of, waits_of
 from tidemark.analysis.simulation.world import Model, Run
 
@@ -59,3 +63,65 @@ def test_waits_and_series_tell_what_the_counters_hold(load, instances):
     width = max(-(-run.length // POINTS), 60)
     lengths = [min(width, run.length - begin) for begin in range(0, run.length, width)]
     assert np.dot(series.arrivals, lengths) == pytest.approx(arrivals.sum())
+
+
+@st.composite
+def questions(draw):
+    """Targets with fast and slow messages, few instances and many, and two hours with a burst that may be too large."""
+    rate, at_once = draw(st.sampled_from([(10.0, 16.0), (0.5, 16.0), (1.0 / 150.0, 2.0), (1.0 / 30.0, 1.0)]))
+    target = Target(
+        name="plan",
+        service_rate=rate,
+        concurrency=at_once,
+        start_up=draw(st.sampled_from([30.0, 300.0])),
+        wait=draw(st.sampled_from([10.0, 60.0, 1200.0])),
+        late=draw(st.sampled_from([0.01, 0.2])),
+        minimum=1,
+        maximum=draw(st.sampled_from([3, 30])),
+        interval=60.0,
+        reads={"backlog": "backlog"},
+        given={"concurrency": at_once, "takes": f"{at_once / rate:.4g}s"},
+    )
+    if draw(st.booleans()):
+        target = structs.replace(
+            target, policy=target_per_unit(target, draw(st.sampled_from([1.0, 12.0])), 60.0)
+        )
+    bins = np.full(120, 60.0 * rate * draw(st.sampled_from([0.0, 0.5, 5.0])))
+    begin = draw(st.integers(10, 60))
+    bins[begin : begin + draw(st.sampled_from([1, 20]))] += (
+        60.0 * rate * draw(st.sampled_from([2.0, 20.0, 60.0]))
+    )
+    return target, Recorded(1_799_625_600.0, 60, bins.tolist(), 1)
+
+
+@settings(max_examples=12, deadline=None)
+@given(questions())
+def test_each_sentence_of_an_advice_holds(question):
+    target, recorded = question
+    entries, load = list(field(target)), recorded.load("plan")
+    rows = {entry.name: play(target, recorded, load, entry) for entry in entries}
+    choice = choose(target, list(rows.values()))
+    taken, today = rows[choice.taken], rows.get(TODAY)
+    kept = [name for name, row in rows.items() if row.late <= target.late]
+
+    assert not kept or taken.policy in kept
+    assert ("no policy of this table keeps that" in choice.why) == (not kept)
+    if "only" in choice.why:
+        assert not any(rows[name].ours for name in kept)
+    if choice.taken != TODAY and "better than today's" in choice.why:
+        assert taken.score < today.score
+        assert taken.late <= max(today.late, target.late)
+    if "where today's policy does not" in choice.why:
+        assert today.late > target.late >= taken.late
+    if (
+        found := re.search(r"([^.]*) \(the setting COLLECT_SCHEDULE\) would be better still", choice.why)
+    ) is not None:
+        often = rows[found[1].strip()]
+        assert often.score < taken.score
+        assert often.late <= max(taken.late, target.late)
+    if not kept:
+        why = causes(target, recorded, next(entry for entry in entries if entry.name == choice.taken))
+        if (found := re.search(r"all the time ([0-9.]+) % would", why)) is not None:
+            assert all(100 * row.late >= float(found[1]) - 0.1 for row in rows.values())
+        assert ("a higher maximum" in why) == (found is not None and float(found[1]) > 100 * target.late)
+        assert bool(found) or "within the start-up" not in why

@@ -10,12 +10,14 @@ from msgspec import Struct
 from tidemark.analysis.advise.question import Options, Question
 from tidemark.analysis.advise.snippet import as_text, recommended
 from tidemark.analysis.simulation.answer import Choice, Row, choose
-from tidemark.analysis.simulation.field import TODAY
+from tidemark.analysis.simulation.field import TODAY, field
 from tidemark.foundation.wording import duration_text
 
 
 class Answer(Struct, frozen=True):
-    """`rows` in the order of the field. `toml` is the table to paste; empty where today's policy is to stay."""
+    """`rows` in the order of the field. `toml` is the table to paste; empty where today's policy is to stay, or only a peer keeps
+    the objective.
+    """
 
     question: Question
     options: Options
@@ -40,11 +42,11 @@ def answer(
     question: Question, options: Options, rows: Sequence[Row], table: Mapping[str, Any] | None
 ) -> Answer:
     """`table` is the target's in tidemark.toml, if it has one."""
-    choice = choose(question.target, rows)
-    taken = next(row for row in rows if row.policy == choice.taken)
+    target, choice = question.target, choose(question.target, rows)
+    taken = next(entry for entry in field(target) if entry.name == choice.taken)
     toml = ""
-    if taken.objective is not None:
-        toml = as_text(question.target.name, recommended(question.target, taken.objective, table))
+    if taken.ours and taken.spec is not None:
+        toml = as_text(target.name, recommended(target, taken.spec, table))
     return Answer(question, options, tuple(rows), choice, toml)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import structs
 from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
@@ -39,7 +40,7 @@ from tidemark.analysis.options import (
 )
 from tidemark.analysis.processes import run_all
 from tidemark.analysis.results import finish
-from tidemark.analysis.simulation.answer import Row, play
+from tidemark.analysis.simulation.answer import Row, causes, play
 from tidemark.analysis.simulation.field import Entry, field
 from tidemark.foundation.app_settings import read_beside
 from tidemark.foundation.log.terminal import Console
@@ -118,7 +119,13 @@ def advised(question: Question, options: Options, targets: Targets | None, *, pr
     entries = list(field(question.target))
     text = f"{len(entries)} policies over {duration_text(question.hours * 3600)}"
     rows = run_all(partial(_play, question), entries, processes, text)
-    return answer(question, options, rows, table_of(question.target.name, targets))
+    found = answer(question, options, rows, table_of(question.target.name, targets))
+    if found.row(found.choice.taken).late <= question.target.late:
+        return found
+    taken = next(entry for entry in entries if entry.name == found.choice.taken)
+    cause = causes(question.target, question.recorded, taken)
+    why = f"{found.choice.why}. {cause[0].upper()}{cause[1:]}"
+    return structs.replace(found, choice=structs.replace(found.choice, why=why))
 
 
 def _play(question: Question, entry: Entry) -> Row:

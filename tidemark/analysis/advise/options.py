@@ -27,6 +27,13 @@ class QueueOptions:
         float | None,
         Option(help="Messages one instance holds at once.", show_default="as the policy, or 16"),
     ] = None
+    takes: Annotated[
+        str | None,
+        Option(
+            help="How long a message takes, such as 30s. Two of --takes, --concurrency and --service-rate say the third.",
+            show_default="concurrency by service rate",
+        ),
+    ] = None
     start_up: Annotated[
         str | None,
         Option(help="From asked-for to serving, such as 90s.", show_default="as the policy, or 90s"),
@@ -44,7 +51,12 @@ class QueueOptions:
     def read(self) -> Options:
         """Raises InputError naming the option that cannot be read."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name, parse in (("start_up", _whole_seconds), ("wait", _whole_seconds), ("late", _late)):
+        for name, parse in (
+            ("takes", _seconds),
+            ("start_up", _whole_seconds),
+            ("wait", _whole_seconds),
+            ("late", _late),
+        ):
             if given.get(name) is not None:
                 try:
                     given[name] = parse(given[name])
@@ -77,6 +89,13 @@ def _whole_seconds(text: str) -> float:
     found = parse_duration(text)
     if found < 1:
         raise ValueError(f"found {found:g} s; a replay goes by whole seconds: 1s or more is accepted")
+    return found
+
+
+def _seconds(text: str) -> float:
+    found = parse_duration(text)
+    if found <= 0:
+        raise ValueError(f"found {found:g} s; a duration above 0 is accepted, such as 30s")
     return found
 
 

@@ -99,14 +99,14 @@ def _sentence(text: str) -> str:
 
 
 MODEL = (
-    "A queue is replayed first in, first out, second by second. A busy instance serves so many messages a second and processes "
-    "so many at once. A new instance is billed when it is asked for, and serves after the start-up time; a scale-in takes effect "
+    "A queue is replayed first in, first out, second by second. An instance processes so many messages at once, and each takes "
+    "its time. A new instance is billed when it is asked for, and serves after the start-up time; a scale-in takes effect "
     "at once. Tidemark's policies are decided by the code that ships. Azure Monitor autoscale and KEDA with the HPA are "
     "transcribed from their documentation and source. Every policy sees the true counts of the moment; real ones are a little "
     "older.\n\n"
-    "The best trade-off is the objective with the lowest score, in which a whole budget of late messages weighs as much as a "
-    "fourteenth of the bill, and what is beyond three quarters of it twice that. Only objectives that ask for no less than the "
-    "target's own compete; of several within two per cent of the lowest, it is the one nearest to that.\n\n"
-    "The model knows no messages of different sizes, no poison messages, no database that slows down under more instances, and "
+    "The best trade-off is the policy with the lowest score, in which a whole budget of late messages weighs as much as a "
+    "fourteenth of the bill, and what is beyond three quarters of it twice that. Where any policy keeps the objective, only those "
+    "compete that do; of several within two per cent of the lowest, it is the one nearest to the objective.\n\n"
+    "The model knows one time for all messages, no poison messages, no database that slows down under more instances, and "
     "no limits or failures of the platform."
 )

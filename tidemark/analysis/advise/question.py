@@ -25,6 +25,8 @@ from tidemark.analysis.backtest.replay.history import (
 from tidemark.analysis.simulation.answer import Recorded
 from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING
 from tidemark.analysis.simulation.field import Target, objective_of, reads_of
+from tidemark.analysis.simulation.peers import AllTheTime
+from tidemark.analysis.simulation.world import Run
 from tidemark.foundation.wording import count_text, duration_text, number_text, time_text
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -35,14 +37,28 @@ MINUTE = 60.0
 MOST = 100
 """Most instances where nothing is configured."""
 
+SLOW = 5.0
+"""Seconds from which on the recommended rule is told how long a message takes. Shorter times it learns from busy instances; that
+messages are slow it cannot learn from the backlog alone.
+"""
+
+OFF = 0.01
+"""Share by which a service rate may be off the one that follows from the concurrency and the time of a message: rounding."""
+
+ASK = (
+    "give --service-rate (messages per second of one busy instance), or --takes and --concurrency (how long a message takes, and "
+    "how many an instance processes at once)"
+)
+
 
 class Options(Struct, frozen=True, kw_only=True):
     """What the command line says; None and empty are not said. Durations in seconds, `late` a share, `service_rate` messages
-    per second of a busy instance, `price` of an instance-hour.
+    per second of a busy instance, `takes` the time of a message, `price` of an instance-hour.
     """
 
     service_rate: float | None = None
     concurrency: float | None = None
+    takes: float | None = None
     start_up: float | None = None
     wait: float | None = None
     late: float | None = None
@@ -70,9 +86,12 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     queue = queue_of(spec, options)
     reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
     interval = _interval(name, spec, queue)
-    known = _Known(options, None if spec is None else objective_of(spec))
+    objective = None if spec is None else objective_of(spec)
+    options = _completed(name, options, objective)
+    known = _Known(options, objective)
     concurrency = known.value("concurrency", FIRST_CONCURRENCY)
-    history, rate, how = _load(name, readings, options, spec, reads, interval, concurrency)
+    history, rate, how = _load(name, readings, options, objective, reads, interval, concurrency)
+    concurrency = known.time_of_messages(concurrency, rate)
     if history.step < 1 or history.step != int(history.step):
         raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")
     low, high = _bounds(name, options, spec)
@@ -91,20 +110,37 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         policy=policy,
         given=known.given,
     )
-    first, bins = _first(history, rate, low, high), history.arrivals
     notes = (
         *_coverage(history),
         f"one busy instance serves {rate:.4g} messages/s: {how}",
         *known.notes,
         *left_out,
-        *_limits(history, target),
+        *_limits(name, history, target),
         *history.notes,
         *_ran(readings, history),
     )
-    hours, whole = (
-        count * history.step / HOUR for count in (sum(not isnan(each) for each in bins), len(bins))
-    )
-    return Question(target, Recorded(history.start, int(history.step), bins, first), hours, whole, notes)
+    first, hour = _first(history, rate, low, high), history.step / HOUR
+    recorded = Recorded(history.start, int(history.step), history.arrivals, first)
+    known_bins = sum(not isnan(each) for each in recorded.bins)
+    return Question(target, recorded, known_bins * hour, len(recorded.bins) * hour, notes)
+
+
+def _completed(name: str, options: Options, objective: QueueSpec | None) -> Options:
+    """Any two of service rate, concurrency and time of a message say the third. Raises HistoryError where they differ."""
+    takes, rate, concurrency = options.takes, options.service_rate, options.concurrency
+    if takes is None:
+        return options
+    if rate is not None and concurrency is not None and abs(rate * takes / concurrency - 1.0) > OFF:
+        raise HistoryError(
+            f"{name}: an instance that processes {concurrency:g} messages at once, {takes:g} s each, serves "
+            f"{concurrency / takes:.4g} a second, and --service-rate is {rate:g}: leave one of --takes, --concurrency and "
+            "--service-rate away"
+        )
+    if rate is not None:
+        return structs.replace(options, concurrency=rate * takes)
+    if concurrency is None and objective is not None:
+        concurrency = objective.concurrency
+    return options if concurrency is None else structs.replace(options, service_rate=concurrency / takes)
 
 
 def _interval(name: str, spec: PolicySpec | None, queue: str) -> float:
@@ -163,7 +199,7 @@ def _load(
     name: str,
     readings: Sequence[Reading],
     options: Options,
-    spec: PolicySpec | None,
+    objective: QueueSpec | None,
     reads: Mapping[str, str],
     interval: float,
     concurrency: float,
@@ -174,13 +210,13 @@ def _load(
     step = _step(seen, interval)
     counts = _counts(readings, metrics, step)
     given, how = options.service_rate, "given"
-    if given is None and spec is not None and spec.shadow is not None and spec.shadow.queue is not None:
-        given, how = spec.shadow.queue.service_rate, "as the policy's shadow says"
+    if given is None and objective is not None:
+        given, how = objective.service_rate, "as the policy says"
     if not counts:
         if given is None:
             raise HistoryError(
                 f"{name}: the history has no arrivals, and how many follow from its backlogs depends on what an instance "
-                "serves: give --service-rate (messages per second of one busy instance)"
+                f"serves: {ASK}"
             )
         return from_active(name, seen, step=step, service_rate=given, concurrency=concurrency), given, how
     history = from_arrivals(name, counts)
@@ -192,8 +228,7 @@ def _load(
         found = estimate_service_rate(name, history, seen)
     except HistoryError as error:
         raise HistoryError(
-            f"{name}: what an instance serves cannot be told from this history: {_why(seen, error)}. Give --service-rate "
-            "(messages per second of one busy instance)"
+            f"{name}: what an instance serves cannot be told from this history: {_why(seen, error)}: {ASK}"
         ) from error
     times = count_text(found.bins, "bin")
     how = (
@@ -276,6 +311,27 @@ class _Known:
             self.given[option] = f"{found:g}s"
         return float(found)
 
+    def time_of_messages(self, concurrency: float, rate: float) -> float:
+        """Messages an instance processes at once, which a given time of a message may say; notes what one takes."""
+        if (takes := self._options.takes) is not None and "concurrency" not in self.given:
+            concurrency = self.given["concurrency"] = float(f"{rate * takes:.4g}")
+            self.notes = [
+                note
+                for note in self.notes
+                if note != ASSUMED["concurrency"].format(number_text(FIRST_CONCURRENCY))
+            ]
+        seconds = concurrency / rate
+        note = f"a message takes {number_text(seconds)} s: what an instance processes at once, by what it serves a second"
+        if "concurrency" not in self.given:
+            note += (
+                ". If that is not so, waits and instances of these replays are wrong: give --takes (how long a message takes), or "
+                "--concurrency"
+            )
+        elif takes is not None or seconds > SLOW:
+            self.given["takes"] = f"{seconds:.4g}s"
+        self.notes.append(note)
+        return concurrency
+
 
 ASSUMED = {
     "concurrency": "an instance holds {} messages at once: assumed (--concurrency)",
@@ -316,13 +372,16 @@ def _percent(share: float) -> str:
     return f"{percent:.2g} %" if percent < 99 else f"{min(percent, 99.99):.4g} %"
 
 
-def _limits(history: History, target: Target) -> list[str]:
+def _limits(name: str, history: History, target: Target) -> list[str]:
+    """Where the busiest bin needs more than the maximum: how late messages are with the maximum all the time."""
     most = max(each for each in history.arrivals if not isnan(each)) / history.step / target.service_rate
     if most <= target.maximum:
         return []
-    return [
-        f"the busiest bin needs {ceil(most)} instances, and the maximum is {target.maximum}: then every policy is late"
-    ]
+    busiest = f"the busiest bin needs {ceil(most)} instances, and the maximum is {target.maximum}"
+    load = Recorded(history.start, int(history.step), history.arrivals, target.maximum).load(name)
+    late = Run(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts).replay().outcome().late
+    found = f"{busiest}; with so many all the time {_percent(late)} would be late"
+    return [found if late <= target.late else f"{found}: no policy keeps the objective"]
 
 
 def _ran(readings: Sequence[Reading], history: History) -> list[str]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from scaling.config.policy import HPA_OUT, PolicySpec
 from tidemark.analysis.backtest.candidates.variation import as_toml, bare_key
-from tidemark.analysis.simulation.field import Target, rule_options
+from tidemark.analysis.simulation.field import Target
 
 DELAYS = ("behavior", "out", "in", "plateau")
 """Keys of a target that hold changes back: `service_level` has its own hold time."""
 
 
-def recommended(
-    target: Target, objective: tuple[float, float], table: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The target's table with the rule in place of its rules; without one, a table of a Service Bus queue to fill in."""
-    rule = {"type": "service_level", **rule_options(target, *objective)}
+def recommended(target: Target, spec: PolicySpec, table: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The target's table with the rule of `spec` in place of its rules; without one, a table of a Service Bus queue to fill in."""
+    (own,) = spec.rules
+    rule = {"type": own.type, **own.options}
+    pace = {"behavior": "hpa"} if spec.out == HPA_OUT else {}
     if table is None:
         metric = {
             "collector": "service_bus_queue",
@@ -30,11 +31,12 @@ def recommended(
             "minimum": target.minimum,
             "maximum": target.maximum,
             "dry_run": True,
+            **pace,
             "metrics": {"backlog": metric},
             "rules": [rule],
         }
     kept = {key: value for key, value in table.items() if key not in {*DELAYS, "rules"}}
-    return {**kept, "rules": [rule]}
+    return {**kept, **pace, "rules": [rule]}
 
 
 def as_text(target: str, table: Mapping[str, Any]) -> str:

@@ -5,9 +5,10 @@ One number orders policies that cost and are late: the score by which `service_l
     log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
 
 So a whole budget of late messages weighs as much as a fourteenth of the bill, and what is beyond three quarters of it
-twice that. The best trade-off is the objective with the lowest score: cheaper objectives save money by lateness that weighs
-more, dearer ones hardly save any late message. Only objectives that ask for no less than the target's own compete; of
-several whose scores are within two per cent of the lowest, it is the one nearest to the target's own.
+twice that. Where any policy keeps the objective, only those compete that do. The best trade-off is the one with the lowest
+score: cheaper ones save money by lateness that weighs more, dearer ones hardly save any late message. Objectives that ask for
+less than the target's own compete only where no other keeps it, and so do policies that are evaluated more often; of several
+whose scores are within two per cent of the lowest, it is the one nearest to the target's own objective.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from math import isfinite, log
 from zlib import crc32
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.rules.service_level.candidates import score
 from scaling.rules.service_level.memory import Candidate
-from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target
+from tidemark.analysis.simulation.field import TODAY, Entry, Target
 from tidemark.analysis.simulation.load import Load, by_second
+from tidemark.analysis.simulation.peers import AllTheTime
 from tidemark.analysis.simulation.waits import Series, series_of, waits_of
 from tidemark.analysis.simulation.world import Run
 
@@ -48,7 +50,7 @@ class Recorded(Struct, frozen=True):
 class Row(Struct, frozen=True):
     """One policy on the load. `late` is the share of messages that waited longer than the objective's wait; `longest` and
     `slow` are seconds that the slowest message waited, and the slowest but for one in a hundred: None where that is longer
-    than the replay. `objective` is (wait, late) of a point of the curve.
+    than the replay. `objective` is (wait, late) of a point of the curve, `ours` and `oftener` as in `field.Entry`.
     """
 
     policy: str
@@ -61,6 +63,8 @@ class Row(Struct, frozen=True):
     score: float
     objective: tuple[float, float] | None
     series: Series
+    ours: bool = False
+    oftener: bool = False
 
 
 def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
@@ -81,7 +85,27 @@ def play(target: Target, recorded: Recorded, load: Load, entry: Entry) -> Row:
         score(candidate, messages, target.late),
         entry.objective,
         series_of(run),
+        entry.ours,
+        entry.oftener,
     )
+
+
+def causes(target: Target, recorded: Recorded, entry: Entry) -> str:
+    """Why a policy is late, by replays: with the maximum all the time, and with instances that serve at once."""
+    load, first = recorded.load(target.name), recorded.first
+    at_once = structs.replace(target, start_up=0.0).model
+    policy = entry.policy(target, recorded.begin)
+    most = Run(load.arrivals, AllTheTime(), target.model, target.maximum, load.parts).replay().outcome().late
+    late = Run(load.arrivals, policy, at_once, first, load.parts).replay().outcome().late
+    all_the_time = (
+        f"with the maximum, {target.maximum} instances, all the time {100 * most:.2f} % would be late"
+    )
+    if most > target.late:
+        return f"{all_the_time}: the objective takes a higher maximum or a longer --wait"
+    served = f"with instances that serve at once {entry.name} would be late with {100 * late:.2f} %"
+    if late <= target.late:
+        return f"{served}: what starts too late is there in time by a minimum or a schedule only"
+    return f"{served}, and {all_the_time}: a higher minimum keeps the objective"
 
 
 class Choice(Struct, frozen=True):
@@ -93,32 +117,72 @@ class Choice(Struct, frozen=True):
 
 
 def choose(target: Target, rows: Sequence[Row]) -> Choice:
-    curve = [row for row in rows if row.objective is not None]
-    asked = [row for row in curve if (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)]
-    lowest = min(row.score for row in asked)
-    best = min((row for row in asked if row.score <= lowest + WORTH), key=lambda row: _distance(row, target))
+    kept = any(_keeps(row, target) for row in rows)
+    best = _best(target, _competing(target, rows))
     today = next((row for row in rows if row.policy == TODAY), None)
-    if today is not None and today.score <= best.score + WORTH:
-        better = "as good as" if today.score >= best.score - WORTH else "better than"
+    if today is not None and today.score <= best.score + WORTH and (_keeps(today, target) or not kept):
+        better = "as good as" if today.score >= best.score - WORTH else _better(today, best, target)
         why = f"{TODAY} is {better} {best.policy} on this load: stay with it"
-        return Choice(best.policy, TODAY, why + _hint(rows, today))
+        if today is best:
+            why = f"only {TODAY} keeps the objective: stay with it"
+        why += _lateness(today, target) + _hint(target, rows, today)
+        return Choice(best.policy, TODAY, why)
     why = f"the best trade-off is {best.policy}"
+    if not best.ours:
+        why = f"only {best.policy} keeps the objective, and no rule of Tidemark does"
+    if best.oftener:
+        why += " (the setting COLLECT_SCHEDULE)"
     if today is not None:
-        why += f", better than {TODAY}: {_difference(best, today)}"
-    if best.late > target.late:
-        why += (
-            f". It is late with {100 * best.late:.2g} % of {100 * target.late:.3g} % allowed: "
-            "bursts within the start-up time are met by a minimum or a schedule only, a load beyond the maximum by a higher one"
-        )
-    return Choice(best.policy, best.policy, why + _hint(rows, best))
+        why += f", {_beats(best, today, target)}: {_difference(best, today)}"
+    return Choice(best.policy, best.policy, why + _lateness(best, target) + _hint(target, rows, best))
 
 
-def _hint(rows: Sequence[Row], taken: Row) -> str:
-    """That more frequent evaluation would be better than what is taken; empty where it would not."""
-    oftener = next((row for row in rows if row.policy == OFTENER), None)
-    if oftener is None or oftener.score >= taken.score - WORTH:
+def _keeps(row: Row, target: Target) -> bool:
+    return row.late <= target.late * (1.0 + 1e-9)
+
+
+def _competing(target: Target, rows: Sequence[Row]) -> list[Row]:
+    """Those that keep the objective: what asks for no less, else ours, else any. Where none keeps it, what asks for no less."""
+    ours = [row for row in rows if row.ours]
+    usual = [
+        row
+        for row in ours
+        if not row.oftener and (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)
+    ]
+    kept = ([row for row in each if _keeps(row, target)] for each in (usual, ours, rows))
+    return next((found for found in kept if found), usual)
+
+
+def _best(target: Target, rows: Sequence[Row]) -> Row:
+    lowest = min(row.score for row in rows)
+    return min((row for row in rows if row.score <= lowest + WORTH), key=lambda row: _distance(row, target))
+
+
+def _beats(best: Row, today: Row, target: Target) -> str:
+    if _keeps(best, target) and not _keeps(today, target):
+        return f"which keeps the objective where {TODAY} does not"
+    return f"{_better(best, today, target)} {TODAY}"
+
+
+def _better(row: Row, other: Row, target: Target) -> str:
+    """What one with the lower score is: where it is late more often than is allowed and than the other, that and no more."""
+    return "better than" if row.late <= max(other.late, target.late) else "of a better score than"
+
+
+def _lateness(row: Row, target: Target) -> str:
+    """That what is taken misses the objective, as all others do; empty where it keeps it."""
+    if _keeps(row, target):
         return ""
-    return f". {oftener.policy} (the setting COLLECT_SCHEDULE) would be better still: {_difference(oftener, taken)}"
+    return f". It is late with {100 * row.late:.2g} % of {100 * target.late:.3g} % allowed, and no policy of this table keeps that"
+
+
+def _hint(target: Target, rows: Sequence[Row], taken: Row) -> str:
+    """That more frequent evaluation would be better than what is taken; empty where it would not."""
+    oftener = [row for row in rows if row.oftener and row.late <= max(taken.late, target.late)]
+    best = min(oftener, key=lambda row: row.score, default=None)
+    if best is None or taken.oftener or best.score >= taken.score - WORTH:
+        return ""
+    return f". {best.policy} (the setting COLLECT_SCHEDULE) would be better still: {_difference(best, taken)}"
 
 
 def _distance(row: Row, target: Target) -> tuple[float, float]:

@@ -1,12 +1,12 @@
-"""Who is compared on a recorded load: today's policy, what others use, and `service_level` at several objectives. Pure."""
+"""Who is compared on a recorded load: today's policy, what others use, and rules of ours. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, structs
 
-from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec
+from scaling.config.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.window import WindowSpec
 from tidemark.analysis.simulation import peers, world
@@ -23,7 +23,16 @@ MOST_LATE = 0.5
 OFTEN = 15.0
 """Seconds between two evaluations that are tried, too, where the target is evaluated less often."""
 
-OFTENER = f"service_level, every {OFTEN:g} s"
+UNIT_SHARES = (0.5, 0.75)
+"""Targets of `target_per_unit` that are tried, as shares of what an instance processes at once. Of slow messages 0.75 to 0.9 cost
+least at 1 % late (docs/service-level.md); the lower one is for bursts.
+"""
+
+UNPACED = Pace()
+"""`service_level` has a hold time of its own, which cooldowns and stabilization would only lengthen."""
+
+EVERY = f", every {OFTEN:g} s"
+OFTENER = f"service_level{EVERY}"
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -62,7 +71,7 @@ class Target(Struct, frozen=True, kw_only=True):
 
 class Entry(Struct, frozen=True):
     """One that is compared. `spec` is the policy of ours, if it is one; `peer` and `numbers` those of another.
-    `objective` is (wait, late) of a point of the curve.
+    `objective` is (wait, late) of a point of the curve. `oftener` is evaluated more often than the target is.
     """
 
     name: str
@@ -70,6 +79,12 @@ class Entry(Struct, frozen=True):
     peer: str = ""
     numbers: tuple[float, ...] = ()
     objective: tuple[float, float] | None = None
+    oftener: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """One that may be recommended in place of today's."""
+        return self.spec is not None and self.name != TODAY
 
     def policy(self, target: Target, begin: float) -> world.Policy:
         """Made anew for a load that begins at `begin`."""
@@ -99,8 +114,14 @@ def field(target: Target) -> Iterator[Entry]:
         yield Entry(
             name_of(wait, late), service_level(target, wait, late, target.interval), objective=(wait, late)
         )
+    units = dict.fromkeys(max(float(f"{share * target.concurrency:.3g}"), 1.0) for share in UNIT_SHARES)
+    for unit in units:
+        yield Entry(f"target_per_unit {unit:g}", target_per_unit(target, unit, target.interval))
     if target.interval > OFTEN:
-        yield Entry(OFTENER, service_level(target, target.wait, target.late, OFTEN))
+        yield Entry(OFTENER, service_level(target, target.wait, target.late, OFTEN), oftener=True)
+        for unit in units:
+            spec = target_per_unit(target, unit, OFTEN)
+            yield Entry(f"target_per_unit {unit:g}{EVERY}", spec, oftener=True)
 
 
 def name_of(wait: float, late: float) -> str:
@@ -112,13 +133,31 @@ def wait_text(wait: float) -> str:
 
 
 def service_level(target: Target, wait: float, late: float, interval: float) -> PolicySpec:
-    """The target's policy with the rule in place of its own, and without the limits that would only delay it."""
-    metrics = dict.fromkeys(target.reads, _metric(interval, target.policy, target.interval))
-    options = rule_options(target, wait, late)
-    rule = RuleSpec(type="service_level", name="service_level", options=options)
+    """The target's policy with the rule in place of its own."""
+    return _with_rule(target, "service_level", rule_options(target, wait, late), target.reads, interval)
+
+
+def target_per_unit(target: Target, unit: float, interval: float) -> PolicySpec:
+    """The same with messages per instance, as steady as the HPA is: `behavior = "hpa"`."""
+    backlog = next(name for name, kind in target.reads.items() if kind == BACKLOG)
+    options: dict[str, object] = {"metric": backlog, "target": unit}
+    return _with_rule(target, "target_per_unit", options, (backlog,), interval, HPA_OUT, HPA_IN)
+
+
+def _with_rule(
+    target: Target,
+    kind: str,
+    options: dict[str, object],
+    reads: Iterable[str],
+    interval: float,
+    out: Pace = UNPACED,
+    inward: Pace = UNPACED,
+) -> PolicySpec:
+    metrics = dict.fromkeys(reads, _metric(interval, target.policy, target.interval))
+    rules = (RuleSpec(type=kind, name=kind, options=options),)
     if target.policy is not None:
         return structs.replace(
-            target.policy, metrics=metrics, rules=(rule,), out=Pace(), inward=Pace(), plateau=None
+            target.policy, metrics=metrics, rules=rules, out=out, inward=inward, plateau=None
         )
     return PolicySpec(
         target=target.name,
@@ -127,7 +166,9 @@ def service_level(target: Target, wait: float, late: float, interval: float) -> 
         minimum=target.minimum,
         maximum=target.maximum,
         metrics=metrics,
-        rules=(rule,),
+        rules=rules,
+        out=out,
+        inward=inward,
     )
 
 
@@ -166,8 +207,10 @@ def objective_of(spec: PolicySpec) -> QueueSpec | None:
     if rule is None:
         return None
     objective = rule.objective
+    takes, at_once = objective.takes, objective.concurrency
     return QueueSpec(
         backlog=rule.params.backlog,
+        service_rate=None if takes is None or at_once is None else at_once / takes,
         wait=objective.wait,
         late=objective.late,
         concurrency=objective.concurrency,

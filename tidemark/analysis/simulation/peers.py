@@ -11,6 +11,15 @@ from math import ceil
 from tidemark.analysis.simulation.world import Seen
 
 
+class AllTheTime:
+    """As many as there are at the begin, all the time."""
+
+    interval = 3600
+
+    def see(self, seen: Seen) -> int:
+        return seen.total
+
+
 class Keda:
     """KEDA on a queue, which hands the count to the HPA (AverageValue): ceil(active / target) outside a tolerance of a
     tenth, at most twice as many or four more per 15 s, down to the highest recommendation of the stabilization window.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from scaling.config.policy import Policy
+from scaling.config.policy import HPA_OUT, Policy
 from scaling.config.policy_file import load_config
 from scaling.log_entry import LogEntry, LogKind
 from scaling.service import registry
@@ -23,7 +23,7 @@ from tidemark.analysis.backtest.replay.history import Reading
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.simulation.answer import play
 from tidemark.analysis.simulation.driving import Shipped
-from tidemark.analysis.simulation.field import TODAY, Target, field
+from tidemark.analysis.simulation.field import TODAY, Target, field, service_level, target_per_unit
 from tidemark.analysis.simulation.world import Model, Run
 
 SETTINGS = {
@@ -50,7 +50,8 @@ def target(**changes):
 def test_the_recommended_table_loads_in_place_of_the_one_there_is():
     config = f'{CONFIG}\n[targets.plan.out]\ncooldown = "5m"\n\n[targets.plan.plateau]\nmetric = "backlog"\n'
     table = Targets(config, name="tidemark.toml", settings={}, plug_ins=registry).table("plan")
-    text = as_text("plan", recommended(target(given={"start_up": "45s"}), (30.0, 0.003), table))
+    asked = target(given={"start_up": "45s"})
+    text = as_text("plan", recommended(asked, service_level(asked, 30.0, 0.003, 60.0), table))
     spec = loaded(f"version = 1\n\n{text}")
 
     (rule,) = spec.rules
@@ -61,10 +62,14 @@ def test_the_recommended_table_loads_in_place_of_the_one_there_is():
 
 
 def test_without_a_table_there_is_one_to_fill_in_which_loads_too():
-    spec = loaded("version = 1\n\n" + as_text("plan", recommended(target(), (60.0, 0.01), None)))
+    rule = service_level(target(), 60.0, 0.01, 60.0)
+    spec = loaded("version = 1\n\n" + as_text("plan", recommended(target(), rule, None)))
 
     assert spec.dry_run
     assert spec.maximum == 9
+    rule = target_per_unit(target(), 12.0, 60.0)
+    spec = loaded("version = 1\n\n" + as_text("plan", recommended(target(), rule, None)))
+    assert (spec.rules[0].options, spec.out) == ({"metric": "backlog", "target": 12.0}, HPA_OUT)
 
 
 @pytest.fixture

@@ -79,15 +79,53 @@ def test_how_little_a_short_history_proves_is_told():
 
 def test_what_an_instance_serves_is_asked_for_where_the_history_does_not_tell():
     with pytest.raises(
-        HistoryError, match=r"no backlog with the instances of that time. Give --service-rate"
+        HistoryError, match=r"no backlog with the instances of that time: give --service-rate"
     ):
         prepare("plan", minutes([60.0] * 30), Options(), spec())
     with pytest.raises(
-        HistoryError, match=r"all instances were busy in 0 bins, 20 are needed. Give --service-rate"
+        HistoryError, match=r"all instances were busy in 0 bins, 20 are needed: give --service-rate"
     ):
         prepare("plan", minutes([60.0] * 30, backlog=0.0, instances=3), Options(), spec())
     with pytest.raises(HistoryError, match=r"no arrivals.* give --service-rate"):
         prepare("plan", [Reading(MONDAY + 60.0 * n, backlog=5.0) for n in range(9)], Options(), spec())
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "given"),
+    [
+        ({"takes": 32.0, "concurrency": 16.0}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
+        ({"takes": 32.0, "service_rate": 0.5}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
+        ({"concurrency": 16.0, "service_rate": 0.5}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
+        ({"concurrency": 16.0, "service_rate": 10.0}, (10.0, 16.0), {"concurrency": 16}),  # 1.6 s: is learned
+        ({"service_rate": 0.5}, (0.5, 16.0), {}),
+    ],
+)
+def test_two_of_rate_concurrency_and_time_say_the_third_and_what_is_assumed_is_asked_for(said, found, given):
+    question = prepare("plan", minutes([60.0] * 30), Options(**said), None)
+
+    assert (question.target.service_rate, question.target.concurrency) == pytest.approx(found)
+    assert question.target.given == given
+    assert told(question, f"a message takes {question.target.concurrency / question.target.service_rate:g} s")
+    assert bool(told(question, "give --takes")) == (not given)
+
+
+def test_a_time_of_a_message_that_contradicts_rate_and_concurrency_is_refused():
+    with pytest.raises(HistoryError, match=r"serves 0.5 a second, and --service-rate is 10: leave one of"):
+        prepare("plan", minutes([60.0] * 30), Options(takes=32.0, concurrency=16.0, service_rate=10.0), None)
+
+
+def test_what_the_maximum_cannot_serve_is_said_to_be_late_for_every_policy_only_where_it_is():
+    burst = minutes([0.0] * 20 + [6000.0] + [0.0] * 40)  # ten minutes of ten instances
+    slow, fast = (
+        prepare("plan", burst, Options(service_rate=1.0, maximum=10, wait=wait), None)
+        for wait in (1200.0, 60.0)
+    )
+
+    assert told(
+        slow, r"needs 100 instances, and the maximum is 10; with so many all the time 0 % would be late"
+    )
+    assert not told(slow, "no policy keeps the objective")
+    assert told(fast, "with so many all the time .* % would be late: no policy keeps the objective")
 
 
 def test_it_is_estimated_from_busy_bins_and_how_is_told():

@@ -18,7 +18,7 @@ from tidemark.analysis.simulation.driving import (
     OLDEST_AGE,
 )
 from tidemark.analysis.simulation.field import OFTENER, TODAY, Entry, Target, field
-from tidemark.analysis.simulation.waits import Series, waits_of
+from tidemark.analysis.simulation.waits import NO_SERIES, waits_of
 from tidemark.analysis.simulation.world import Model, Run
 
 NAN = float("nan")
@@ -147,7 +147,8 @@ def test_metrics_of_a_queue_are_what_they_are_called(interval):
 def row(policy, hours, late, objective=None):
     spent = late / 0.01
     score = log(3600 * hours) + 0.08 * spent + 0.08 * max(spent - 0.75, 0)
-    return Row(policy, hours, late, 10.0, 5.0, 1.0, 0.0, score, objective, Series([], [], [], []))
+    ours, oftener = policy != TODAY and not policy.startswith("KEDA"), "every" in policy
+    return Row(policy, hours, late, 10.0, 5.0, 1.0, 0.0, score, objective, NO_SERIES, ours, oftener)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +182,42 @@ def test_todays_policy_stays_where_it_is_as_good():
     assert "23.1 % fewer instance-hours" in found.why
 
 
-def test_that_nothing_keeps_the_objective_is_told_and_that_looking_more_often_would_help():
+KEDA, UNITS, UNITS_OFTEN = "KEDA 12", "target_per_unit 12", "target_per_unit 12, every 15 s"
+
+
+@pytest.mark.parametrize(
+    ("others", "taken", "said"),
+    [
+        ([(UNITS, 300.0, 0.0)], UNITS, "the best trade-off is target_per_unit 12"),
+        ([(UNITS, 300.0, 0.02), (UNITS_OFTEN, 400.0, 0.0)], UNITS_OFTEN, "the setting COLLECT_SCHEDULE"),
+        ([(KEDA, 300.0, 0.0)], KEDA, "only KEDA 12 keeps the objective, and no rule of Tidemark does"),
+        ([(TODAY, 300.0, 0.0)], TODAY, "only today's policy keeps the objective: stay with it"),
+        (
+            [(TODAY, 300.0, 0.02), (UNITS, 400.0, 0.0)],
+            UNITS,
+            "keeps the objective where today's policy does not",
+        ),
+        ([(TODAY, 90.0, 0.97)], "asked", "better than today's policy"),
+        ([(KEDA, 300.0, 0.94)], "asked", "no policy of this table keeps that"),
+    ],
+)
+def test_what_misses_the_objective_is_taken_only_where_nothing_keeps_it(others, taken, said):
+    found = choose(target(), [row("asked", 100.0, 0.95, (60.0, 0.01)), *(row(*each) for each in others)])
+
+    assert found.taken == taken
+    assert said in found.why
+    assert ("no policy of this table" in found.why) == (taken == "asked")
+
+
+def test_that_looking_more_often_would_help_is_said_where_it_would():
     late = row("asked", 100.0, 0.05, (60.0, 0.01))
 
-    assert "late with 5 % of 1 % allowed" in choose(target(), [late]).why
-    assert "COLLECT_SCHEDULE" in choose(target(), [late, row(OFTENER, 90.0, 0.01)]).why
+    assert "It is late with 5 % of 1 % allowed" in choose(target(), [late]).why
     assert "COLLECT_SCHEDULE" not in choose(target(), [late, row(OFTENER, 100.0, 0.05)]).why
+    assert (
+        "COLLECT_SCHEDULE" not in choose(target(), [late, row(OFTENER, 50.0, 0.052)]).why
+    )  # cheaper, and late more often
+    assert "would be better still" in choose(target(), [late, row(OFTENER, 90.0, 0.04)]).why
 
 
 def test_what_looking_more_often_would_bring_is_told_of_what_is_taken():
@@ -237,7 +268,10 @@ def test_the_field_is_of_today_the_peers_and_the_curve():
 
     assert names[:5] == [TODAY, "Azure Monitor 100/10", "Azure Monitor 14/8", "KEDA 5 (default)", "KEDA 12"]
     assert "service_level 60 s, 1 %" in names
-    assert names[-1] == OFTENER
+    assert names[-5:] == [
+        *("target_per_unit 8", "target_per_unit 12", OFTENER),
+        *("target_per_unit 8, every 15 s", "target_per_unit 12, every 15 s"),
+    ]
     assert len(set(names)) == len(names)
     curve = [entry for entry in entries if entry.objective is not None]
     assert {entry.spec.out for entry in curve} == {Pace()}  # its cooldown would only delay the rule
@@ -245,7 +279,7 @@ def test_the_field_is_of_today_the_peers_and_the_curve():
 
 
 def test_a_target_that_is_looked_at_often_needs_no_further_row():
-    assert OFTENER not in [entry.name for entry in field(target(interval=15.0))]
+    assert not any("every" in entry.name for entry in field(target(interval=15.0)))
 
 
 @pytest.mark.parametrize("entry", list(field(target(policy=todays()))), ids=lambda entry: entry.name)
