@@ -45,9 +45,21 @@ def border_of(
         return None
     for value in values:
         if reaches(value):
+            if last == start and width != FINE and reaches(start):
+                return _end_of(reaches, start, quantity, upward=upward)
             return _enclosed(reaches, last, value, quantity, upward=upward, width=width)
         last = value
     return None
+
+
+def _end_of(reaches: Callable[[float], bool], start: float, quantity: str, *, upward: bool) -> Condition:
+    """The border, where the next report reaches the outcome even with the value of now, because time has passed: behind `start`."""
+    last = start
+    for value in values_ahead(start, upward=not upward, first=FIRST_COARSE):
+        if not reaches(value):
+            return _enclosed(reaches, value, last, quantity, upward=upward, width=COARSE)
+        last = value
+    return Condition(quantity, ">=" if upward else "<=", last)
 
 
 def _enclosed(

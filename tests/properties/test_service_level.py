@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.model import Reason
-from scaling.rules.service_level import candidates, estimates, learning, memory
+from scaling.rules.service_level import candidates, estimates, learning, memory, sizing
 from scaling.rules.service_level.estimates import Objective
 from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.rule import ServiceLevelRule
@@ -130,6 +130,13 @@ def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objec
     assert verdict.sentence
     if verdict.desired < seen.current:
         ahead = estimates.outlook(known, objective)
+        after = estimates.instances_needed(known, ahead, backlog, verdict.desired, objective)
+        assert (
+            after <= sizing.scale_out_threshold(verdict.desired) + 1e-9
+        )  # the next report does not take it back
+        if ahead.begin_within:
+            assert verdict.desired >= min(backlog / ahead.concurrency, seen.current) - 0.3 - 1e-9
+            return
         waiting = max(backlog - estimates.concurrency(known, objective) * known.serving, 0.0)
         assert (
             verdict.desired * ahead.service_rate * objective.wait

@@ -26,8 +26,10 @@ from scaling.rules.service_level.sizing import (
     Outlook,
     active_ahead,
     capacity_after_hold,
+    capacity_that_stays,
     instances_needed,
     record_need_until,
+    remove_newest,
     round_instances,
     serving_instances,
     starting_after_change,
@@ -131,7 +133,14 @@ def simulate(
         _serve(candidate, outlook, interval)
         ahead = active_ahead(outlook, candidate.active, candidate.total, candidate.starting, interval.now)
         needed = instances_needed(outlook, factor, candidate.active, ahead)
-        _decide(candidate, needed, outlook.hold, interval, least=least, most=most)
+        after = _decide(candidate, needed, outlook.hold, interval, least=least, most=most)
+        if after < candidate.total:
+            after = _what_stays(candidate, after, outlook, factor, interval.now)
+        if after != candidate.total:
+            candidate.starting = starting_after_change(
+                candidate.starting, candidate.total, after, interval.now
+            )
+            candidate.total = after
 
 
 def _serve(candidate: Candidate, outlook: Outlook, interval: Interval) -> None:
@@ -168,7 +177,8 @@ def _serving_on_average(candidate: Candidate, interval: Interval, start_up: floa
 
 def _decide(
     candidate: Candidate, needed: float, hold: float, interval: Interval, *, least: int, most: int
-) -> None:
+) -> int:
+    """The capacity to have."""
     total, last_need = candidate.total, candidate.last_need
     rounded = round_instances(needed)
     need = min(max(rounded, least), most)
@@ -180,11 +190,16 @@ def _decide(
     if rounded < total:
         rounded = need  # `least` keeps instances, and adds none
     if rounded == total <= most:
-        return
-    after = min(capacity_after_hold(needed, rounded, total, candidate.needs, interval.now, hold), most)
-    if after != total:
-        candidate.starting = starting_after_change(candidate.starting, total, after, interval.now)
-        candidate.total = after
+        return total
+    return min(capacity_after_hold(needed, rounded, total, candidate.needs, interval.now, hold), most)
+
+
+def _what_stays(candidate: Candidate, after: int, outlook: Outlook, factor: float, now: float) -> int:
+    """Of a scale-in, what the next report would not take back."""
+    starting, _ = remove_newest(candidate.starting, candidate.total - after)
+    active = active_ahead(outlook, candidate.active, after, starting, now)
+    needed = instances_needed(outlook, factor, candidate.active, active)
+    return capacity_that_stays(after, candidate.total, needed)
 
 
 def choose_best(candidates: Sequence[Candidate], arrived: float, allowed: float, age: float) -> int:

@@ -90,8 +90,12 @@ def instances_needed(
 ) -> float:
     """Instances needed with so many messages there and so many instances asked for, not rounded."""
     starting = starting_instances(memory, objective, ahead.start_up)
+    serving = memory.serving
+    if current < memory.current:
+        starting, fewer = sizing.remove_newest(starting, memory.current - current)
+        serving -= fewer
     if ahead.begin_within:
-        waiting = max(backlog - ahead.concurrency * memory.serving, 0.0)
+        waiting = max(backlog - ahead.concurrency * serving, 0.0)
         due = queue.deadlines(memory, waiting, ahead.begin_within)
         needed = sizing.instances_by_deadline(ahead, due, current, starting, memory.at)
     else:
@@ -123,7 +127,12 @@ def next_capacity(memory: Memory, ahead: Outlook, backlog: float, current: int, 
     hold = hold_time(memory, ahead)
     need = min(fewest_to_keep(ahead, needed, backlog, current), MAX_INSTANCES)
     needs = sizing.needs_with(memory.needs, memory.at, need, hold)
-    return sizing.next_capacity(needed, current, needs, memory.at, hold)
+    desired = sizing.next_capacity(needed, current, needs, memory.at, hold)
+    if desired < current:
+        desired = sizing.capacity_that_stays(
+            desired, current, instances_needed(memory, ahead, backlog, desired, objective)
+        )
+    return desired
 
 
 def is_identified(memory: Memory, objective: Objective) -> bool:

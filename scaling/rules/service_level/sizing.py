@@ -30,10 +30,10 @@ the highest over h:
 
 Of the instances beyond r, those that start already serve sooner than D from now.
 
-Scale-in follows the highest need within a hold time. It is the start-up time at least: an instance that is given up and wanted again
-costs its start-up, and it could have idled for as long. It is also the time that a message takes at least, so that messages which
-began together are done before their instances go; and a tenth of a long wait. Small steps in wait until they were right for ten minutes. Small
-steps out are not taken, because the queue has room for them.
+Scale-in follows the highest need within a hold time: D + s, or a tenth of a long wait. An instance that is given up and wanted again costs
+its start-up, and it may stop what it processes; so it may idle for as long. A scale-in that the next report would take back, because fewer
+instances need more, goes as far as stays. Small steps in wait until they were right for ten minutes. Small steps out are not taken, because
+the queue has room for them.
 """
 
 from __future__ import annotations
@@ -135,9 +135,8 @@ class Outlook(Struct, kw_only=True):
         self.noise_time = min(self.start_up, self.service_time)
         if self.wait >= LONG_WAIT * (self.start_up + self.interval):
             self.begin_within = BEGIN_WITHIN * self.wait
-        self.hold = max(
-            self.start_up, self.service_time, LONG_WAIT_HELD * self.wait if self.begin_within else 0.0
-        )
+        long_hold = LONG_WAIT_HELD * self.wait if self.begin_within else 0.0
+        self.hold = max(self.start_up + self.service_time, long_hold)
 
     def rate_with_margin(self, safety_factor: float) -> float:
         """The expected rate and the margin, in messages per second."""
@@ -331,6 +330,15 @@ def capacity_after_hold(needed: float, need: int, current: int, needs: Needs, no
     if current - need_in_hold >= SMALL_STEP_IN * current:
         return need_in_hold
     return min(max(need_in_hold, highest_need_since(needs, now - SMALL_STEP_IN_TIME)), current)
+
+
+def capacity_that_stays(desired: int, current: int, needed_after: float) -> int:
+    """A scale-in from `current` to `desired`, or to more where `needed_after` is what would be needed right after it, and the next
+    report would take the scale-in back.
+    """
+    if needed_after <= scale_out_threshold(desired):
+        return desired
+    return min(round_instances(min(needed_after, MAX_INSTANCES)), current)
 
 
 def scale_out_threshold(current: int) -> float:

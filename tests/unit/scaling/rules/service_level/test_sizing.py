@@ -147,9 +147,9 @@ def test_more_messages_by_a_deadline_never_need_fewer_instances(outlook, due, to
     assert here <= sizing.instances_by_deadline(patient, sooner, total, starting, 100.0) * (1 + 1e-9)
 
 
-def test_scale_in_is_held_for_the_time_of_a_message_or_a_tenth_of_a_long_wait():
-    assert CALM.hold == 90.0
-    assert replace(CALM, concurrency=4.0, service_rate=4 / 300, service_time=0.0).hold == 300.0
+def test_scale_in_is_held_for_a_start_and_a_message_or_for_a_tenth_of_a_long_wait():
+    assert CALM.hold == pytest.approx(90.0)
+    assert replace(CALM, concurrency=4.0, service_rate=4 / 300, service_time=0.0).hold == pytest.approx(390.0)
     assert PATIENT.hold == 120.0
 
 
@@ -199,6 +199,12 @@ def test_scale_in_waits_for_the_hold_time():
     needs = sizing.needs_with([(now - 60.0, 20)], now, 5)
     assert sizing.next_capacity(5.0, 20, needs, now, 90.0) == 20
     assert sizing.next_capacity(5.0, 20, needs, now, 45.0) == 5
+
+
+def test_a_scale_in_goes_as_far_as_the_next_report_does_not_take_it_back():
+    assert sizing.capacity_that_stays(5, 20, 5.2) == 5
+    assert sizing.capacity_that_stays(5, 20, 8.1) == 8
+    assert sizing.capacity_that_stays(5, 20, 1e9) == 20
 
 
 def test_from_zero_the_first_one_is_wanted_however_little_it_is_needed():
