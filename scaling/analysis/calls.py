@@ -96,10 +96,8 @@ def _of_metrics(metrics: Sequence[tuple[MetricSpec, float]], found: Demand) -> D
         elif is_counted(metric):
             place = str(metric.options.get("connection", "")), str(metric.options.get("topic", ""))
             is_pattern = bool({"*", "?"} & set(str(metric.options.get(_NAMED[metric.collector]))))
-            entities[place] += (
-                LIST_FROM if is_pattern else 1
-            )  # its entities are listed, and once a minute their names
-            found["service_bus", place[0]] += min(rate, 1.0) * is_pattern
+            entities[place] += 1  # of a pattern, too: its list takes as many requests as one entity
+            found["service_bus", place[0]] += min(rate, 1.0) * is_pattern  # the list of names
             rates[place] = max(rate, rates.get(place, 0.0))
     for place, count in entities.items():
         alone, more = (3, 1) if place[1] else (2, 0)  # a subscription takes its topic's read, too
