@@ -36,8 +36,13 @@ var charts = [
     visualization: 'timechart'
   }
   {
-    title: 'All metrics as they were read'
+    title: 'All metrics, but for durations'
     query: loadTextContent('../queries/workbook/values.kql')
+    visualization: 'timechart'
+  }
+  {
+    title: 'Ages of the oldest messages, and other durations, in minutes'
+    query: loadTextContent('../queries/workbook/durations.kql')
     visualization: 'timechart'
   }
   {

@@ -101,6 +101,13 @@ TARGET_CAPACITY = "target_capacity"
 """The collector of metrics that are the capacity of another target."""
 
 
+OLDEST_AGE = "oldest_age"
+"""The count of any collector that is an age."""
+
+SECONDS = "s"
+"""The unit of metrics that are shown as durations."""
+
+
 class MetricSpec(Struct, frozen=True, kw_only=True):
     """One metric of a target: where it is read (collector type, options, which count) and its window.
 
@@ -209,6 +216,11 @@ class Policy:
             if all(hasattr(rule, "metrics") for rule in self.flat_rules):
                 return frozenset(name for rule in self.flat_rules for name in rule.metrics())
         return None
+
+    @cached_property
+    def durations(self) -> frozenset[str]:
+        """The metrics in seconds."""
+        return frozenset(name for name, metric in self.spec.metrics.items() if metric.unit == SECONDS)
 
     @cached_property
     def learns(self) -> bool:

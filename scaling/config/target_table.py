@@ -280,6 +280,8 @@ class TargetTable:
             checked = self._check_collector(reader, kind, count, options, counter=counter)
             count, shown["counter"], timing = checked
             window = with_timing(reader, window, given, *timing)
+        if count == policy.OLDEST_AGE:
+            shown.setdefault("unit", policy.SECONDS)
         return policy.MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
 
     def _check_collector(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -77,9 +77,9 @@ def effect_entry(effect: Effect) -> LogEntry:
     )
 
 
-def entry_line(entry: LogEntry, lateness: Sequence[Lateness] = ()) -> Line:
+def entry_line(entry: LogEntry, lateness: Sequence[Lateness] = (), durations: Collection[str] = ()) -> Line:
     """The line of a row. Its fields have the names that the HTTP API gives them; `lateness` is that of the rules
-    `service_level`, as in the status.
+    `service_level`, as in the status, `durations` are the metrics in seconds.
     """
     decided, effect = entry.recommendation, entry.effect
     fields: dict[str, Any] = {
@@ -101,6 +101,7 @@ def entry_line(entry: LogEntry, lateness: Sequence[Lateness] = ()) -> Line:
             "limited_by": limited_by(decided) or None,
             "evidence": decided.evidence or None,
             "service_levels": lateness or None,
+            "durations": {name: entry.metrics[name] for name in entry.metrics if name in durations} or None,
         }
     if effect is not None:
         fields |= {

@@ -138,7 +138,7 @@ def to_write(
         windows=windows,
         action=action or sent_again,
         entries=(*findings, entry),
-        lines=(*effects_of(findings), entry_line(entry, lateness_of(policy, after))),
+        lines=(*effects_of(findings), entry_line(entry, lateness_of(policy, after), policy.durations)),
         warnings=(
             *basis.warnings,
             *learning_failures(policy.target, after),

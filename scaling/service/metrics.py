@@ -64,9 +64,12 @@ def _of_rules(value: str) -> Callable[[Fields], Measured]:
     return read
 
 
-def _metrics(fields: Fields) -> Measured:
-    for name, value in (fields.get("metrics") or {}).items():
-        yield value, {"metric": name}
+def _by_metric(field: str) -> Callable[[Fields], Measured]:
+    def read(fields: Fields) -> Measured:
+        for name, value in (fields.get(field) or {}).items():
+            yield value, {"metric": name}
+
+    return read
 
 
 def _late(fields: Fields) -> Measured:
@@ -110,7 +113,12 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
         (
             *("metric", "gauge", "1", "decision"),
             "Newest value of each metric, in its own unit (attribute `metric`)",
-            _metrics,
+            _by_metric("metrics"),
+        ),
+        (
+            *("metric.duration", "gauge", "s", "decision"),
+            "Newest value of each metric in seconds, such as the age of the oldest message (attribute `metric`)",
+            _by_metric("durations"),
         ),
         (
             *("rule.value", "gauge", "1", "decision"),

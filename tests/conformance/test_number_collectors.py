@@ -268,7 +268,12 @@ class TestLogQuery(NumberConformance):
         await collector.collect(now=NOW)
         await collector.aclose()
 
-        [asked] = world.server.asked
+        counted = world.made(delay="5m", grain="1m")
+        assert (
+            await counted.collect(now=NOW)
+        ).at == NOW - 320  # the newest whole minute that ended 5 min ago
+        await counted.aclose()
+        asked, _ = world.server.asked
         assert asked.path == f"/v1{resource}/query"
         assert asked.body == {"query": "requests | count", "timespan": "PT1800S"}
         assert asked.token

@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+from msgspec import structs
 
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import PoisonMessage
@@ -74,6 +75,26 @@ async def test_threshold_lines_step_with_the_instance_count(show, api):
     assert await eventually(levels) == 2
     assert await card(page).locator("path.level-in").count() == 1
     assert await card(page).get_by_text(re.compile(r"scale out: average > ")).count() == 1
+
+
+async def test_a_metric_in_seconds_is_shown_as_a_duration(browser):
+    plain = threshold_policy("plan-orders")
+    metrics = {"backlog": structs.replace(plain.spec.metrics["backlog"], unit="s")}
+    rule = structs.replace(plain.spec.rules[0], options={"metric": "backlog", "scale_out_above": 5400})
+    policy = threshold_policy("plan-orders", metrics=metrics, rules=(rule,))
+    api = FakeApi([SimulatedTarget(policy, steady(0.0))])
+    api.targets["plan-orders"].waiting = 600.0
+    api.simulate(1800)
+    page = await (await browser.new_context()).new_page()
+    await page.goto(await api.start())
+    await card(page).wait_for()
+
+    shown = await card(page).locator("table.metrics td[data-label=latest]").inner_text()
+    assert re.fullmatch(r"\d+ (s|min|h)( \d+ (s|min))?", shown)
+    assert await card(page).get_by_text("scale out: average > 1 h 30 min").count() == 1
+    assert await card(page).get_by_role("img", name=re.compile(r"^backlog: latest [\d. smin]+;")).count() == 1
+    ticks = await card(page).locator("text.axis-text").all_text_contents()
+    assert any(re.fullmatch(r"[\d.]+h", tick) for tick in ticks)
 
 
 async def test_a_service_level_shows_its_budget_its_forecast_and_what_was_learned(browser):

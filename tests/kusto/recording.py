@@ -17,6 +17,8 @@ import logging
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
@@ -97,6 +99,7 @@ class App:
         self.poison = MemoryPoisonQueues(queues=["metrics", "actions"])
         self.policies = {name: policy(target=name, maximum=4) for name in TARGETS}
         flows = {name: metric() for name in ("backlog", "incoming", "outgoing")}
+        flows["age"] = structs.replace(metric(), unit="s")
         self.policies["mail"] = policy(target="mail", metrics=flows, rules=(SERVICE_LEVEL,))
         ports = Ports(
             collectors={name: Hub(name, self.clock) for name in TARGETS},

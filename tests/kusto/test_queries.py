@@ -2,11 +2,14 @@
 
 import json
 import re
+import tomllib
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scaling.collectors.number.log_query import LogQueryCollector
+from scaling.collectors.number.metric_answers import newest_end
 from tests.kusto.evaluator import Dynamic, Workspace
 from tests.kusto.parser import KqlError
 from tests.kusto.recording import MINUTES, TARGETS, consumer_lines, moment, scaling_lines
@@ -16,6 +19,7 @@ from tidemark.foundation.log.tail import MARK
 
 QUERIES = INFRA / "queries"
 FUNCTIONS = {path.stem: path.read_text(encoding="utf-8") for path in (QUERIES / "functions").glob("*.kql")}
+GUID = "11111111-2222-3333-4444-555555555555"
 END = NOW + MINUTES * MINUTE
 PARAMETERS = {"{Target}": "*", "{Consumer}": "*", "{TimeRange:grain}": "5m"}
 
@@ -222,6 +226,13 @@ def test_capacity_and_metrics_are_shown_over_time_with_the_threshold(tables):
     assert out[-1]["value"] == 900.0
 
 
+def test_metrics_in_seconds_are_shown_as_durations_and_nowhere_else(tables):
+    durations, values = (ask(tables, f"workbook/{name}", Target="mail") for name in ("durations", "values"))
+
+    assert {(row["series"], row["minutes"]) for row in durations} == {("mail: age", 5.0)}
+    assert {row["series"] for row in values} == {"mail: backlog", "mail: incoming", "mail: outgoing"}
+
+
 def test_actions_are_shown_with_the_decision_that_ordered_them(tables):
     actions = ask(tables, "workbook/actions", Target="orders")
 
@@ -309,3 +320,36 @@ def test_the_queries_of_the_guides_have_answers(tables):
     assert len(ours) >= 6
     for text in ours:
         assert workspace.run(text.replace("plan-orders", "locked")), text
+
+
+def test_the_log_queries_of_the_policies_count_one_minute_and_give_a_mean():
+    """The two metrics to paste: one row of one column each, at any second of a minute; without requests there is no mean."""
+    policies = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    (pasted,) = (
+        text for text in re.findall(r"```toml\n(.*?)```", policies, re.DOTALL) if "requests\n" in text
+    )
+    metrics = tomllib.loads(pasted)["targets"]["plan-orders"]["metrics"]
+    minutes = {moment(NOW - 60.0 * ago): ago for ago in range(1, 14)}
+    rows = [
+        {"timestamp": at, "name": name, "success": success, "duration": 2_000.0 * count, "itemCount": count}
+        for at, count in minutes.items()
+        for name, success in (("process_order", True), ("process_order", False), ("other", True))
+    ]
+    rows = [{"TimeGenerated": row["timestamp"], **row} for row in rows]
+
+    def asked(name, now, rows):
+        seen = Workspace({"requests": rows}, now=moment(now)).run(metrics[name]["query"])
+        return [list(row.values()) for row in seen]
+
+    assert [asked("completed", NOW + second, rows) for second in (0.0, 50.0)] == [[[6]], [[6]]]
+    weights = sum(count * count for count in minutes.values())
+    assert asked("processing", NOW, rows) == [[2.0 * weights / sum(minutes.values())]]
+    assert asked("processing", NOW, rows[1:3]) == []
+    params = {
+        **metrics["completed"],
+        "resource_id": f"/subscriptions/{GUID}/resourceGroups/r/providers/a.b/c/d",
+    }
+    params.pop("collector")
+    made = LogQueryCollector.Params(**params)
+    assert (made.problems(), LogQueryCollector.timing(made)) == ({}, (60.0, 300.0))
+    assert newest_end(NOW + 50.0, 300.0, 60) == NOW - 300.0

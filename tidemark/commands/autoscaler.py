@@ -15,6 +15,7 @@ from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.calls.budgets import budgets_of
 from scaling.config.checks import Finding, Severity
+from scaling.config.policy import SECONDS
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.doctor.command import app as doctor_app
@@ -86,7 +87,7 @@ def status(
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
         metrics = "\n".join(
-            f"{m.name} {'?' if m.latest is None else number_text(m.latest)} ({m.quality})"
+            f"{m.name} {'?' if m.latest is None else (duration_text if m.unit == SECONDS else number_text)(m.latest)} ({m.quality})"
             for m in view.metrics
         )
         bounds = f"{view.minimum}..{view.maximum} {view.unit}"

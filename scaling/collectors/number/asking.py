@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from scaling.calls.limiter import limiter_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
-from scaling.ports import CollectError
+from scaling.ports import CollectError, Reading
 from scaling.scalers.arm.clients import endpoint, identity_of
 from tidemark.foundation.azure.connections import IdentityCredential
 from tidemark.foundation.errors import UnavailableError
@@ -211,7 +211,11 @@ class NumberCollector(AzureEntityCollector[Asking]):
         """The number, or None for an answer without one. May raise what `Asking` raises, and ValueError."""
         raise NotImplementedError
 
-    async def _read(self, client: Asking, now: float, /) -> Mapping[str, float]:
+    def _time_of(self, now: float) -> float:
+        """The time of a number that is asked for now."""
+        return now
+
+    async def _read(self, client: Asking, now: float, /) -> Reading:
         found = await self._number(client, now)
         if found is None:
             found = self._empty
@@ -219,7 +223,7 @@ class NumberCollector(AzureEntityCollector[Asking]):
             raise CollectError(
                 f"{self._label}: the answer holds no value, which is not zero; `empty` can say what it means"
             )
-        return {"value": found}
+        return Reading(self._time_of(now), {"value": found})
 
 
 def number(found: Any, what: str, *, in_text: bool = False) -> Number:

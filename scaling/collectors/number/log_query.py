@@ -10,6 +10,7 @@ import msgspec
 
 from scaling.collectors.azure_entity import DEADLINE, Name
 from scaling.collectors.number.asking import Asking, Number, NumberCollector, cloud_of, digest, number
+from scaling.collectors.number.metric_answers import newest_end
 from scaling.resource_id import ResourceId
 from tidemark.foundation.durations import duration_within, parse_duration
 from tidemark.foundation.errors import problems_of
@@ -21,6 +22,8 @@ _SERVICES = {
     "us": "https://api.loganalytics.us",
     "cn": "https://api.loganalytics.azure.cn",
 }
+DAY = 86_400.0
+
 WAIT = 10
 """Seconds after which the service gives a query up."""
 
@@ -34,13 +37,16 @@ class LogQueryCollector(NumberCollector):
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """Either `workspace` (its id, a GUID) or `resource_id`. `timespan` is how far back the query looks, in seconds or a
-        text such as "30m"; `empty` is what no row, or a row without a value, counts as.
+        text such as "30m"; `empty` is what no row, or a row without a value, counts as. A query for what came `delay` ago says so,
+        and one that counts a time range how long that is (`grain`): it has to count the newest whole one that ended `delay` ago.
         """
 
         workspace: str = ""
         resource_id: str = ""
         query: Name
         timespan: float | str = 3600.0
+        delay: float | str = 0.0
+        grain: float | str = 0.0
         empty: float | None = None
 
         def problems(self) -> dict[str, str]:
@@ -51,7 +57,9 @@ class LogQueryCollector(NumberCollector):
                 found["workspace"] = f"found '{self.workspace}'; accepted is the workspace's id, a GUID"
             return found | problems_of(
                 resource_id=lambda: self.resource_id and ResourceId.parse(self.resource_id),
-                timespan=lambda: duration_within(self.timespan, 60.0, 30 * 86_400.0, "1m to 30d"),
+                timespan=lambda: duration_within(self.timespan, 60.0, 30 * DAY, "1m to 30d"),
+                delay=lambda: duration_within(self.delay, 0.0, DAY, "at most 1d"),
+                grain=lambda: duration_within(self.grain, 0.0, DAY, "at most 1d"),
             )
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
@@ -68,6 +76,15 @@ class LogQueryCollector(NumberCollector):
     @staticmethod
     def entity(params: Params) -> str:
         return f"log_query:{params.workspace or params.resource_id.rpartition('/')[2]} {digest(params)}"
+
+    @staticmethod
+    def timing(params: Params) -> tuple[float, float]:
+        """Seconds that a sample counts, and how old it is at least."""
+        return parse_duration(params.grain), parse_duration(params.delay)
+
+    def _time_of(self, now: float) -> float:
+        grain, delay = self.timing(self._params)
+        return float(newest_end(now, delay, int(grain))) if grain >= 1.0 else now - delay
 
     def _open(self) -> Asking:
         return Asking(self._settings, self._address) if ENDPOINT in self._settings else Asking(self._settings)

@@ -46,9 +46,9 @@ function metricsTable(view) {
   const rows = view.metrics.flatMap((metric) => [h("tr", { role: "row" },
     h("th", { scope: "row", role: "rowheader" }, metric.name),
     h("td", { role: "cell" }, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
-    cell("latest", { className: "num" }, numberText(metric.latest)),
-    cell("average", { className: "num" }, numberText(metric.average)),
-    cell("max", { className: "num" }, numberText(metric.maximum)),
+    cell("latest", { className: "num" }, amountText(metric.latest, metric.unit)),
+    cell("average", { className: "num" }, amountText(metric.average, metric.unit)),
+    cell("max", { className: "num" }, amountText(metric.maximum, metric.unit)),
     cell("window", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, n = ${metric.count}`),
   ), metric.failure ? h("tr", { role: "row" }, h("td", { role: "cell", className: "failure", colspan: heads.length }, metric.failure)) : null]);
   const head = h("tr", { role: "row" }, heads.map(([name, className]) => h("th", { scope: "col", role: "columnheader", className }, name)));

@@ -101,13 +101,13 @@ function tickText(at, length) {
 }
 
 /** Axes and grid. */
-function frame(scale, from, to, ticks) {
+function frame(scale, from, to, ticks, unit = "") {
   const group = svg("g");
   for (const value of ticks) {
     const y = scale.y(value);
     group.append(
       svg("line", { className: "axis", x1: scale.left, x2: scale.right, y1: y, y2: y }),
-      svg("text", { className: "axis-text", x: scale.left - 7, y: y + 4, "text-anchor": "end" }, compactText(value)),
+      svg("text", { className: "axis-text", x: scale.left - 7, y: y + 4, "text-anchor": "end" }, axisText(value, unit)),
     );
   }
   for (const at of timeTicks(from, to, scale.right - scale.left)) {

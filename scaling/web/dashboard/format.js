@@ -27,6 +27,16 @@ function durationText(seconds) {
   return parts.filter(([count]) => count).slice(0, 2).map(([count, unit]) => `${count} ${unit}`).join(" ");
 }
 
+/** A value of a metric: one in seconds is a duration. */
+const amountText = (value, unit) => (unit === "s" && typeof value === "number" ? durationText(value) : numberText(value));
+
+/** The same for axes: 45s, 10m, 1.5h. */
+function axisText(value, unit) {
+  if (unit !== "s") return compactText(value);
+  const [size, name] = value >= 3600 ? [3600, "h"] : value >= 60 ? [60, "m"] : [1, "s"];
+  return `${+(value / size).toFixed(1)}${name}`;
+}
+
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const SHORT = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
@@ -71,5 +81,5 @@ const DIRECTIONS = { out: "scale out", in: "scale in", guard: "blocks out" };
 const LEVEL_SIGNS = { out: ">", in: "<", guard: ">" };
 
 /** "scale out: average > 500". */
-const levelText = (level, value = level.value) =>
-  `${DIRECTIONS[level.direction]}: ${level.statistic} ${LEVEL_SIGNS[level.direction]} ${numberText(value)}`;
+const levelText = (level, unit) =>
+  `${DIRECTIONS[level.direction]}: ${level.statistic} ${LEVEL_SIGNS[level.direction]} ${amountText(level.value, unit)}`;

@@ -104,7 +104,7 @@ class Plots {
     const highest = Math.max(1, ...metric.points.map(([, value]) => value), ...metric.levels.flatMap((level) => level.steps.map(([, value]) => value ?? 0)));
     const ticks = valueTicks(highest * 1.04, 3, false);
     const scale = scales(from, to, ticks.at(-1), width, METRIC_HEIGHT);
-    const drawing = [frame(scale, from, to, ticks)];
+    const drawing = [frame(scale, from, to, ticks, metric.unit)];
     for (const run of runsOf(metric.points, this.gap)) {
       if (run.length > 1) drawing.push(svg("path", { className: "area", d: areaPath(run, scale) }), svg("path", { className: "data", d: linePath(run, scale) }));
       else drawing.push(svg("circle", { className: "spot", cx: scale.x(run[0][0]), cy: scale.y(run[0][1]), r: 1.5 }));
@@ -112,9 +112,11 @@ class Plots {
     for (const level of metric.levels) {
       drawing.push(svg("path", { className: `level level-${level.direction}`, d: stepPath(level.steps, to, scale) }));
     }
-    const legend = metric.levels.map((level) => this.legendEntry(`level level-${level.direction}`, levelText(level)));
-    const said = metric.points.length ? `latest ${numberText(metric.points.at(-1)[1])} ${metric.unit}` : "no samples";
-    return this.plot(`${metric.name}, ${metric.unit}`, legend, drawing, scale, METRIC_HEIGHT, [said, ...metric.levels.map((level) => levelText(level))].join("; "), metric.points, metric.points.length ? null : "no samples in this time");
+    const legend = metric.levels.map((level) => this.legendEntry(`level level-${level.direction}`, levelText(level, metric.unit)));
+    const isDuration = metric.unit === "s";
+    const latest = metric.points.length ? amountText(metric.points.at(-1)[1], metric.unit) : null;
+    const said = latest === null ? "no samples" : `latest ${latest}${isDuration ? "" : ` ${metric.unit}`}`;
+    return this.plot(isDuration ? metric.name : `${metric.name}, ${metric.unit}`, legend, drawing, scale, METRIC_HEIGHT, [said, ...metric.levels.map((level) => levelText(level, metric.unit))].join("; "), metric.points, metric.points.length ? null : "no samples in this time");
   }
 
   arrivalsPlot(width) {
@@ -271,10 +273,10 @@ class Plots {
     const rows = [[momentText(at, this.series.to), ""]];
     for (const metric of this.series.metrics) {
       const found = atOrBefore(metric.points, at);
-      rows.push([metric.name, found && at - found[0] <= this.gap ? numberText(found[1]) : UNKNOWN]);
+      rows.push([metric.name, found && at - found[0] <= this.gap ? amountText(found[1], metric.unit) : UNKNOWN]);
       for (const level of metric.levels) {
         const value = atOrBefore(level.steps, at)?.[1] ?? null;
-        if (value !== null) rows.push([DIRECTIONS[level.direction], `${LEVEL_SIGNS[level.direction]} ${numberText(value)}`]);
+        if (value !== null) rows.push([DIRECTIONS[level.direction], `${LEVEL_SIGNS[level.direction]} ${amountText(value, metric.unit)}`]);
       }
     }
     if (this.series.arrivals) {
@@ -305,7 +307,7 @@ class Plots {
       h("td", {}, timeElement(at, momentText(at, to))),
       metrics.map((metric) => {
         const found = atOrBefore(metric.points, at);
-        return h("td", { className: "num" }, found && at - found[0] <= this.gap ? numberText(found[1]) : UNKNOWN);
+        return h("td", { className: "num" }, found && at - found[0] <= this.gap ? amountText(found[1], metric.unit) : UNKNOWN);
       }),
       counts.map(([, steps]) => h("td", { className: "num" }, numberText(atOrBefore(steps, at)?.[1]))),
     ));

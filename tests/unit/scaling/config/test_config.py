@@ -33,7 +33,7 @@ class Lag:
         def problems(self):
             return {"hub": f"found '{self.hub}'; a hub has no dot"} if "." in self.hub else {}
 
-    COUNTS = ("lag", "incoming")
+    COUNTS = ("lag", "incoming", "oldest_age")
     DEFAULT_COUNT = "lag"
     GROWING = ("incoming",)
 
@@ -224,6 +224,14 @@ def test_a_number_that_only_grows_is_a_counter():
     assert [name for name, metric in metrics.items() if metric.counter] == ["done", "came"]
 
 
+@pytest.mark.parametrize(("unit", "durations"), [("", {"age"}), ("unit = 'minutes'", set())])
+def test_the_age_of_the_oldest_message_is_a_duration_that_any_rule_takes(unit, durations):
+    rule = "[[targets.t.rules]]\ntype = 'threshold'\nname = 'old'\nmetric = 'age'\nscale_out_above = 120"
+    extra = f"[targets.t.metrics.age]\ncollector = 'lag'\nhub = 'h'\ncount = 'oldest_age'\n{unit}\n{rule}"
+
+    assert load(minimal(extra=extra)).policies["t"].durations == durations
+
+
 @pytest.mark.parametrize(
     ("schedule", "keys", "found"),
     [
@@ -349,7 +357,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"metric": 'window = "30s"'}, "window: found 30 s, below the collection interval of 60 s"),
         ({"metric": 'window = "30d"'}, "a window holds at most 20000"),
         ({"metric": "min_samples = 11"}, "min_samples: found 11; a window of 600 s holds 10 samples"),
-        ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag, incoming"),
+        ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag, incoming, oldest_age"),
         (
             {"extra": COUNTED.format("empty = 0")},
             "empty: found a number for no value, beside counter = true: it would look as if the count began anew",

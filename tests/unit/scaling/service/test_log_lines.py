@@ -9,7 +9,7 @@ from scaling.model import MetricFailure, Reason
 from scaling.service.reading import report_line
 from scaling.web.views import log_view
 from tests.support.scaling.fakes import MemoryPoisonQueues
-from tests.support.scaling.runner import MINUTE, NOW, World, changed, policy, report
+from tests.support.scaling.runner import MINUTE, NOW, World, changed, metric, policy, report
 from tests.support.scaling.shadow import SERVICE_LEVEL, fixed, shadowed
 from tidemark.foundation.log.tail import MARK, log_line
 
@@ -209,3 +209,13 @@ async def test_a_counter_is_read_as_it_is_and_logged_and_decided_by_as_its_incre
     assert [metrics for kind, metrics in told if kind == "decision"] == [{"backlog": 812.0}] * 2
     assert "backlog" not in str([metrics for kind, metrics in told if kind == "report"])
     assert (await world.states.load("plan")).windows["backlog"].values == [812.0, 812.0]
+
+
+async def test_what_is_in_seconds_is_logged_as_a_duration_too():
+    world = World(policy(metrics={"backlog": structs.replace(metric(), unit="s")}))
+    world.backlog = 90.0
+
+    tails = [tail_of(line) for line in await lines_of(world, 1)]
+
+    (decision,) = (tail for tail in tails if tail["kind"] == "decision")
+    assert decision["metrics"] == decision["durations"] == {"backlog": 90.0}

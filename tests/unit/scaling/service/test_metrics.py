@@ -75,6 +75,7 @@ def test_lines_of_other_kinds_and_texts_are_passed_over(measured):
 
     report = {"target": "t", "failures": [{"metric": "cpu", "reason": "collect_failed", "message": "?"}]}
     late = {"target": "t", "at": 0.0, "reason": "x", "service_levels": [{"rule": "sl", "late_today": 2.5}]}
+    late |= {"durations": {"age": 90.0}}
     metrics.record(["words", Line("check", "check", {"at": 1.0})])
     metrics.record(
         [Line("r", "report", report), Line("d", "decision", late), Line("p", "poison", {"count": 3})]
@@ -83,6 +84,7 @@ def test_lines_of_other_kinds_and_texts_are_passed_over(measured):
     found = read(reader)
     assert found["autoscaler.reads.failed", "cpu", "collect_failed", "t"] == 1
     assert found["autoscaler.late", "sl", "t"] == 0.025
+    assert found["autoscaler.metric.duration", "age", "t"] == 90.0
     assert found["autoscaler.poison",] == 3
     assert not any(name[0] == "autoscaler.capacity.current" for name in found)
 
