@@ -12,7 +12,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from scaling.flip import Flip
-from scaling.notice import Telling
+from scaling.notice import Acknowledged, Drain, Telling
 from scaling.reason import Reason as Reason
 
 
@@ -136,7 +136,7 @@ class Verdict(Struct, frozen=True):
 
 class ScaleAction(Struct, frozen=True):
     """An absolute, idempotent order; the message on the actions queue. `replaces` is where an earlier action may have led
-    that this one took the place of: found there, the target was moved by us and by nobody else.
+    that this one took the place of: found there, the target was moved by us and by nobody else. `instances` are those to remove.
     """
 
     action_id: str
@@ -148,6 +148,7 @@ class ScaleAction(Struct, frozen=True):
     reason: Reason
     line: str = ""
     replaces: int | None = None
+    instances: tuple[str, ...] = ()
 
     @property
     def direction(self) -> Direction:
@@ -353,6 +354,7 @@ class TargetState(Struct, frozen=True):
     withdrawn: Withdrawn | None = None
     asked_to_wait: AskedToWait | None = None
     sent: tuple[tuple[str, float], ...] = ()
+    drain: Drain | None = None
 
 
 class Pause(Struct, frozen=True):
@@ -390,6 +392,7 @@ class Controls(Struct, frozen=True):
     # resume also ends the hold of an external change
     external_cleared_at: float | None = field(default=None, name="foreign_cleared_at")
     promoted: Promotion | None = None
+    acknowledged: Acknowledged | None = None
 
 
 NO_CONTROLS = Controls()

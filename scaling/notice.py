@@ -1,4 +1,4 @@
-"""Notices to people, and what of them is saved with a target's state. Immutable data, as in `scaling.model`. Pure."""
+"""Notices to people and to workers, and what of them is saved with a target's state. Immutable data, as in `scaling.model`. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class NoticeKind(StrEnum):
     BUDGET = "budget"
     CALLS = "calls"
     POISON = "poison"
+    DRAIN = "drain"
     SEVERAL = "several"  # replaces many notices that came at once; passes every filter
     TEST = "test"
 
@@ -33,7 +34,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     """One notice. The same event always gives the same `id`; `at` is when it happened (seconds since the epoch).
 
     `current` is the capacity before the change (SCALED) or now, `desired` the one that was asked for, `reached` the one
-    after the change. A condition has the time it began, `since`, and `ended` when it is over. `target` is empty for
+    after the change. A condition has the time it began, `since`, and `ended` when it is over. A drain notice has a
+    `deadline`. `target` is empty for
     notices about the app. A notice of kind SEVERAL has `counts` by kind, and some names in `targets`.
     """
 
@@ -51,6 +53,41 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     ended: bool = False
     counts: dict[str, int] = {}
     targets: tuple[str, ...] = ()
+    deadline: float | None = None
+
+
+class DrainEnd(StrEnum):
+    """How a drain notice ended: the scale-in was carried out, was not wanted any more, or was not acknowledged in time."""
+
+    DONE = "done"
+    WITHDRAWN = "withdrawn"
+    UNANSWERED = "unanswered"
+
+
+class Drain(Struct, frozen=True):
+    """The last drain notice of a target: a scale-in was announced to its workers at `at`, who have until `deadline`.
+
+    `notice` is the id of its action, with which workers acknowledge; `needed` of them suffice. Without them, the scale-in is carried
+    out at the deadline if `goes_anyway`, and else withdrawn. Whatever becomes of the app, it is over at `expires_at`.
+    """
+
+    notice: str
+    from_capacity: int
+    to_capacity: int
+    at: float
+    deadline: float
+    expires_at: float
+    needed: int
+    goes_anyway: bool = False
+    end: DrainEnd | None = None
+    ended_at: float | None = None
+
+
+class Acknowledged(Struct, frozen=True):
+    """Which workers have acknowledged a drain notice, in the order they did."""
+
+    notice: str
+    workers: tuple[str, ...] = ()
 
 
 class Standing(Struct, frozen=True):

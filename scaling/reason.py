@@ -42,6 +42,10 @@ class Reason(StrEnum):
     CAPACITY_UNKNOWN = "capacity_unknown", "the current capacity could not be read"
     RULE_FAILED = "rule_failed", "a rule raised an error"
     STATE_CORRUPT = "state_corrupt", "the stored state could not be read and was started anew"
+    UNANSWERED = (
+        "unanswered",
+        "workers did not acknowledge the last drain notice, so the next scale-in waits a while",
+    )
     COOLING_DOWN = "cooling_down", "the last effect is too recent for another change in this direction"
     STABILIZING = "stabilizing", "a recent recommendation within the stabilization window holds this one back"
     RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"

@@ -47,7 +47,8 @@ ANY_NUMBER = Settable()
 class TargetFacts(Struct, frozen=True):
     """`unit` is what capacities count, in the plural; changes more often than every `pause` seconds are unwise, and `why`;
     above `changes_per_hour` in a sliding hour, those of others included, the platform refuses, or the policy wants no more.
-    None: nothing limits them.
+    None: nothing limits them. Each unit is a worker where it `counts_workers`; where it `removes_named`, its scaler removes the
+    instances that workers have acknowledged for.
     """
 
     unit: str = "instances"
@@ -55,6 +56,8 @@ class TargetFacts(Struct, frozen=True):
     pause: float = 0.0
     why: str = ""
     changes_per_hour: int | None = None
+    counts_workers: bool = True
+    removes_named: bool = False
 
     @property
     def one(self) -> str:

@@ -96,6 +96,7 @@ ROUTES: tuple[Route, ...] = (
     _any("arm.get_group", "GET", _GROUP, ResourcesApi.get),
     _any("arm.put_resource", "PUT", _ANYTHING, ResourcesApi.put),
     _any("arm.patch_resource", "PATCH", _ANYTHING, ResourcesApi.patch),
+    _any("arm.delete_instances", "POST", _ANYTHING + "/delete", ResourcesApi.delete_instances),
     _any("arm.get_resource", "GET", _ANYTHING, ResourcesApi.get),
     _any("arm.list_resources", "GET", _LIST, ResourcesApi.list_type),
 )

@@ -50,6 +50,7 @@ _OWN_KINDS = {
     "arm.put_throughput": PUT_KINDS,
     "arm.get_metrics": METRICS_KINDS,
     "arm.patch_resource": CHANGE_KINDS,
+    "arm.delete_instances": CHANGE_KINDS,
     "arm.put_resource": CHANGE_KINDS,
 }
 

@@ -1,4 +1,4 @@
-"""Reads what holds back or reduces the changes of a target: `out`, `in`, `plateau`, `fallback`; problems are noted. Pure."""
+"""Reads what holds back or reduces the changes of a target: `out`, `in`, `plateau`, `drain`, `fallback`; problems are noted. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tidemark.foundation.durations import duration, positive_duration
 from tidemark.foundation.settings_reader import Reader, as_text, one_of, share, whole
 
 DEFAULT_COOLDOWN = 600.0  # ten minutes, the classic rule's cooldown
+MAX_NOTICE = 86_400.0
+"""Seconds that workers may have. Chosen: a day; what a decision was made of is long out of date by then."""
 
 
 def read_paces(reader: Reader, *, own: bool) -> tuple[policy.Pace, policy.Pace]:
@@ -58,6 +60,19 @@ def read_plateau(reader: Reader | None, metrics: Collection[str]) -> policy.Plat
         reader.problem("metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}")
     reader.finish()
     return plateau
+
+
+def read_drain(reader: Reader | None) -> policy.DrainSpec | None:
+    if reader is None:
+        return None
+    notice = reader.require("notice", 60.0, positive_duration)
+    drain = policy.DrainSpec(
+        notice=notice, **reader.found(unacknowledged=one_of(("hold", "scale_in")), again=duration)
+    )
+    if notice > MAX_NOTICE:
+        reader.problem("notice", f"found {notice:g} s; at most {MAX_NOTICE:g} s are accepted")
+    reader.finish()
+    return drain
 
 
 def read_fallback(reader: Reader | None, minimum: int, maximum: int) -> policy.Fallback | None:

@@ -74,6 +74,16 @@ class Fallback(Struct, frozen=True, kw_only=True):
     after: float = 300.0
 
 
+class DrainSpec(Struct, frozen=True, kw_only=True):
+    """Workers are told `notice` seconds before a scale-in. One of the rules that they do not acknowledge by then is withdrawn and
+    announced `again` seconds later (`hold`), or carried out all the same. Bounds and budgets do not wait longer than `notice`.
+    """
+
+    notice: float
+    unacknowledged: Literal["hold", "scale_in"] = "hold"
+    again: float = 600.0
+
+
 class Budget(Struct, frozen=True, kw_only=True):
     """What a target may spend from midnight to midnight of `time_zone`.
 
@@ -175,6 +185,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     external_hold: float = field(default=900.0, name="foreign_hold")  # stored inputs have this name
     shadow: ShadowSpec | None = None
     budget: Budget | None = None
+    drain: DrainSpec | None = None
     interval: float = 0.0  # seconds between two evaluations; 0: at every collection
     facts: TargetFacts = TargetFacts()
 

@@ -20,7 +20,7 @@ from scaling.config.checks import (
     facts_of,
     missing_connections,
 )
-from scaling.config.limits_table import read_fallback, read_paces, read_plateau
+from scaling.config.limits_table import read_drain, read_fallback, read_paces, read_plateau
 from scaling.config.metric_window import read_window, with_timing
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
@@ -119,7 +119,6 @@ class TargetTable:
         rules = self._rules(metrics)
         out, inward = read_paces(reader, own=bool(self._learning))
         plateau = read_plateau(reader.table("plateau"), metrics)
-        fallback = read_fallback(reader.table("fallback"), minimum, maximum)
         action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
         scaler = reader.require("scaler", "", as_text)
         spec = policy.PolicySpec(
@@ -133,14 +132,15 @@ class TargetTable:
             out=out,
             inward=inward,
             plateau=plateau,
-            fallback=fallback,
+            fallback=read_fallback(reader.table("fallback"), minimum, maximum),
+            drain=read_drain(reader.table("drain")),
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
             interval=every,
             **reader.found(dry_run=as_bool, external_hold=duration),
         )
         budget = reader.table("budget")
-        options, facts = self._scaler_options(scaler)
+        options, facts = self._scaler_options(scaler, drains=spec.drain is not None)
         spec = structs.replace(spec, scaler_options=options, facts=facts)
         known = facts if ":" not in scaler else None  # a class of the user's own may count anything
         spec = structs.replace(spec, budget=read_budget(budget, scaler, known, minimum))
@@ -194,7 +194,7 @@ class TargetTable:
             )
         return timeout
 
-    def _scaler_options(self, scaler: str) -> tuple[dict[str, Any], TargetFacts]:
+    def _scaler_options(self, scaler: str, *, drains: bool) -> tuple[dict[str, Any], TargetFacts]:
         """The rest of the target's table, which belongs to its scaler, and the facts of its kind of target."""
         reader = self._reader
         changes = reader.take("changes_per_hour", None, whole(2, policy.MOST_CHANGES))
@@ -211,7 +211,15 @@ class TargetTable:
         if params is not None and identify is not None:
             with suppress(ValueError):  # a connection that does not exist, which is a finding
                 self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
-        return options.values, self._with_changes(facts_of(cls, params), changes)
+        facts = facts_of(cls, params)
+        if drains and not facts.counts_workers:
+            reader.problem(
+                "drain",
+                f"the scaler sets a number of {facts.unit}, which is not that of workers that acknowledge",
+            )
+        if facts.removes_named and not drains:
+            reader.problem("remove_acknowledged", "needs a table `drain`: workers acknowledge its notices")
+        return options.values, self._with_changes(facts, changes)
 
     def _with_changes(self, facts: TargetFacts, changes: int | None) -> TargetFacts:
         """The facts with the target's own `changes_per_hour`, which may be above what its platform takes: that is a finding."""

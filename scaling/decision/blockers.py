@@ -13,6 +13,7 @@ from scaling.config.policy import Policy
 from scaling.decision import pacing as pace
 from scaling.decision.missing import first_missing, missing_conditions
 from scaling.decision.orders import active_pause
+from scaling.drains.draining import announced_again_at
 from scaling.flip import Condition, Conditions, Lifts, all_lifted, lifted_at, lifted_by
 from scaling.model import (
     Controls,
@@ -184,6 +185,7 @@ def find_blockers(case: Situation, direction: Direction, wanted: int) -> list[Bl
         _plateau_blocker(case, wanted) if out else None,
         None if out else _missing_metric_blocker(case, wanted),
         _cooldown_blocker(case, direction, wanted),
+        None if out else _unanswered_blocker(case, wanted),
         changes_blocker(case, wanted, kept=0 if out else pace.changes_reserved_for_out(case.changes_allowed)),
         None if paused is None else pause_limit(case, paused, wanted),
     )
@@ -339,7 +341,16 @@ def _cooldown_blocker(case: Situation, direction: Direction, wanted: int) -> Blo
     until = pace.cooldown_until(case.state.effects, direction, spec.out, spec.inward)
     if until is None or case.now >= until:
         return None
-    limit = Limit(Reason.COOLING_DOWN, wanted, case.view.current, f"{until - case.now:.0f} s left")
+    return _until(case, Reason.COOLING_DOWN, wanted, until)
+
+
+def _unanswered_blocker(case: Situation, wanted: int) -> Blocker | None:
+    until = announced_again_at(case.policy, case.state, case.now)
+    return None if until is None else _until(case, Reason.UNANSWERED, wanted, until)
+
+
+def _until(case: Situation, reason: Reason, wanted: int, until: float) -> Blocker:
+    limit = Limit(reason, wanted, case.view.current, f"{until - case.now:.0f} s left")
     return limit, lifted_at(until)
 
 
@@ -355,8 +366,7 @@ def changes_blocker(case: Situation, wanted: int, *, kept: int) -> Blocker | Non
         return None
     text = f"{len(changes)} of {most} changes in the last hour"
     text += f", of which the last {kept} are for scaling out" if kept else ""
-    limit = Limit(Reason.CHANGES_SPENT, wanted, case.view.current, text)
-    return limit, lifted_at(until)
+    return Limit(Reason.CHANGES_SPENT, wanted, case.view.current, text), lifted_at(until)
 
 
 def pause_limit(case: Situation, paused: Pause, wanted: int) -> Blocker:

@@ -39,6 +39,7 @@ from scaling.decision.reconsider import (
 )
 from scaling.decision.seen import view_of
 from scaling.decision.steps import Steps
+from scaling.drains.draining import drain_text
 from scaling.flip import lifted_at, lifted_by
 from scaling.model import (
     NO_CONTROLS,
@@ -166,7 +167,8 @@ class Case(Steps):
         if pending is None or over:
             return fresh
         if self.still_wants(pending, fresh):
-            note = f"{action_text(pending)}{self._wait_text(pending.reason)}"
+            waits = self._wait_text(pending.reason) + drain_text(self.state, self.controls, self.now)
+            note = f"{action_text(pending)}{waits}"
             return self.hold(Reason.ACTION_PENDING, lifted_at(pending.expires_at), note)
         text = f"it takes the place of {action_text(pending)}"
         if not fresh.acts:

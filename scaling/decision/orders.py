@@ -1,4 +1,4 @@
-"""Operators' orders: pause, resume, override, dry-run, promote. Pure."""
+"""Orders: pause, resume, override, dry-run, promote; and workers' acknowledgements of a drain notice. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from scaling.config.policy import Policy
+from scaling.drains.draining import EVERY_WORKER
 from scaling.model import Controls, Direction, Override, Pause, Promotion
+from scaling.notice import Acknowledged
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import OrderError
 from tidemark.foundation.wording import duration_text
@@ -20,6 +22,12 @@ as somebody watches.
 
 MAX_OVERRIDE = 7 * 86_400.0
 """Chosen: a week, after which `minimum` and `maximum` are the place for it."""
+
+MAX_NAME = 300
+"""Characters of a notice's id or of a worker's name. Chosen: a target's name has 200, to which an id adds its time."""
+
+MAX_WORKERS = 1_000
+"""Workers that acknowledge one notice: the largest scale set, whose names take a third of the row of orders at most."""
 
 Order = Mapping[str, Any]
 
@@ -152,7 +160,32 @@ def follow_text(target: str) -> str:
     )
 
 
+def acknowledge(
+    controls: Controls, order: Order, policy: Policy, *, by: str, now: float
+) -> tuple[Controls, str]:
+    """`{notice: id, worker: name}`: a worker may go, and takes no new work until that drain notice is over; `*` speaks for all.
+
+    The same worker may say so again. Whether the notice is the one that stands is for the caller to check.
+    """
+    _only(order, "notice", "worker", "by")
+    for key in ("notice", "worker"):
+        if not isinstance(order.get(key), str) or not 0 < len(order[key]) <= MAX_NAME:
+            found = f"found {order[key]!r}" if key in order else "is missing"
+            raise OrderError(f"{key}: {found}; accepted is a text of 1 to {MAX_NAME} characters")
+    notice, worker, known = order["notice"], order["worker"], controls.acknowledged
+    workers = known.workers if known is not None and known.notice == notice else ()
+    if worker not in workers:
+        workers = (*workers, worker)
+    if len(workers) > MAX_WORKERS:
+        raise OrderError(
+            f"worker: {MAX_WORKERS} others have acknowledged this notice, which are all that are kept"
+        )
+    text = f"drain notice {notice} acknowledged by {'all workers' if worker == EVERY_WORKER else f'worker {worker}'}"
+    return msgspec.structs.replace(controls, acknowledged=Acknowledged(notice, workers)), text
+
+
 ORDERS: dict[str, Callable[..., tuple[Controls, str]]] = {
+    "acknowledge": acknowledge,
     "dry-run": dry_run,
     "override": override,
     "pause": pause,

@@ -22,6 +22,7 @@ from scaling.decision.reconsider import (
     under_way,
     was_tried,
 )
+from scaling.drains import draining
 from scaling.model import (
     MOVED,
     Capacity,
@@ -40,7 +41,7 @@ from scaling.model import (
     Withdrawn,
     effect_of,
 )
-from scaling.window import GAP_INTERVALS, NO_WINDOWS, Window
+from scaling.window import NO_WINDOWS, Window
 
 # -- its effect
 
@@ -127,31 +128,6 @@ def as_ours(state: TargetState, effect: Effect) -> Effect:
         return effect
     text = "an earlier delivery got this far"
     return replace(effect, outcome=EffectOutcome.LIMITED, detail=text)
-
-
-def is_from_before(policy: Policy, state: TargetState, current: int, at: float) -> bool:
-    """True for a reading that our own changes explain: it was taken before the last of them, or shows where a change of the
-    last minutes began or led. The platform's API may answer from a cache for a while; what stays is noticed after that.
-    """
-    effects = state.effects
-    if effects and at <= effects[-1].at:
-        return True
-    grace = max(
-        policy.spec.effect_timeout, GAP_INTERVALS * policy.interval
-    )  # the next reading, however rare they are
-    recent = (effect for effect in effects if at - effect.at < grace)
-    return any(current in {effect.from_capacity, effect.to_capacity} for effect in recent)
-
-
-def as_asked_too_early(policy: Policy, state: TargetState, effect: Effect) -> Effect:
-    """A change by somebody else that only a reading from before our own last change shows is none: tried again."""
-    reached = effect.reached
-    if effect.outcome is not EffectOutcome.EXTERNAL_CHANGE or reached is None:
-        return effect
-    if reached == effect.from_capacity or not is_from_before(policy, state, reached, effect.at):
-        return effect
-    text = f"the platform still shows {reached}, as before our last change"
-    return replace(effect, outcome=EffectOutcome.FAILED, detail=text)
 
 
 def _with_effect(state: TargetState, effect: Effect, reached: int, level: float | None) -> TargetState:
@@ -333,18 +309,37 @@ def pursue(
         return _reviewed(record_effect(state, effect), text, effect=effect)
     if capacity.pending or capacity.at < pending.decided_at or under_way(state, now):
         return Review(state)
-    forbidden = _forbidden(policy, controls, pending, now)
-    if forbidden:
+    if (ended := _given_up(policy, state, pending, capacity, now=now, controls=controls)) is not None:
+        return ended
+    seen = replace(state, capacity=capacity, capacity_error=None)
+    due = now >= max(_due_at(policy, state, pending), draining.sendable_from(state, controls))
+    if not due or no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
+        return Review(state)
+    return _emitted_again(policy, state, controls, pending, now)
+
+
+def _given_up(
+    policy: Policy,
+    state: TargetState,
+    pending: ScaleAction,
+    capacity: Capacity,
+    *,
+    now: float,
+    controls: Controls,
+) -> Review | None:
+    """The review of an action that orders, its workers or its time have ended; None of one that goes on."""
+    where = action_text(pending)
+    if forbidden := _forbidden(policy, controls, pending, now):
         effect = effect_of(pending, EffectOutcome.REFUSED, now, forbidden)
         return _reviewed(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
+    if (why := draining.unanswered(state, controls, now)) is not None:
+        effect = effect_of(pending, EffectOutcome.WITHDRAWN, now, why)
+        gone = draining.end_unanswered(withdraw(state, now), now)
+        return _reviewed(gone, f"{where} is withdrawn: {why}", effect=effect)
     if now >= pending.expires_at:
         text = f"{where} expired without effect; the capacity is {capacity.current}"
         return _reviewed(withdraw(state, now), text)  # its effect may still turn up
-    seen = replace(state, capacity=capacity, capacity_error=None)
-    due = now >= _due_at(policy, state, pending)
-    if not due or no_longer_wanted(policy, windows, seen, now=now, controls=controls) is not None:
-        return Review(state)
-    return _emitted_again(policy, state, pending, now)
+    return None
 
 
 def _due_at(policy: Policy, state: TargetState, pending: ScaleAction) -> float:
@@ -353,14 +348,21 @@ def _due_at(policy: Policy, state: TargetState, pending: ScaleAction) -> float:
     return pending.decided_at + policy.spec.effect_timeout
 
 
-def _emitted_again(policy: Policy, state: TargetState, pending: ScaleAction, now: float) -> Review:
-    """The action as sent once more; for the first time where the platform had asked to wait."""
+def _emitted_again(
+    policy: Policy, state: TargetState, controls: Controls, pending: ScaleAction, now: float
+) -> Review:
+    """The action as sent once more; for the first time where the platform, or workers, were waited for."""
+    if named := draining.instances_to_remove(policy, state, controls):
+        pending = replace(pending, instances=pending.instances or named)
+        state = replace(state, pending=pending)
     asked, wait = asked_since(state), state.asked_to_wait
     known = state if asked is None else perhaps_accepted(state, pending.action_id, asked)
     sent = hand_back(known, pending.action_id, due_at=now + policy.spec.effect_timeout)
     text = f"{action_text(pending)} has no effect after {now - pending.decided_at:.0f} s; emitted again"
     if not was_tried(state) and wait is not None and _due_at(policy, state, pending) == wait.until:
         text = f"{action_text(pending)} is emitted now, for the platform had asked to wait"
+    elif not was_tried(state) and draining.open_drain(state) is not None:
+        text = f"{action_text(pending)} is emitted now, for its workers have acknowledged it, or their time is over"
     return _reviewed(sent, text, emit=pending)
 
 

@@ -7,6 +7,7 @@ waited for, checked, and then corrected. docs/architecture.md has the table of o
 
 from __future__ import annotations
 
+from scaling.drains.draining import open_drain
 from scaling.model import Direction, Reason, Recommendation, ScaleAction, TargetState
 from scaling.window import CLOCK_TOLERANCE
 
@@ -76,11 +77,13 @@ def held_until(state: TargetState, reason: Reason, now: float) -> float | None:
 
 
 def may_be_sent(state: TargetState, now: float) -> bool:
-    """True where there is a pending action, nobody is at it, and the platform does not ask to wait."""
+    """True where there is a pending action, nobody is at it or waited for, and the platform does not ask to wait."""
     pending = state.pending
-    return (
-        pending is not None and not under_way(state, now) and held_until(state, pending.reason, now) is None
-    )
+    announced = open_drain(state) is not None and not was_tried(
+        state
+    )  # `pursue` sends it, once workers let it
+    free = pending is not None and held_until(state, pending.reason, now) is None
+    return free and not announced and not under_way(state, now)
 
 
 def is_turned(action: ScaleAction) -> bool:
@@ -113,7 +116,9 @@ def is_still_wanted(
     further = wanted > to if out else wanted < to
     # Or a wish that grows with every report would replace each action before its message is delivered.
     replacement = state.withdrawn is not None and state.withdrawn.at == pending.decided_at
-    return further and not exact and replacement and not was_tried(state)
+    # Nor would what was announced to workers ever be carried out, if ever less were needed: the rest follows.
+    announced = fresh.reason is pending.reason and open_drain(state) is not None
+    return further and not exact and (replacement or announced) and not was_tried(state)
 
 
 def stays_pending(state: TargetState, made: Recommendation) -> bool:

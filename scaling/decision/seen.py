@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from scaling.config.policy import Policy
-from scaling.model import Capacity, TargetState
+from scaling.model import Capacity, Effect, EffectOutcome, TargetState
 from scaling.rules.view import MetricsView
-from scaling.window import Window
+from scaling.window import GAP_INTERVALS, Window
 
 
 def view_of(
@@ -79,3 +79,28 @@ def bounded_doubt(policy: Policy, before: Capacity | None, capacity: Capacity) -
     since = capacity.at if since is None or since > capacity.at else since
     doubted = capacity.at - since < policy.spec.action_ttl
     return structs.replace(capacity, pending=doubted, unknown_since=since)
+
+
+def is_from_before(policy: Policy, state: TargetState, current: int, at: float) -> bool:
+    """True for a reading that our own changes explain: it was taken before the last of them, or shows where a change of the
+    last minutes began or led. The platform's API may answer from a cache for a while; what stays is noticed after that.
+    """
+    effects = state.effects
+    if effects and at <= effects[-1].at:
+        return True
+    grace = max(
+        policy.spec.effect_timeout, GAP_INTERVALS * policy.interval
+    )  # the next reading, however rare they are
+    recent = (effect for effect in effects if at - effect.at < grace)
+    return any(current in {effect.from_capacity, effect.to_capacity} for effect in recent)
+
+
+def as_asked_too_early(policy: Policy, state: TargetState, effect: Effect) -> Effect:
+    """A change by somebody else that only a reading from before our own last change shows is none: tried again."""
+    reached = effect.reached
+    if effect.outcome is not EffectOutcome.EXTERNAL_CHANGE or reached is None:
+        return effect
+    if reached == effect.from_capacity or not is_from_before(policy, state, reached, effect.at):
+        return effect
+    text = f"the platform still shows {reached}, as before our last change"
+    return structs.replace(effect, outcome=EffectOutcome.FAILED, detail=text)

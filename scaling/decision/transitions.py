@@ -20,7 +20,6 @@ from scaling.decision.pending_action import (
     Review,
     correct_future_actions,
     found_effect,
-    is_from_before,
     leads_to,
     may_be_ours,
     note_external_change,
@@ -30,7 +29,8 @@ from scaling.decision.pending_action import (
     withdrawal,
 )
 from scaling.decision.reconsider import held_until, stays_pending
-from scaling.decision.seen import as_advised, bounded_doubt, view_of
+from scaling.decision.seen import as_advised, bounded_doubt, is_from_before, view_of
+from scaling.drains.draining import announce_drain
 from scaling.model import (
     Capacity,
     Controls,
@@ -290,11 +290,12 @@ def advance(
     *,
     report_at: float,
     level: float | None,
+    announces: bool = True,
 ) -> tuple[TargetState, ScaleAction | None]:
     """The state to save after a decision, and the action to emit once it is saved.
 
-    `level` is the plateau metric now (None when unknown or unused). The action stays pending until its effect is recorded,
-    so `pursue` can emit it again should it be lost, or for the first time where the platform asks to wait until then.
+    `level` is the plateau metric now (None when unknown or unused). Only with `announces` a scale-in waits for workers. The action stays pending until its effect is recorded,
+    so `pursue` can emit it again should it be lost, or for the first time where the platform or its workers are waited for.
     """
     now = recommendation.at
     action = _action(policy, recommendation) if recommendation.acts else None
@@ -306,8 +307,10 @@ def advance(
     pending = state.pending if stays_pending(state, recommendation) else None
     held = held_until(state, recommendation.reason, now)
     delivery = state.delivery if pending else None
+    drain = None
     if action is not None:
-        delivery = Delivery(held or now + policy.spec.effect_timeout)
+        action, drain = announce_drain(policy, action) if announces else (action, None)
+        delivery = Delivery(held or now + (policy.spec.effect_timeout if drain is None else 0.0))
     return (
         msgspec.structs.replace(
             state,
@@ -320,8 +323,9 @@ def advance(
             missing_since=_missing_since(state, recommendation),
             corrupt_since=state.corrupt_since if recommendation.reason in _STILL_CORRUPT else None,
             last=recommendation,
+            drain=drain or state.drain,
         ),
-        action if held is None else None,
+        action if held is None and drain is None else None,
     )
 
 

@@ -270,21 +270,23 @@ class Right(Struct, frozen=True):
     """What a scaler does to a resource, beyond reading it."""
 
     resource_id: str
-    action: str
+    actions: tuple[str, ...]
     role: str
 
 
 def right_of(params: object) -> Right | None:
     """The right that a scaler of ours needs; None where Resource Manager is not the one to ask."""
     if isinstance(params, AppServicePlanScaler.Params):
-        return Right(params.resource_id, "Microsoft.Web/serverfarms/write", _PLAN_ROLE)
+        return Right(params.resource_id, ("Microsoft.Web/serverfarms/write",), _PLAN_ROLE)
     if isinstance(params, AzureResourceScaler.Params):
-        return Right(params.resource_id, f"{params.known.type}/write", _RESOURCE_ROLE)
+        known = params.known
+        removes = (f"{known.type}/{known.removal}/action",) if params.remove_acknowledged else ()
+        return Right(params.resource_id, (f"{known.type}/write", *removes), _RESOURCE_ROLE)
     if isinstance(params, CosmosThroughputScaler.Params) and params.resource_id:
         of_container = ThroughputId.parse(params.resource_id).container is not None
         kind = "sqlDatabases/containers" if of_container else "sqlDatabases"
         action = f"Microsoft.DocumentDB/databaseAccounts/{kind}/throughputSettings/write"
-        return Right(params.resource_id, action, _THROUGHPUT_ROLE)
+        return Right(params.resource_id, (action,), _THROUGHPUT_ROLE)
     return None
 
 
@@ -300,9 +302,9 @@ async def _right(settings: Settings, target: str, needed: Right) -> list[Finding
     async def allowed() -> list[Finding]:
         entries = await calls.permitted(settings, needed.resource_id)
         needs = Needs(needed.role, needed.resource_id)
-        return [verdicts.right(target, entries, needed.action, needs)]
+        return [verdicts.right(target, entries, action, needs) for action in needed.actions]
 
-    return await _unless_forbidden(allowed(), verdicts.unknown_right(target, needed.action))
+    return await _unless_forbidden(allowed(), verdicts.unknown_right(target, needed.actions[0]))
 
 
 async def _autoscale(settings: Settings, target: str, resource_id: str) -> list[Finding]:

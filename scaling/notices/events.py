@@ -17,12 +17,12 @@ from scaling.config.notify_table import Notify
 from scaling.decision import explain
 from scaling.log_entry import decision_id
 from scaling.model import Reason, Recommendation, TargetState
-from scaling.notice import Notice, NoticeKind, Standing, Telling
+from scaling.notice import Drain, DrainEnd, Notice, NoticeKind, Standing, Telling
 from scaling.notices.outbox import replace_by_one
 from scaling.ports import PoisonMessage
 from scaling.rules.combine import PROBLEMS
 from tidemark.foundation.sanitize import sanitize_line
-from tidemark.foundation.wording import duration_text
+from tidemark.foundation.wording import duration_text, time_text
 
 KEPT = 20
 """Notices in a state's row. There are more only while the outbox cannot be reached; one that counts takes their place."""
@@ -51,6 +51,13 @@ _IN_THE_WAY = frozenset(
 """Reasons for which the rules may not have been asked at all, or did not vote."""
 
 
+_ENDED = {
+    DrainEnd.DONE: "is done: whoever is left goes on with its work",
+    DrainEnd.WITHDRAWN: "is withdrawn: all go on with their work",
+    DrainEnd.UNANSWERED: "is withdrawn, for it was not acknowledged in time: all go on with their work",
+}
+
+
 def announced(notify: Notify, target: str, before: TargetState, after: TargetState) -> TargetState:
     """`after` with the notices that it gives, seen from `before`, besides those it has."""
     known = after.telling or Telling()
@@ -60,6 +67,7 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
         *_not_carried_out(target, before, after),
         *_external_changes(target, before, after),
         *_budget(target, before, after),
+        *_drains(target, before, after),
         *ended,
     )
     # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
@@ -180,6 +188,43 @@ def _budget(target: str, before: TargetState, after: TargetState) -> Iterator[No
         text=f"{target}: the budget of the day will not last to its end, as it looks now",
         reason=Reason.OVER_BUDGET,
         current=spent.capacity,
+    )
+
+
+def _drains(target: str, before: TargetState, after: TargetState) -> Iterator[Notice]:
+    """The begin of a drain notice, and its end, also of one that another took the place of."""
+    told, drain = before.drain, after.drain
+    if told is not None and told.end is None and (drain is None or drain.notice != told.notice):
+        yield _of_drain(
+            target, structs.replace(told, end=DrainEnd.WITHDRAWN, ended_at=_newest(after, told.at))
+        )
+    known = told.end if told is not None and drain is not None and told.notice == drain.notice else None
+    begun = told is not None and drain is not None and told.notice == drain.notice
+    if drain is not None and (not begun or drain.end is not known):
+        yield _of_drain(target, drain)
+
+
+def _newest(state: TargetState, at: float) -> float:
+    return max(at, state.last.at if state.last is not None else at)
+
+
+def _of_drain(target: str, drain: Drain) -> Notice:
+    way = f"{target}: {drain.from_capacity} -> {drain.to_capacity}"
+    told = f"acknowledge it by {time_text(drain.deadline)}, once there is nothing left to lose"
+    text = f"{way} {_ENDED[drain.end]}" if drain.end is not None else f"{way} is announced to workers: {told}"
+    return Notice(
+        id=f"drain:{drain.notice}" if drain.end is None else f"drain:{drain.notice}:ended",
+        kind=NoticeKind.DRAIN,
+        target=target,
+        at=drain.at if drain.ended_at is None else drain.ended_at,
+        text=text,
+        reason=drain.end or "",
+        current=drain.from_capacity,
+        desired=drain.to_capacity,
+        decision_id=drain.notice,
+        since=drain.at,
+        ended=drain.end is not None,
+        deadline=drain.deadline,
     )
 
 

@@ -41,7 +41,10 @@ def fold_flood(queue: Iterable[QueuedNotice]) -> tuple[QueuedNotice, ...]:
     Empty without a flood. A thousand notices take several rounds, each of which counts the one before. A notice that was
     tried may have arrived, so it stays by itself under its id.
     """
-    untried = sorted((queued for queued in queue if not queued.tries and not queued.done), key=_age)
+    folded_kinds = (
+        queued for queued in queue if queued.notice.kind is not NoticeKind.DRAIN
+    )  # a worker waits for it
+    untried = sorted((queued for queued in folded_kinds if not queued.tries and not queued.done), key=_age)
     if len(untried) <= FLOOD:
         return ()
     folded = untried[:FOLDED_AT_ONCE]

@@ -20,6 +20,8 @@ from scaling.decision.decide import no_longer_wanted
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.decision.orders import policy_in_force
 from scaling.decision.reconsider import is_turned, under_way_until
+from scaling.decision.seen import as_asked_too_early
+from scaling.drains.draining import sendable_from
 from scaling.model import AskedToWait, Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
@@ -84,6 +86,8 @@ class Deliveries(Struct, frozen=True):
             if effect is None:
                 effect = _withdrawn(policy, loaded, action, now)
             if effect is None:
+                effect = _announced(loaded, action, now)
+            if effect is None:
                 effect = await self._out_of_step(policy, loaded, action)
             if effect is not None and earlier is not None:  # or it would be given up under the other's hands
                 text = f"left to the delivery that is at it [{action.action_id}]: {effect.detail}"
@@ -99,7 +103,7 @@ class Deliveries(Struct, frozen=True):
             with urgent():
                 done = await self._carry_out(scaler, action, until)
             effect = pending_action.as_ours(begun, done.effect)
-            effect = pending_action.as_asked_too_early(policy, begun, effect)
+            effect = as_asked_too_early(policy, begun, effect)
             return await self._finished(
                 structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
             )
@@ -202,6 +206,13 @@ def _withdrawn(policy: Policy, loaded: Snapshot, action: ScaleAction, now: float
     rules = policy_in_force(policy, controls)
     text = no_longer_wanted(rules, loaded.windows, loaded.state, now=now, controls=controls)
     return None if text is None else effect_of(action, EffectOutcome.WITHDRAWN, now, text)
+
+
+def _announced(loaded: Snapshot, action: ScaleAction, now: float) -> Effect | None:
+    """The effect of an action that its workers have to acknowledge first, however its message came about."""
+    if sendable_from(loaded.state, controls_of(loaded, now)) <= now:
+        return None
+    return effect_of(action, EffectOutcome.FAILED, now, "waits for its workers to acknowledge it")
 
 
 def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from scaling.calls.noting import Noting
 from scaling.config.policy_file import Config
+from scaling.drains.draining import with_end
 from scaling.log_entry import LogEntry
 from scaling.model import Recommendation, TargetState
 from scaling.notice import Notice
@@ -137,6 +138,7 @@ async def save(
     """Raises ConflictError when the state changed since it was loaded. Its notices are saved with
     it, and handed to the outbox then.
     """
+    state = with_end(state)
     if ports.announcer is not None:
         state = announced(ports.announcer.notify, loaded.target, loaded.state, state)
     saving = ports.states.save(loaded, state, windows)

@@ -267,7 +267,7 @@ class _Simulation:
         """What must be remembered of the decision; its change is there at once."""
         shadow, tally = self.shadow, self.shadow.tally
         level = plateau_level(self.policy, self.seen, now=self.now)
-        after, action = advance(self.policy, state, made, report_at=self.now, level=level)
+        after, action = advance(self.policy, state, made, report_at=self.now, level=level, announces=False)
         if action is not None:
             to = action.to_capacity
             after = record_effect(after, effect_of(action, EffectOutcome.APPLIED, self.now, "", to))

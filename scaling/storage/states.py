@@ -1,6 +1,6 @@
 """States and windows in Table Storage: one partition per target, one row written per evaluation.
 
-Rows of a partition: `state` with all windows, `controls` (operators' orders) and
+Rows of a partition: `state` with all windows, `controls` (operators' orders), `drain` (the notice for workers) and
 `corrupt:<row>:<inverted time of its last write>`. The last are copies of rows that could not be read: they
 are made when the damage is met, before anybody can write over it, and stay until an operator deletes them.
 """
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scaling.drains.view import drain_columns
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
 from scaling.storage import rows as layout
@@ -67,8 +68,13 @@ class TableStateStore(TableStore):
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
     ) -> None:
         """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
-        row = layout.target_row(loaded.target, state, loaded.windows if windows is None else windows)
-        await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
+        columns = layout.target_row(loaded.target, state, loaded.windows if windows is None else windows)
+        row, etag = entity(loaded.target, "state", columns), loaded.etags.get("state")
+        stale = "state" in loaded.corrupt and "drain" in loaded.etags
+        if state.drain == loaded.state.drain and not stale:
+            await self._table.save(row, etag)
+        else:  # workers read it from there on, and are told nothing that was not saved
+            await self._table.save_with(row, etag, entity(loaded.target, "drain", drain_columns(state)))
 
     async def load_controls(self, target: str) -> Snapshot:
         """As `load`, of the operators' orders alone: an order can be given whatever the state's row is like."""
@@ -105,7 +111,7 @@ def _snapshot(target: str, rows: Sequence[Entity]) -> tuple[Snapshot, list[Entit
     return Snapshot(target, state, windows, controls, etags, tuple(corrupt)), damaged
 
 
-def entity(target: str, name: str, row: layout.Properties) -> dict[str, Any]:
+def entity(target: str, name: str, row: Mapping[str, layout.Value]) -> dict[str, Any]:
     """The entity of a named row (`state`, `controls`); `Name` keeps what its key encodes."""
     return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
 

@@ -12,7 +12,8 @@ from msgspec import Struct, structs
 
 from scaling.calls.usage import CallsSeen, seen
 from scaling.config.policy import Policy
-from scaling.decision.orders import ORDERS
+from scaling.decision.orders import MAX_NAME, ORDERS
+from scaling.drains.view import DRAINING, drain_view
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import NO_CONTROLS
 from scaling.service.autoscaler import Autoscaler
@@ -229,6 +230,8 @@ async def control(
     try:
         fields = json_fields(order.body)
         by, name_in_log = named(order.caller, fields.get("by"))
+        if order.name == "acknowledge" and (answer := await _known_notice(autoscaler, policy, fields)):
+            return answer
         done = await carry_out(
             autoscaler, policy, order.name, fields, by=by, name_in_log=name_in_log, log_line=log_line
         )
@@ -236,9 +239,39 @@ async def control(
         return error_response(400, str(error))
     except ConflictError:
         return error_response(409, "other orders for this target kept arriving; try again")
-    snapshot = await autoscaler.ports.states.load(order.target)
+    return await _ordered(autoscaler, policy, done)
+
+
+async def _ordered(autoscaler: Autoscaler, policy: Policy, done: str) -> Response:
+    snapshot = await autoscaler.ports.states.load(policy.target)
     target = views.target_view(policy, snapshot, now=autoscaler.clock())
     return json_response(OrderView(**structs.asdict(target), done=done))
+
+
+async def _known_notice(autoscaler: Autoscaler, policy: Policy, fields: Mapping[str, Any]) -> Response | None:
+    """The answer to an acknowledgement that changes nothing: it came twice, or too late. None for one to be written."""
+    snapshot, notice = await autoscaler.ports.states.load(policy.target), fields.get("notice")
+    view = drain_view(snapshot.state, snapshot.controls)
+    if not isinstance(notice, str):
+        return None
+    if (view.state, view.notice) != (DRAINING, notice):
+        found = f"found '{one_line(notice)[:MAX_NAME]}'"
+        stands = (
+            f"the notice is {view.notice}"
+            if view.state == DRAINING
+            else "no notice stands: all go on with their work"
+        )
+        return error_response(409, f"notice: {found}, which is over; {stands}")
+    known = fields.get("worker") in view.acknowledged
+    return await _ordered(autoscaler, policy, "acknowledged already") if known else None
+
+
+async def drain(autoscaler: Autoscaler, target: str) -> Response:
+    """The drain notice of a target, for its workers."""
+    if target not in autoscaler.config.policies:
+        return error_response(404, unknown_target(autoscaler, target))
+    snapshot = await autoscaler.ports.states.load(target)
+    return json_response(drain_view(snapshot.state, snapshot.controls))
 
 
 async def carry_out(

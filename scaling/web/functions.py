@@ -182,6 +182,13 @@ async def scaling_recommendation(req: func.HttpRequest) -> func.HttpResponse:
     return await _respond(req, lambda autoscaler, _: api.recommendation(autoscaler, target))
 
 
+@blueprint.route("scaling/{target}/drain", methods=["GET"], auth_level=LEVEL)
+async def scaling_drain(req: func.HttpRequest) -> func.HttpResponse:
+    """The drain notice of a target, which its workers acknowledge."""
+    target = req.route_params["target"]
+    return await _respond(req, lambda autoscaler, _: api.drain(autoscaler, target))
+
+
 @blueprint.route("scaling/calls", methods=["GET"], auth_level=LEVEL)
 async def scaling_calls(req: func.HttpRequest) -> func.HttpResponse:
     """What the processes of this app have called, and of what budget."""
@@ -215,7 +222,7 @@ async def notify_test(req: func.HttpRequest) -> func.HttpResponse:
 
 @blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)
 async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
-    """An operator's order: pause, resume, override, dry-run, promote."""
+    """An operator's order: pause, resume, override, dry-run, promote; or a worker's: acknowledge."""
     target, name, body = req.route_params["target"], req.route_params["order"], req.get_body()
     return await _respond(
         req,

@@ -18,6 +18,8 @@ from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision import pacing as pace
 from scaling.decision.orders import policy_in_force
+from scaling.drains.draining import open_drain
+from scaling.drains.view import DrainView, drain_view
 from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import Direction, Evidence, ExternalChange, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
@@ -116,6 +118,7 @@ class TargetView(Struct, frozen=True):
     budget: BudgetView | None = None
     interval: float = 60.0
     unit: str = "instances"
+    drain: DrainView | None = None
 
 
 class PoisonView(Struct, frozen=True):
@@ -146,11 +149,10 @@ def status_view(
     signed_in: str | None = None,
 ) -> StatusView:
     """All targets by name, the poison queues, what is wrong with the whole app (`problems`), and who is signed in."""
-    count, messages = poison
     targets = tuple(
         target_view(config.policies[name], snapshots[name], now=now) for name in sorted(snapshots)
     )
-    left = PoisonView(count, tuple(messages))
+    left = PoisonView(poison[0], tuple(poison[1]))
     return StatusView(now, VERSION, config.interval, targets, left, tuple(problems), signed_in)
 
 
@@ -193,6 +195,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         shadow=shadow,
         budget=budget_view(policy, state, now=now),
         interval=policy.interval,
+        drain=drain_view(state, controls) if open_drain(state) is not None else None,
     )
 
 
@@ -283,9 +286,7 @@ def _levels(policy: Policy, current: int | None) -> tuple[LevelView, ...]:
     top = min(max(policy.maximum, current or 0), MAX_COUNTS)
     tables = [_levels_at(policy, count) for count in range(top + 1)]
     views: list[LevelView] = []
-    for key, value in now.items():
-        if not isfinite(value):
-            continue
+    for key, value in ((key, value) for key, value in now.items() if isfinite(value)):
         pairs = [(n, table[key]) for n, table in enumerate(tables) if key in table and isfinite(table[key])]
         steps = pairs[:1] + [after for before, after in pairwise(pairs) if after[1] != before[1]]
         metric, statistic, direction, _ = key
@@ -301,8 +302,7 @@ def orders_text(view: TargetView) -> tuple[str, ...]:
         for each in view.pauses
     ]
     if (override := view.override) is not None:
-        until = time_text(override.until)
-        found.append(f"override to {override.capacity} until {until}, by {override.by}")
+        found.append(f"override to {override.capacity} until {time_text(override.until)}, by {override.by}")
     if view.dry_run:
         found.append("dry-run: decisions are logged, and nothing is changed")
     if (shadow := view.shadow) is not None and shadow.promoted_at is not None:

@@ -31,6 +31,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.notice import Drain, DrainEnd
 from scaling.ports import NewerStateError, Snapshot
 from scaling.service.reading import MAX_MESSAGE
 from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
@@ -41,6 +42,7 @@ from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.azure.storage_requests import StorageWire
 from tidemark.foundation.errors import ConflictError, StoreUnavailableError
 from tidemark.foundation.keys import TooLargeError, key_of
+from tidemark.foundation.wording import time_text
 
 T0 = 1_795_000_000.0
 ODD_NAMES = ["plan/orders", "a#b?c\\d", "Pläne ☃ 计划", "o'clock", "~targets", "x" * 900, "%2F", " "]
@@ -155,6 +157,25 @@ async def test_state_and_windows_are_loaded_as_saved(harness):
     loaded = await harness.store.load("plan")
     assert (loaded.state, loaded.windows, loaded.corrupt) == (state, windows, ())
     assert set(loaded.etags) == {"state"}
+
+
+async def test_workers_read_a_drain_notice_that_was_saved_and_no_other(harness):
+    drain = Drain("plan@1", 3, 2, T0, T0 + 120.0, T0 + 720.0, 3)
+    for notice in (drain, msgspec.structs.replace(drain, end=DrainEnd.WITHDRAWN, ended_at=T0 + 60.0)):
+        seen = [await harness.store.load("plan"), await harness.second().load("plan")]
+        await harness.store.save(seen[0], TargetState(drain=notice))
+        with pytest.raises(ConflictError):
+            await harness.store.save(
+                seen[1], TargetState(drain=msgspec.structs.replace(drain, notice="lost"))
+            )
+
+        row = await harness.raw("plan", "drain")
+        assert (row["Notice"], row["State"], row["ToCapacity"]) == ("plan@1", notice.end or "draining", 2)
+        assert row["Deadline"] == time_text(T0 + 120.0)
+        loaded = await harness.store.load("plan")
+        assert (loaded.state.drain, loaded.corrupt, loaded.controls) == (notice, (), NO_CONTROLS)
+    await harness.store.save(loaded, msgspec.structs.replace(loaded.state, expected=4))
+    assert (await harness.store.load("plan")).state.expected == 4
 
 
 async def test_windows_stay_when_none_are_given(harness):

@@ -3,8 +3,10 @@
 import pytest
 
 from scaling.analysis.replay import decode_inputs, replay, same
-from scaling.config.policy import Pace
+from scaling.config.policy import DrainSpec, Pace
 from scaling.log_entry import LogKind
+from scaling.model import Controls
+from scaling.notice import Acknowledged
 from tests.support.scaling.runner import MINUTE, Crash, World, metric, policy
 
 LOAD = (300.0, 300.0, 900.0, 900.0, 300.0, 300.0, 20.0, 20.0, 20.0, 300.0)
@@ -99,6 +101,58 @@ async def test_a_crash_at_any_step_neither_repeats_nor_loses_a_change_and_leaves
         assert crashed.platform.ledger == ledger, where
         await check_settled(crashed, where)
         await check_log(crashed, where)
+
+
+DRAINED = (20.0, 20.0, 20.0, 20.0, 20.0, 20.0, 900.0, 300.0)
+"""Backlog by the minute: an announced scale-in is acknowledged in the second one; the next one gives way to a scale-out."""
+
+
+async def play_drained(crashed: World) -> tuple[int, list[str]]:
+    """The same with a drain notice before each scale-in, of which all workers acknowledge the first."""
+    lives, first, seen = [], "", {}
+    for minute, backlog in enumerate(DRAINED):
+        crashed.backlog = backlog
+        await surviving(crashed.tick, lives=lives)
+        await surviving(crashed.drain, lives=lives)
+        await surviving(crashed.verify, lives=lives)
+        await surviving(crashed.drain, lives=lives)
+        before, after = crashed.states.before, crashed.states.after
+        crashed.states.before = crashed.states.after = None  # what is asked here is no step of the app
+        drain = (await crashed.state()).drain
+        if minute >= 1 and drain is not None and not first:
+            first = drain.notice
+            await crashed.order(Controls(acknowledged=Acknowledged(first, ("*",))))
+        if drain is not None:
+            seen[drain.notice] = str(drain.end)
+        assert first or not crashed.platform.ledger
+        crashed.states.before, crashed.states.after = before, after
+        crashed.clock.now += MINUTE
+    return len(lives), list(seen.values())
+
+
+async def test_a_crash_at_any_step_carries_out_no_scale_in_without_its_workers_and_tells_them_how_it_ended() -> (
+    None
+):
+    def drained() -> World:
+        fast = policy(metrics={"backlog": metric(span=60.0, min_samples=1)}, drain=DrainSpec(notice=300.0))
+        return World(fast, capacity=3)
+
+    quiet, clean = CrashAt(-1), drained()
+    clean.hook(quiet.before, quiet.after)
+    assert await play_drained(clean) == (0, ["done", "withdrawn"])
+    assert clean.platform.ledger == [2, 3]
+
+    writes = [
+        each for each in enumerate(quiet.seen) if any(word in each[1] for word in ("save", "append", "apply"))
+    ]
+    for position, step in writes:
+        crash, crashed = CrashAt(position), drained()
+        crashed.hook(crash.before, crash.after)
+        lives, ends = await play_drained(crashed)
+
+        where = f"crash at {position}: {step}"
+        assert lives == 1, where
+        assert (crashed.platform.ledger, ends) == ([2, 3], ["done", "withdrawn"]), where
 
 
 async def check_settled(crashed: World, where: str) -> None:

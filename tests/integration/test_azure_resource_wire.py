@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from devstack.resource_manager import ResourceManagerServer
@@ -133,3 +134,55 @@ async def test_who_may_not_read_is_told_which_rights_it_takes(server, scaler_of)
         ScalerError, match=r"needs a role with Microsoft\.Compute/virtualMachineScaleSets/read and"
     ):
         await scaler_of(SET, "virtual_machine_scale_set").current("plan", now=NOW)
+
+
+def named_machines(server, *instances: str, **options):
+    found = machines(server, **options)
+    found.set("sku.capacity", len(instances))
+    found.instances = list(instances)
+    return found
+
+
+def removal(*instances: str, start: int = 4, **changes):
+    made = action(start, start - len(instances), **changes)
+    return msgspec.structs.replace(made, instances=instances)
+
+
+@pytest.mark.parametrize("style", ["at once", "over a while", "answer lost"])
+async def test_the_instances_that_acknowledged_go_and_no_others_however_often_it_is_delivered(
+    server, scaler_of, style
+):
+    found = named_machines(
+        server, "set_0", "set_1", "set_2", "set_7", operation_seconds=0.1 if style == "over a while" else 0.0
+    )
+    if style == "answer lost":
+        server.faults.add(Fault("arm.delete_instances", "drop_ack"))
+    scaler = scaler_of(SET, "virtual_machine_scale_set", remove_acknowledged=True)
+
+    effects = [await scaler.apply(removal("set_7", "set_0"), now=NOW) for _ in range(2)]
+
+    assert [(each.outcome, each.reached) for each in effects] == [
+        (EffectOutcome.APPLIED, 2),
+        (EffectOutcome.ALREADY_THERE, 2),
+    ]
+    assert found.instances == ["set_1", "set_2"]
+    assert [entry.method for entry in server.ledger if entry.method in {"POST", "PATCH"}] == ["POST"]
+
+
+async def test_an_instance_that_is_gone_already_is_read_back_and_removes_nothing_else(server, scaler_of):
+    found = named_machines(server, "set_0", "set_1", "set_2", "set_3")
+    scaler = scaler_of(SET, "virtual_machine_scale_set", remove_acknowledged=True)
+
+    effect = await scaler.apply(removal("set_9"), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.FAILED, 4)
+    assert "set_9 is not an active Virtual Machine Scale Set VM instanceId" in effect.detail
+    assert len(found.instances) == 4
+
+
+async def test_without_names_the_platform_chooses(server, scaler_of):
+    found = named_machines(server, "set_0", "set_1")
+
+    await scaler_of(SET, "virtual_machine_scale_set", remove_acknowledged=True).apply(action(2, 1), now=NOW)
+
+    assert (found.value("sku.capacity"), len(found.instances)) == (1, 2)  # a PATCH of the number

@@ -58,6 +58,7 @@ PURE_FOLDERS = (
         "scaling.budget",
         "scaling.config",
         "scaling.decision",
+        "scaling.drains",
         "scaling.rules",
         "scaling.schedules",
         "tidemark.foundation.pacing",

@@ -24,7 +24,7 @@ CHANGE_KINDS = frozenset({"conflict", "failed_operation", "ignored_change", "ref
 @dataclass(slots=True)
 class Changing:
     """A document that is changed by operations of `operation_seconds`; 0 answers at once. `conflict_retry_after` and
-    `poll_after` in seconds; `limits` are the least and the most that a property may have, by its path.
+    `poll_after` in seconds; `limits` are the least and the most that a property may have, by its path; `instances` the ids that may be deleted.
     """
 
     document: dict[str, Any]
@@ -35,6 +35,7 @@ class Changing:
     conflict_retry_after: int = 5
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     operations: dict[str, Operation] = field(default_factory=dict)
+    instances: list[str] = field(default_factory=list)
     _next: dict[str, Any] | None = None
     _running: Operation | None = None
 

@@ -6,7 +6,7 @@ added with a time of their own (`add`, `changes`).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from devstack.resource_manager.common.documents import (
     provider_error,
 )
 from devstack.resource_manager.common.plans import Clock, Operation, OperationStyle, Status
-from devstack.resource_manager.resources.changes import Changing, merged
+from devstack.resource_manager.resources.changes import Changing, merged, nested
 from devstack.resource_manager.resources.rules import RULES
 
 # Types without a location of their own, by lower-case name; nested ones and extensions have none anyway.
@@ -96,6 +96,19 @@ class ResourcesApi:
     def patch(self, call: Call) -> Answer:
         found = self._changing(call)
         return self._requested(call, found, merged(found.document, call.document or {}))
+
+    def delete_instances(self, call: Call) -> Answer:
+        """`{"instanceIds": [...]}` of a scale set with `instances`: they go, and its capacity with them, once that is over."""
+        call = replace(call, path=call.path.rpartition("/")[0])
+        found, named = self._changing(call), (call.document or {}).get("instanceIds", [])
+        unknown = [each for each in named if each not in found.instances]
+        if not named or unknown:
+            text = f"The provided instanceId {', '.join(unknown)} is not an active Virtual Machine Scale Set VM instanceId."
+            raise front_door_error(400, "InvalidParameter", text)
+        capacity = found.value("sku.capacity") - len(named)
+        answer = self._requested(call, found, merged(found.document, nested("sku.capacity", capacity)))
+        found.instances = [each for each in found.instances if each not in named]
+        return answer
 
     def _changing(self, call: Call) -> Changing:
         found = self.changing.get(call.path.lower())

@@ -81,7 +81,7 @@ class CosmosThroughputScaler(UsesArm, Carrier[Throughput]):
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:  # steps of 100 or 1,000, as the throughput is manual or not
-        return TargetFacts("RU/s")
+        return TargetFacts("RU/s", counts_workers=False)
 
     @staticmethod
     def resource(params: Params, settings: Mapping[str, str]) -> str:

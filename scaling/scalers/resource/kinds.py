@@ -22,6 +22,8 @@ class Kind(Struct, frozen=True, kw_only=True):
     `allowed` values are multiplied by the number at `times`. Where something else stands at the path `needs` than one of
     the texts after it, there is nothing to set. While `true_at` is true the platform itself, called `holder`, changes the
     number. A change more often than every `pause` seconds is unwise, and `why`. A list is complete only with `list_query`.
+    `removal` is the action that removes instances by their ids, where there is one, and lowers the number by them. Where it
+    `counts_workers`, the number is that of instances that run.
     """
 
     type: str
@@ -43,12 +45,14 @@ class Kind(Struct, frozen=True, kw_only=True):
     pause: float = 0.0
     why: str = ""
     list_query: str = ""
+    removal: str = ""
+    counts_workers: bool = True
 
     @property
     def facts(self) -> TargetFacts:
         """What the configuration and its checks go by. Values that depend on the resource are not known there."""
         settable = Settable(self.step, () if self.times else self.allowed)
-        return TargetFacts(self.unit, settable, self.pause, self.why)
+        return TargetFacts(self.unit, settable, self.pause, self.why, counts_workers=self.counts_workers)
 
 
 _REPLICAS = "properties.template.scale.{}Replicas"
@@ -61,6 +65,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         api_version="2024-03-01",
         path=_REPLICAS.format("max"),
         unit="replicas",
+        counts_workers=False,
         absent=10,
         floor=1,
         floor_at=_REPLICAS.format("min"),
@@ -74,6 +79,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         api_version="2024-03-01",
         path=_REPLICAS.format("min"),
         unit="replicas",
+        counts_workers=False,
         absent=0,
         ceiling=1000,
         ceiling_at=_REPLICAS.format("max"),
@@ -85,6 +91,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         api_version="2024-01-01",
         path="sku.capacity",
         unit="throughput units",
+        counts_workers=False,
         floor=1,
         ceiling=40,
         needs=("sku.name", ("Basic", "Standard")),
@@ -98,6 +105,7 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         api_version="2024-01-01",
         path="sku.capacity",
         unit="messaging units",
+        counts_workers=False,
         floor=1,
         allowed=(1, 2, 4, 8, 16),
         times="properties.premiumMessagingPartitions",
@@ -113,5 +121,6 @@ KINDS: dict[str, Kind] = {  # sorted; a test keeps it so
         ceiling=1000,
         pause=300.0,
         why="a machine takes minutes to start, and one that goes takes what runs on it along",
+        removal="delete",
     ),
 }

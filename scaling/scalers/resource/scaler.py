@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal, Unpack
 
 import msgspec
+from azure.core.exceptions import HttpResponseError
 from msgspec import structs
 
 from scaling.model import Capacity
@@ -25,6 +26,10 @@ from scaling.target_facts import TargetFacts
 Version = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2}(-preview)?)?$")]
 Path = Annotated[str, msgspec.Meta(pattern=r"^(\w+(\.\w+)*)?$")]
 Value = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+NO_SUCH_INSTANCE = "not an active virtual machine scale set vm instanceid"
+"""Of a refusal to delete an instance that is gone, or never was (microsoft/onefuzz#1946)."""
 
 
 class ResourceScaler(UsesArm, Carrier[Seen]):
@@ -48,6 +53,7 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
         self._place = Place(str(resource), kind.type, kind.list_query)
         self._use(ArmAccess(settings))
         self._last: int | None = None
+        self._removes = False
 
     async def current(self, target: str, *, now: float) -> Capacity:  # one number per scaler
         """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""
@@ -97,7 +103,8 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
         return seen_of(self._kind, document)
 
     def _advice(self, failure: Failure, *, to_write: bool = True) -> str:
-        role = f"the identity needs a role with {self._kind.type}/read and {self._kind.type}/write on it"
+        rights = ["read", "write", *([f"{self._kind.removal}/action"] if self._removes else [])]
+        role = f"the identity needs a role with {' and '.join(f'{self._kind.type}/{each}' for each in rights)} on it"
         return advice(failure, refused=role, absent="; check resource_id and the identity's access")
 
     async def _held_by(self, seen: Seen, now: float) -> str | None:
@@ -113,11 +120,26 @@ class ResourceScaler(UsesArm, Carrier[Seen]):
 
     async def _request(self, order: Order, seen: Seen, wanted: int) -> None:
         kind, client = self._kind, await self._arm.resources.get()
+        named = order.action.instances
+        if named and kind.removal and wanted == order.action.to_capacity == seen.value - len(named):
+            return await self._remove(order, named)
         etag = seen.etag if kind.method == "put" else ""
         document = changed(kind, seen, wanted)
         operation = await client.change(
             kind.method.upper(), str(self._id), kind.api_version, document, etag=etag
         )
+        order.accepted = True
+        return await client.finish(operation, self._poll_interval, self._sleep)
+
+    async def _remove(self, order: Order, named: tuple[str, ...]) -> None:
+        """Removes these instances. A repeat names the same ones; that they are gone already is no refusal, and is read back."""
+        kind, client = self._kind, await self._arm.resources.get()
+        path, document = f"{self._id}/{kind.removal}", {"instanceIds": list(named)}
+        try:
+            operation = await client.change("POST", path, kind.api_version, document)
+        except HttpResponseError as error:
+            order.accepted = NO_SUCH_INSTANCE in str(error).casefold()
+            raise
         order.accepted = True
         await client.finish(operation, self._poll_interval, self._sleep)
 
@@ -129,7 +151,8 @@ class AzureResourceScaler(ResourceScaler):
         """Either `kind`, which knows the rest, or `api_version` and `path` (`properties.count`) of any resource, which is
         set by `method`, to multiples of `step` or to `allowed` values, from `least` to `most`, and counts in `unit`.
 
-        With a kind, `api_version`, `allowed` and `most` replace its own. `deadline_seconds` bounds one delivery of an action;
+        With a kind, `api_version`, `allowed` and `most` replace its own. With `remove_acknowledged` a scale-in removes the
+        instances whose ids workers have acknowledged a drain notice with. `deadline_seconds` bounds one delivery of an action;
         `poll_interval_seconds` counts where the platform does not say when to ask again.
         """
 
@@ -143,6 +166,7 @@ class AzureResourceScaler(ResourceScaler):
         least: Value = 0
         most: Value | None = None
         unit: Annotated[str, msgspec.Meta(max_length=40)] = ""
+        remove_acknowledged: bool = False
         deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
 
@@ -167,9 +191,13 @@ class AzureResourceScaler(ResourceScaler):
                     "least": self.least,
                 }
                 fixed = [name for name, value in given.items() if value]
+                if self.remove_acknowledged and not kind.removal:
+                    found["remove_acknowledged"] = f"the platform chooses which of the {kind.unit} go"
                 return {**found, **dict.fromkeys(fixed, f"is known of the kind '{self.kind}'")}
             text = "is missing; give kind, or api_version and path"
             found = {name: text for name in ("api_version", "path") if not getattr(self, name)}
+            if self.remove_acknowledged:
+                found["remove_acknowledged"] = "is for kinds that remove instances by their ids; give kind"
             if self.allowed and self.step > 1:
                 found["step"] = "give either allowed values or a step"
             return found
@@ -206,10 +234,11 @@ class AzureResourceScaler(ResourceScaler):
             poll_interval=params.poll_interval_seconds,
             **clock,
         )
+        self._removes = params.remove_acknowledged
 
     @staticmethod
     def facts(params: Params) -> TargetFacts:
-        return params.known.facts
+        return structs.replace(params.known.facts, removes_named=params.remove_acknowledged)
 
     @staticmethod
     def resource(params: Params, settings: Mapping[str, str]) -> str:  # the id says it all

@@ -18,6 +18,7 @@ function chipsOf(view, now, interval) {
   add(view.shadow?.promoted_by, () => [`shadow promoted by ${view.shadow.promoted_by}`, "guard", "its rules decide"]);
   add(view.dry_run, () => ["dry-run", "guard", "decides and logs, changes nothing"]);
   add(view.pending, () => [`pending ${view.pending.from_capacity} → ${view.pending.to_capacity}`, "out", view.pending?.action_id]);
+  add(view.drain, () => [`workers: ${view.drain.acknowledged.length} of ${view.drain.needed} acknowledged`, "hold", `until ${momentText(view.drain.deadline, now)}${view.drain.goes_anyway ? ", then carried out" : ", then withdrawn"}`]);
   for (const metric of view.metrics) {
     if (metric.quality !== "ok") found.push([`${metric.name}: ${look(metric.quality).text}`, metric.quality === "gap" ? "warn" : look(metric.quality).tone, metric.failure]);
   }

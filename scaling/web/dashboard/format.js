@@ -59,7 +59,7 @@ function capacityUnit(view) {
 const LOOKS = {
   scale_out: ["▲", "out"], below_minimum: ["▲", "out"], fallback: ["▲", "warn"],
   scale_in: ["▼", "in"], above_maximum: ["▼", "in"],
-  within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"], changes_spent: ["◷", "hold"],
+  within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"], changes_spent: ["◷", "hold"], unanswered: ["◷", "hold"],
   at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], over_budget: ["⊤", "warn"], between_steps: ["⊥", "hold"],
   not_active: ["⊥", "hold"], still_active: ["⊥", "hold"],
   guarded: ["◆", "guard"], lock_step: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
+from scaling.drains.view import drain_columns
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, TargetState
 from scaling.notice import Notice, QueuedNotice
@@ -80,7 +81,7 @@ class MemoryStateStore(Hooked):
             unreadable = ()
             if name == "state":
                 state, windows, unreadable = read_target(row)
-            else:
+            elif name == "controls":
                 try:
                     controls = read_controls(row)
                 except CorruptRowError:
@@ -96,6 +97,9 @@ class MemoryStateStore(Hooked):
         with self.call("state.save"):
             row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
             self.put(loaded.target, "state", row, loaded.etags.get("state"))
+            stale = "state" in loaded.corrupt and "drain" in loaded.etags
+            if state.drain != loaded.state.drain or stale:
+                self.rows[loaded.target]["drain"] = (f"tag-{next(self._tags)}", dict(drain_columns(state)))
 
     async def load_controls(self, target: str) -> Snapshot:
         with self.call("controls.load"):

@@ -120,7 +120,7 @@ def evaluate(
     windows, state = absorb(policy, windows, state, report, now=now, controls=NO_CONTROLS)
     made = decide(policy, windows, state, now=now, decision_id=decision_id(policy.target, now))
     level = plateau_level(policy, windows, now=now)
-    state, action = advance(policy, state, made, report_at=now, level=level)
+    state, action = advance(policy, state, made, report_at=now, level=level, announces=False)
     return windows, state, made, action
 
 

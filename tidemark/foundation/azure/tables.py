@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from azure.core import MatchConditions
 from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
@@ -100,6 +101,17 @@ class Table:
         """
         requests = self._requests
         await self._call(lambda: requests.create(row) if etag is None else requests.put(row, etag))
+
+    async def save_with(self, row: Row, etag: str | None, beside: Row) -> None:
+        """As `save`, together with another row of the partition, which is written whether or not it exists: both, or none."""
+        options: dict[str, Any] = {"mode": UpdateMode.REPLACE}
+        guarded: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+        first = ("create", row) if etag is None else ("update", row, options | guarded)
+
+        async def write() -> None:
+            await self._client.submit_transaction([first, ("upsert", beside, options)])
+
+        await self._call(write)
 
     async def put(self, rows: Sequence[Row]) -> None:
         """Write rows of one partition, whether or not they exist: all, or none and an error.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.config.policy import Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
+from scaling.config.policy import Budget, DrainSpec, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.decision import explain
 from scaling.flip import Condition, Flip
 from scaling.flips.explained import decide_and_explain as decide
@@ -26,6 +26,7 @@ from scaling.model import (
     TargetState,
     Verdict,
 )
+from scaling.notice import Drain, DrainEnd
 from scaling.target_facts import TargetFacts
 from scaling.window import Window
 from tests.support.scaling.runner import MINUTE, NOW, THRESHOLD, at, full, metric, policy
@@ -158,6 +159,28 @@ CASES = {
             "state": at(3, effects=tuple(EffectRecord(NOW - 600 + n, 2, 3) for n in range(3))),
         },
         Reason.CHANGES_SPENT,
+        3,
+    ),
+    "unanswered": (
+        {
+            "value": LOW,
+            "drain": DrainSpec(notice=60.0),
+            "state": at(
+                3,
+                drain=Drain(
+                    "plan@0",
+                    3,
+                    2,
+                    NOW - 90,
+                    NOW - 30,
+                    NOW + 600,
+                    3,
+                    end=DrainEnd.UNANSWERED,
+                    ended_at=NOW - 30,
+                ),
+            ),
+        },
+        Reason.UNANSWERED,
         3,
     ),
     "override": ({"controls": overridden(7)}, Reason.OVERRIDDEN, 7),

@@ -7,11 +7,12 @@ import pytest
 
 from scaling.calls.noting import Noted
 from scaling.calls.usage import CallsView
-from scaling.config.notify_table import CHOSEN
-from scaling.config.policy import Pace
+from scaling.config.notify_table import CHOSEN, Notify
+from scaling.config.policy import DrainSpec, Pace
 from scaling.model import Capacity, Controls, EffectRecord, Override, Reason, Refused, Spent, TargetState
-from scaling.notice import Notice, Telling
+from scaling.notice import Drain, Notice, NoticeKind, QueuedNotice, Telling
 from scaling.notices.events import KEPT, announced, poison_notice
+from scaling.notices.outbox import fold_flood
 from scaling.ports import CollectError, PoisonMessage
 from scaling.service import shell
 from scaling.service.shell import Outcome
@@ -305,3 +306,43 @@ async def test_no_vote_no_data_and_disabled_are_told_as_what_they_are(read, kind
     assert [found for found, _ in happened.told()] == [kind]
     state = await happened.world.state()
     assert (state.missing_since is not None) is (kind == "metrics_missing")
+
+
+async def test_a_drain_notice_is_sent_with_its_deadline_and_again_when_it_is_over():
+    happened = scene(
+        metrics={"backlog": metric(span=60.0, min_samples=1)}, inward=Pace(), drain=DrainSpec(notice=180.0)
+    )
+
+    await happened.minutes(2, 20.0)
+    await happened.minutes(1, 300.0)
+    await happened.minutes(1, 20.0)
+    await happened.minutes(3)
+
+    told = [event for event in happened.people.receiver.told() if event["type"].endswith(".drain")]
+    ids = [event["id"] for event in told]
+    assert ids == [ids[0], f"{ids[0]}:ended", ids[2], f"{ids[2]}:ended"]
+    assert ids[0] == f"drain:{told[0]['data']['decision_id']}"
+    begun, withdrawn, again, unanswered = (event["data"] for event in told)
+    assert (begun["current"], begun["desired"], begun["deadline"] - begun["at"]) == (2, 1, 180.0)
+    assert begun["text"].startswith("plan: 2 -> 1 is announced to workers: acknowledge it by 2027-")
+    assert (withdrawn["reason"], withdrawn["ended"]) == ("withdrawn", True)
+    assert (again.get("ended", False), unanswered["reason"]) == (False, "unanswered")
+    assert not {"failed", "refused"} & {kind for kind, _ in happened.told()}
+
+
+def test_another_notice_in_the_same_save_ends_the_one_before():
+    first = Drain("plan@1", 3, 2, NOW, NOW + 60, NOW + 600, 3)
+    before = TargetState(drain=first)
+    after = TargetState(drain=msgspec.structs.replace(first, notice="plan@2", to_capacity=1))
+
+    notices = announced(Notify(), "plan", before, after).telling.notices
+
+    assert [each.id for each in notices] == ["drain:plan@1:ended", "drain:plan@2"]
+
+
+def test_drain_notices_are_not_folded_into_a_count_for_a_worker_waits_for_them():
+    queue = [
+        QueuedNotice(Notice(f"drain:{n}", NoticeKind.DRAIN, f"plan-{n}", NOW, ""), NOW) for n in range(30)
+    ]
+
+    assert fold_flood(queue) == ()

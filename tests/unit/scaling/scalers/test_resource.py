@@ -195,7 +195,12 @@ def test_what_a_kind_knows_can_be_replaced_where_the_platform_changes():
             "path",
             "is known of the kind",
         ),
-        ({"resource_id": APP}, "path", "give kind, or api_version and path"),
+        (
+            {"resource_id": APP, "kind": "container_app_minimum", "remove_acknowledged": True},
+            "remove_acknowledged",
+            "the platform chooses which of the replicas go",
+        ),
+        ({"resource_id": APP, "remove_acknowledged": True}, "path", "give kind, or api_version and path"),
         ({"resource_id": APP, "path": "a..b", "api_version": "2024-01-01"}, "path", "found 'a..b'"),
         ({"resource_id": APP, "path": "a", "api_version": "latest"}, "api_version", "found 'latest'"),
         (

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from scaling.calls.usage import CallsView, ProcessCalls
-from scaling.config.policy import Policy, RuleSpec
+from scaling.config.policy import DrainSpec, Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
@@ -187,7 +187,7 @@ async def test_the_signed_in_user_counts_for_more_than_the_name_in_the_body(worl
 @pytest.mark.parametrize(
     ("name", "fields", "status", "text"),
     [
-        ("explode", {}, 404, "accepted are dry-run, override, pause, promote, resume"),
+        ("explode", {}, 404, "accepted are acknowledge, dry-run, override, pause, promote, resume"),
         (
             "pause",
             {"direction": "up", "for": None},
@@ -487,3 +487,65 @@ async def test_the_state_of_a_target_is_not_touched_by_reading_it(world):
     await api.status(world)
 
     assert (await world.ports.states.load("plan-a")).state == before != TargetState()
+
+
+def draining(world):
+    policies = {
+        "plan-a": policy_of(target="plan-a", metrics=policy().spec.metrics, drain=DrainSpec(notice=120.0))
+    }
+    return Autoscaler(
+        msgspec.structs.replace(world.config, policies=policies), world.ports, clock=lambda: NOW
+    )
+
+
+async def test_workers_read_their_notice_and_acknowledge_it_once_however_often_they_say_so(world):
+    world = draining(world)
+    assert body(await api.drain(world, "plan-a"))["state"] == "none"
+    await report(world, 20.0)
+    notice = body(await api.drain(world, "plan-a"))
+    assert (notice["state"], notice["from_capacity"], notice["to_capacity"], notice["needed"]) == (
+        "draining",
+        3,
+        2,
+        3,
+    )
+    assert (notice["deadline"], notice["acknowledged"], notice["goes_anyway"]) == (NOW + 120.0, [], False)
+
+    for worker in ("a", "b", "a"):
+        answer = await order(world, "acknowledge", {"notice": notice["notice"], "worker": worker})
+        assert answer.status == 200
+    shown = body(answer)
+
+    assert (shown["done"], shown["drain"]["acknowledged"]) == ("acknowledged already", ["a", "b"])
+    lines = [
+        entry.line
+        for entry in (await world.ports.log.read("plan-a")).entries
+        if entry.kind == LogKind.CONTROL
+    ]
+    assert len(lines) == 2
+    assert any(
+        line.startswith(f"control plan-a: drain notice {notice['notice']} acknowledged by worker b")
+        for line in lines
+    )
+
+
+async def test_an_acknowledgement_that_comes_too_late_is_told_so_and_keeps_nothing(world):
+    world = draining(world)
+    await report(world, 20.0, at=NOW - 60.0)
+    notice = body(await api.drain(world, "plan-a"))["notice"]
+    await report(world, 300.0)
+
+    answer = await order(world, "acknowledge", {"notice": notice, "worker": "a"})
+    view = body(await api.drain(world, "plan-a"))
+
+    assert (view["state"], view["notice"], view["acknowledged"]) == ("withdrawn", notice, [])
+    assert answer.status == 409
+    assert (
+        body(answer)["error"]
+        == f"notice: found '{notice}', which is over; no notice stands: all go on with their work"
+    )
+
+
+async def test_what_is_no_acknowledgement_and_no_target_is_refused(world):
+    assert (await order(world, "acknowledge", {"worker": "a"})).status == 400
+    assert (await api.drain(world, "nowhere")).status == 404
