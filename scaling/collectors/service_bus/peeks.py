@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from azure.core.exceptions import ResourceNotFoundError
 from msgspec import Struct
 
+from scaling.calls.budgets import call_of
+from scaling.calls.limiter import limiter_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.collectors.service_bus.ages import (
     ACTIVE,
@@ -55,6 +57,9 @@ SETTINGS_KEPT = 3600.0
 
 NOT_AGAIN = 600.0
 """Seconds until settings that could not be read are asked for again: a role assignment takes up to ten minutes to act."""
+
+BUSY_WAIT = "2"
+"""Seconds that 50009 asks to wait (service-bus-throttling, Microsoft's documentation)."""
 
 MOST_SESSIONS = 10_000
 """Sessions that are counted at most: a hundred pages. A rule needs no more than its maximum can take up."""
@@ -130,8 +135,15 @@ class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
         ):
             return f"{label}: access refused; reading {self.COUNT} needs {role or self.ROLE} ({story})"
         if isinstance(error, service_bus.ServiceBusServerBusyError):
+            self._note_throttling(story)
             return f"{label}: the service throttles these requests ({story})"
         return super()._explain(error, label, role)
+
+    def _note_throttling(self, story: str) -> None:
+        """Where the credits of the namespace are used up, reads of counts wait as well: they share them, and take ten times as many."""
+        host = service_bus_endpoint(self._settings, self._params.connection).address
+        call = call_of("GET", f"https://{host}/{self._params.path}", "service_bus")
+        limiter_of(self._settings).note_answer(call, 503, {"Retry-After": BUSY_WAIT}, story)
 
 
 class OldestAgeCollector(_DataPlaneCollector):

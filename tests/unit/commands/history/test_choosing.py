@@ -84,6 +84,7 @@ def test_a_metric_names_its_entity_and_its_connection_the_namespace(metric, sour
 def test_every_collector_of_a_queue_has_its_metric():
     of_anything = {
         "azure_monitor",
+        "calendar",
         "http_json",
         "log_query",
         "prometheus",
@@ -145,6 +146,7 @@ def test_without_a_configuration_options_say_all():
         (("azurite",), {}, "--resource-id is missing: .* of the connection Azurite"),
         (("local",), {}, "--resource-id is missing: .* of the connection Local"),
         ((), {"resource_id": BUS}, "--entity is missing"),
+        ((), {"resource_id": BUS, "entity": "orders-*"}, r"--entity is missing: 'orders-\*' is a pattern"),
         ((), {"resource_id": "contoso"}, "--resource-id: found 'contoso'; accepted is the full resource id"),
         ((), {"resource_id": PLAN}, "--resource-id: found a resource of type Microsoft.Web/serverfarms"),
         (("lag",), {"resource_id": BUS}, "read by event_hub_lag; accepted is Microsoft.EventHub/namespaces"),

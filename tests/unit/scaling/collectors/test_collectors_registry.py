@@ -103,7 +103,7 @@ METRICS = {  # and the class that reads each
 }
 
 
-def test_metrics_share_a_read_where_one_request_answers_both(tmp_path):
+async def test_metrics_share_a_read_where_one_request_answers_both(tmp_path):
     tables = "".join(
         f'[targets.plan.metrics.{name}]\ncollector = "service_bus_queue"\nconnection = "Bus"\n{lines}\n'
         for name, (lines, _) in METRICS.items()
@@ -120,3 +120,5 @@ def test_metrics_share_a_read_where_one_request_answers_both(tmp_path):
     shared = [source.metric for source in ports.sources if source.entity == ports.sources[0].entity]
     assert shared == ["active", "dead"]
     assert len(ports.collectors) == len(METRICS) - 1
+    for collector in [*ports.collectors.values()] * 2:
+        await collector.aclose()

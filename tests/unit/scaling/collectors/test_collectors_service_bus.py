@@ -1,13 +1,18 @@
 """What the Service Bus and storage collectors make of answers that are odd."""
 
+import asyncio
 import re
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from azure.servicebus.exceptions import ServiceBusServerBusyError
 
+from scaling.calls.limiter import CallRefusedError, limiter_of
 from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
+from scaling.collectors.service_bus.peeks import OldestAgeCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -322,3 +327,22 @@ def test_options_that_make_no_sense_are_named(of, options, wrong):
     assert problems.keys() == wrong.keys()
     for name, words in wrong.items():
         assert re.search(words, problems[name])
+
+
+@pytest.mark.parametrize(
+    ("story", "waits"),
+    [
+        ("The namespace 'b' is being throttled. Error code : 50009. Please wait 2 seconds", True),
+        ("The entity is busy. Error code : 50004.", False),
+    ],
+)
+def test_a_namespace_without_credits_gets_no_reads_of_counts_meanwhile(story, waits):
+    settings = {"Bus": "Endpoint=sb://b.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b"}
+    params = ServiceBusQueueCollector.Params(connection="Bus", queue="orders")
+    limiter, lists = limiter_of(settings), "https://b.servicebus.windows.net/$Resources/queues"
+
+    text = OldestAgeCollector(params, settings)._explain(ServiceBusServerBusyError(message=story))
+
+    assert text.startswith("queue 'orders' (connection Bus): the service throttles these requests")
+    with pytest.raises(CallRefusedError, match="again in 2 s") if waits else nullcontext():
+        asyncio.run(limiter.enter("GET", lists, "service_bus", patience=0.0))
