@@ -1,7 +1,7 @@
 """One metric of all entities whose names match a pattern, such as `queue = "orders-*"`: the sum of their counts, or the highest.
 
 A collector reads each of them, as if it were configured by itself; those of one place share clients and lists. New entities
-are found by a list of names, and one whose read says that it does not exist is gone. A part is never taken for the whole: where one of
+are found by a list of names; one is gone if its read says that it does not exist, and a list taken after that lacks it. A part is never taken for the whole: where one of
 them cannot be read, the metric cannot.
 """
 
@@ -97,6 +97,7 @@ class MatchingCollector:
         self.endpoint: str = self._first.endpoint
         self._lister: Opened[Any] = Opened(lambda: params.lister(settings))
         self._members: dict[str, AzureEntityCollector[Any]] = {}
+        self._listed: set[str] = set()
         self._listed_at = -inf
         self._has_matched = False
         self._finding = asyncio.Lock()
@@ -111,23 +112,28 @@ class MatchingCollector:
         label = self._first.label
         try:
             async with asyncio.timeout(DEADLINE):
-                async with self._finding:
-                    await self._find(now)
-                members = dict(self._members)
-                answers = await gather(
-                    lambda name: _read(members[name], now), sorted(members), at_once=AT_ONCE
-                )
+                found = await self._read_all(now)
         except TimeoutError:
             raise CollectError(f"{label}: no answer within {DEADLINE:g} s") from None
+        self._has_matched = self._has_matched or bool(found)
+        return self._combined(label, found) if found else self._nothing(f"{label}: nothing matches", now)
+
+    async def _read_all(self, now: float) -> dict[str, Reading | CollectError]:
+        async with self._finding:
+            await self._find(now)
+        members = dict(self._members)
+        answers = await gather(lambda name: _read(members[name], now), sorted(members), at_once=AT_ONCE)
         found = dict(zip(sorted(members), answers, strict=True))
-        there = {name: answer for name, answer in found.items() if not isinstance(answer, GoneError)}
-        for name in found.keys() - there.keys():
-            if (gone := self._members.pop(name, None)) is not None:
-                await gone.aclose()
-        self._has_matched = self._has_matched or bool(there)
-        if not there:
-            return self._nothing(f"{label}: nothing matches", len(found), now)
-        return self._combined(label, there)
+        missing = {name for name, answer in found.items() if isinstance(answer, GoneError)}
+        if missing:  # gone, unless a new list has it: then its answer is a failed read
+            async with self._finding:
+                self._listed_at = -inf
+                await self._find(now)
+            for name in missing - self._listed:
+                del found[name]
+                if (gone := self._members.pop(name, None)) is not None:
+                    await gone.aclose()
+        return found
 
     async def aclose(self) -> None:
         members, self._members = self._members, {}
@@ -165,7 +171,7 @@ class MatchingCollector:
             self._members[key].describe(about, now)
         if (together := getattr(self._make, "together", None)) is not None:
             together([self._first, *self._members.values()])
-        self._listed_at = now
+        self._listed, self._listed_at = set(matches), now
 
     def _combined(self, label: str, found: Mapping[str, Reading | CollectError]) -> Reading:
         errors = {name: answer for name, answer in found.items() if isinstance(answer, CollectError)}
@@ -180,16 +186,11 @@ class MatchingCollector:
             raise CollectError(text, reason=Reason.ENTITY_DISABLED)
         return self._together(readings)
 
-    def _nothing(self, text: str, gone: int, now: float) -> Reading:
+    def _nothing(self, text: str, now: float) -> Reading:
         """A pattern that never matched may be misspelt, so `empty` counts only after it did."""
         if not self._has_matched:
-            listed = f"; {gone} that the list has do not exist at the connection" if gone else ""
-            why = (
-                ""
-                if self._params.empty is None
-                else "; empty counts only once something has matched since the start"
-            )
-            raise CollectError(f"{text} this pattern{listed}{why}")
+            why = "; empty counts only once something has matched since the start"
+            raise CollectError(f"{text} this pattern{'' if self._params.empty is None else why}")
         if self._params.empty is None:
             raise CollectError(f"{text} this pattern any more; give empty = 0 if that is no work")
         counts = set(self._make.COUNTS) - set(getattr(self._make, "GROWING", ()))

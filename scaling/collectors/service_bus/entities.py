@@ -25,8 +25,6 @@ _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_
 MOST_HELD = 255
 """Messages that `oldest_age` leaves out at most: with the one that it looks for, what eight peeks show."""
 
-Whole = Annotated[int, msgspec.Meta(ge=0)]
-
 
 class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`held` messages are being processed; or `concurrency` of them by each instance of the target `instances_of`. `oldest_age`

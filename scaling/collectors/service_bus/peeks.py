@@ -22,7 +22,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from msgspec import Struct
 
 from scaling.calls.budgets import call_of
-from scaling.calls.limiter import limiter_of
+from scaling.calls.limiter import CallRefusedError, limiter_of
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.collectors.service_bus.ages import (
     ACTIVE,
@@ -235,7 +235,7 @@ class OldestAgeCollector(_DataPlaneCollector):
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 self._description = await self._params.description(client)
-        except ResourceNotFoundError:
+        except (ResourceNotFoundError, CallRefusedError):  # the latter: the namespace asked everybody to wait
             raise
         except Exception as error:  # a missing right, or an SDK's odd answer: the peeks are made all the same
             if getattr(getattr(error, "response", None), "status_code", None) in {429, 503}:

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 from scaling.calls.limiter import CallRefusedError, limiter_of
 from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.collectors.service_bus.collector import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
-from scaling.collectors.service_bus.peeks import OldestAgeCollector
+from scaling.collectors.service_bus.peeks import DataPlane, OldestAgeCollector, SessionsCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import Reason
 from scaling.ports import CollectError
@@ -346,3 +346,32 @@ def test_a_namespace_without_credits_gets_no_reads_of_counts_meanwhile(story, wa
     assert text.startswith("queue 'orders' (connection Bus): the service throttles these requests")
     with pytest.raises(CallRefusedError, match="again in 2 s") if waits else nullcontext():
         asyncio.run(limiter.enter("GET", lists, "service_bus", patience=0.0))
+
+
+async def test_an_older_sdk_is_named_with_the_release_that_lists_sessions():
+    class Older(SessionsCollector):
+        def _open(self):
+            return DataPlane(StubMessages(), StubClient())
+
+    class StubMessages:
+        async def close(self) -> None: ...
+
+    collector = Older(ServiceBusQueueCollector.Params(connection="Bus", queue="talks"), {})
+
+    with pytest.raises(CollectError, match=r"azure-servicebus 7\.15 and later, and .* is installed"):
+        await collector.collect(now=1.0)
+    await collector.aclose()
+
+
+async def test_an_age_is_not_peeked_for_while_its_namespace_asks_to_wait():
+    client = StubClient(get_queue=CallRefusedError("b.servicebus.windows.net asks to wait", 9.0))
+
+    class Waits(OldestAgeCollector):
+        def _open(self):
+            return DataPlane(client, client)
+
+    collector = Waits(ServiceBusQueueCollector.Params(connection="Bus", queue="orders"), {})
+
+    with pytest.raises(CollectError, match=r"not asked: .* asks to wait; again in 9 s"):
+        await collector.collect(now=1.0)
+    assert client.calls == ["get_queue"]
