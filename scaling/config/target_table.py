@@ -305,7 +305,7 @@ class TargetTable:
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
         count = count or str(cls.DEFAULT_COUNT)
-        if counter and (":" not in kind or "empty" in options.values):
+        if counter and ":" not in kind:
             check_counter(reader, count, options.values, getattr(cls, "GROWING", ()))
         timing = cls.timing(params) if params is not None and hasattr(cls, "timing") else (0.0, 0.0)
         return count, counter or count in getattr(cls, "GROWING", ()), timing

@@ -32,6 +32,9 @@ SHORTEST_ROUND = 5.0
 ALLOWED_KEPT = 1_000
 """Values a platform may allow: 24 KB of a target's row. App Service and Event Hubs allow a few dozen."""
 
+MOST_COUNTER = 2**53
+"""Numbers that name a counter are stored as floats, which are exact below this."""
+
 MAX_MESSAGE = 300
 """Characters kept of a failure's message: the failures of 90 metrics must fit into one queue message."""
 
@@ -154,7 +157,12 @@ def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample 
         text = f"found {source.count} {value!r} at {at!r}; a finite number at a time is accepted"
         return MetricFailure(source.metric, now, _short(text), Reason.INVALID_METRIC)
     counter = reading.counters.get(source.count, 0 if source.counter else None)
-    return MetricSample(source.metric, float(at), float(value), None if counter is None else int(counter))
+    if counter is not None and not (isinstance(counter, int) and 0 <= counter < MOST_COUNTER):
+        text = (
+            f"found the counter {str(counter)[:40]} of {source.count}; a whole number below 2**53 is accepted"
+        )
+        return MetricFailure(source.metric, now, _short(text), Reason.INVALID_METRIC)
+    return MetricSample(source.metric, float(at), float(value), counter)
 
 
 def _short(text: str) -> str:

@@ -11,6 +11,7 @@ consumer group. A reader in another group does not disturb them: so the option `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,7 @@ from scaling.collectors.azure_entity import DEADLINE
 from scaling.collectors.event_hub import lag
 from scaling.collectors.event_hub.collector import PARALLEL, Clients, EventHubLagCollector
 from scaling.ports import CollectError, Reading
+from tidemark.foundation.azure.opening import Opened
 from tidemark.foundation.gathering import gather
 
 if TYPE_CHECKING:
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
 PATIENCE = 8.0
 """Seconds for the first event of a partition. Chosen: half of what a round of reads may take; it comes in one, as measured."""
 
-CLOSING = 2.0
-"""Seconds that a link may take to close before its task is left to itself; the SDK looks once a second whether it has."""
+CLOSING = 3.0
+"""Seconds that links get to close at the end, and before others are opened. The SDK looks once a second whether one has, and takes
+two, as measured; so nobody waits for it while the age is read.
+"""
 
 
 class EventHubAgeCollector(EventHubLagCollector):
@@ -52,6 +56,7 @@ class EventHubAgeCollector(EventHubLagCollector):
 
     async def _read(self, client: Clients, now: float, /) -> Reading:
         started_at = asyncio.get_running_loop().time()
+        await self._close_links()
         lags, created_at = await self._lags(client)
         behind = [one for one in lags if one.lag]
         known, self._known = self._known, {}
@@ -108,7 +113,6 @@ class EventHubAgeCollector(EventHubLagCollector):
         finally:
             event.cancel()
             receiving.cancel()
-            await asyncio.wait({receiving}, timeout=CLOSING)
         if found.enqueued_time is None or found.sequence_number is None:
             raise ValueError(f"the event {first} of partition {partition} does not say when it came")
         return found.sequence_number, found.enqueued_time.timestamp()
@@ -126,9 +130,30 @@ class EventHubAgeCollector(EventHubLagCollector):
         if not task.cancelled():
             task.exception()  # marks it as retrieved, if nobody waits for it any more
 
-    async def aclose(self) -> None:
-        for task in self._receiving:
-            task.cancel()
+    async def _close_links(self) -> None:
+        """Waits for links of the read before. They were cancelled; to cancel the SDK again would end its clean-up, and a client
+        whose link never ended cannot receive from that partition again. So if one stays, the next read has another client.
+        """
         if self._receiving:
             await asyncio.wait(set(self._receiving), timeout=CLOSING)
+        if self._receiving:
+            left, self._client = self._client, Opened(self._open)
+            await self._abandon(left)
+            raise CollectError(
+                f"{self._label}: a link of the read before has not closed; the next read opens others"
+            )
+
+    async def _abandon(self, client: Opened[Clients]) -> None:
+        for task in self._receiving:
+            task.cancel()
+        with contextlib.suppress(Exception):  # whatever it is, the client is not used again
+            async with asyncio.timeout(CLOSING):
+                await client.aclose()
+        self._receiving.clear()
+
+    async def aclose(self) -> None:
+        if self._receiving:
+            await asyncio.wait(set(self._receiving), timeout=CLOSING)
+        for task in self._receiving:
+            task.cancel()
         await super().aclose()

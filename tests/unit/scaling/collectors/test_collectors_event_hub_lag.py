@@ -1,6 +1,7 @@
 """What the lag collector makes of hubs and containers that are odd; both are stubs in memory."""
 
 import asyncio
+import contextlib
 import logging
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -371,6 +372,28 @@ async def test_a_hub_that_does_not_let_anybody_receive_is_an_error_in_its_words(
     collector.hub.receive = refuse
     with pytest.raises(CollectError, match=r"event hub 'Orders'.*no more readers"):
         await collector.values()
+
+
+async def test_a_link_that_does_not_close_costs_one_reading_and_not_all(monkeypatch):
+    """The SDK sometimes loses a cancellation, and a client with such a link cannot receive from its partition any more."""
+    monkeypatch.setattr("scaling.collectors.event_hub.age.CLOSING", 0.05)
+    collector = AgeStubbed({"0": (0, 9)}, {"0": {0: 300, 5: 90}})
+    receive = collector.receive
+
+    async def deaf(*args, **options):
+        with contextlib.suppress(asyncio.CancelledError):
+            await receive(*args, **options)
+        await asyncio.Event().wait()
+
+    collector.hub.receive = deaf
+    assert round((await collector.values())["oldest_age"]) == 300
+    collector.container.checkpoint("0", 4)
+    with pytest.raises(CollectError, match="has not closed; the next read opens others"):
+        await collector.values()
+
+    assert collector.hub.closed == 1
+    assert round((await collector.values())["oldest_age"]) == 90
+    await collector.aclose()
 
 
 def test_the_age_is_a_reading_of_its_own():

@@ -3,10 +3,13 @@
 import json
 
 import msgspec
+import pytest
 from msgspec import structs
 
 from scaling.model import MetricFailure, Reason
-from scaling.service.reading import report_line
+from scaling.ports import Reading
+from scaling.service import messages as codec
+from scaling.service.reading import MetricSource, make_report, report_line
 from scaling.web.views import log_view
 from tests.support.scaling.fakes import MemoryPoisonQueues
 from tests.support.scaling.runner import MINUTE, NOW, World, changed, metric, policy, report
@@ -219,3 +222,15 @@ async def test_what_is_in_seconds_is_logged_as_a_duration_too():
 
     (decision,) = (tail for tail in tails if tail["kind"] == "decision")
     assert decision["metrics"] == decision["durations"] == {"backlog": 90.0}
+
+
+@pytest.mark.parametrize("counter", [2**53, -1, 1.5, "hub", 10**70])
+def test_a_counter_that_cannot_be_stored_fails_its_metric_alone(counter):
+    sources = [MetricSource("plan", name, "hub", name) for name in ("came", "lag")]
+    reading = Reading(NOW, {"came": 5.0, "lag": 1.0}, {"came": counter})
+
+    made = make_report("plan", NOW, sources, {"hub": reading}, "unknown")
+
+    assert [sample.metric for sample in made.samples] == ["lag"]
+    assert "a whole number below 2**53 is accepted" in made.failures[0].message
+    codec.encode(made)
