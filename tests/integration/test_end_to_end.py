@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from azure.data.tables import TableClient
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.storage.queue import QueueClient
 from typer.testing import CliRunner
@@ -214,8 +215,23 @@ def test_a_backlog_that_cannot_be_read_holds_and_never_scales_in(world):
     world.stack.call(world.stack.server.service_bus.faults.clear)
 
 
-def test_an_empty_queue_scales_in_step_by_step(world):
-    world.until(lambda: world.capacity <= 3, "scaled in")
+def test_an_empty_queue_scales_in_step_by_step_once_its_workers_have_acknowledged(world):
+    path, said = "scaling/plan-orders", {"worker": "*", "by": "worker"}
+    while (before := world.capacity) > 3:
+        notice = world.until(
+            lambda: (found := world.get(f"{path}/drain"))["state"] == "draining" and found, "announced"
+        )
+        assert (notice["from_capacity"], notice["needed"], world.capacity) == (before, before, before)
+        with TableClient.from_connection_string(
+            world.settings["AzureWebJobsStorage"], "ScalingState"
+        ) as table:
+            assert table.get_entity("plan-orders", "drain")["State"] in {"draining", "unanswered"}
+        assert world.post(f"{path}/acknowledge", said | {"notice": "plan-orders@0"})[0] == 409
+        world.post(f"{path}/acknowledge", said | {"notice": notice["notice"]})
+        world.until(
+            lambda: world.capacity < before or world.get(f"{path}/drain")["state"] == "unanswered",
+            "carried out",
+        )
 
     entry = next(e for e in world.log("decision") if e["reason"] == "scale_in")
     assert "maximum backlog 0 < 80" in entry["line"]
@@ -232,7 +248,7 @@ def test_a_pause_holds_and_resume_lifts_it(world):
     assert world.post("scaling/plan-orders/resume", {"by": "ben"})[0] == 200
 
     world.until(lambda: world.capacity > held, "scaled out after resume")
-    lines = [entry["line"] for entry in world.log("control")]
+    lines = [entry["line"] for entry in world.log("control") if "acknowledged" not in entry["line"]]
     assert lines == [
         "control plan-orders: scaling paused for 1 h, by anna",
         "control plan-orders: resumed; pauses and override lifted, by ben",
@@ -283,7 +299,7 @@ def test_a_poison_message_is_kept_and_shown(world):
             {},
             "admin-key",
             404,
-            "accepted are dry-run, override, pause, promote, resume",
+            "accepted are acknowledge, dry-run, override, pause, promote, resume",
         ),
         (
             "scaling/plan-orders/pause",
