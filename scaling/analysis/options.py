@@ -58,16 +58,17 @@ def counted_again(subject: Subject) -> Iterator[str]:
 
 def counted_in_part(subject: Subject) -> Iterator[str]:
     """Flows of a rule that counts messages per reading, of which each reading counts another time range, or other readers."""
+    metrics = subject.policy.spec.metrics
     flows = {
-        options.get(key): (rule, key)
+        options.get(key): (rule, key, metrics.get(str(options.get("backlog"))))
         for rule, options in subject.options("service_level")
         for key in ("incoming", "outgoing")
     }
-    for name, metric in subject.policy.spec.metrics.items():
+    for name, metric in metrics.items():
         options, interval = metric.options, metric.window.interval
         if metric.collector != "azure_monitor" or name not in flows:
             continue
-        rule, flow = flows[name]
+        rule, flow, backlog = flows[name]
         grain = parse_duration(options.get("grain", MINUTE))
         if options.get("aggregation") in {"total", "count"} and grain < interval:
             way = f'Give grain = "{interval / MINUTE:g}m", or read' if interval in GRAINS else "Read"
@@ -81,6 +82,11 @@ def counted_in_part(subject: Subject) -> Iterator[str]:
                 f"rule '{rule}' takes {name} for what was completed, but OutgoingMessages counts what all readers received, and "
                 "again where they read again. CompleteMessage counts a queue of Service Bus; event_hub_lag has `outgoing` of one "
                 "consumer group"
+            )
+        if backlog is not None and backlog.collector == "service_bus_subscription":
+            yield (
+                f"rule '{rule}' takes {name} for what one subscription does, but Azure Monitor counts the topic: what is sent to it "
+                "before filters, and what all of its subscriptions complete. That is right only where there is one, without a filter"
             )
 
 

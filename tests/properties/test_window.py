@@ -6,10 +6,13 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from scaling.flips.explained import decide_and_explain
 from scaling.model import MetricFailure, MetricSample, Reason, TargetState
 from scaling.storage.rows import read_target, target_row
 from scaling.window import EMPTY, MAX_VALUE, WindowSpec, insert, observe, summarize
+from tests.support.scaling.runner import at, policy
 
 SPEC = WindowSpec(span=600.0, interval=60.0, min_samples=5)
 NOW = 100_000.0
@@ -137,3 +140,17 @@ def test_a_window_of_increases_is_stored_and_goes_on(found):
 
     assert (windows, corrupt) == (stored, ())
     assert observe(windows["m"], readings[-1], SPEC, now=NOW) == fed(readings)
+
+
+@given(counted.filter(lambda found: len(found) > 1))
+def test_whoever_reads_a_window_of_increases_sees_a_metric_like_any_other(found):
+    """The decision, and what would change it: nobody takes what the next report may bring for a reading of the counter."""
+    window = fed(readings_of(found))
+    plain = structs.replace(window, readings=None)
+    rules, state = policy(), at(3, now=NOW)
+    made = [
+        decide_and_explain(rules, {"backlog": each}, state, now=NOW, decision_id="plan@20270115T080000.000Z")
+        for each in (window, plain)
+    ]
+
+    assert made[0] == made[1]

@@ -437,6 +437,13 @@ def read_every(interval, collector, options=(), count="active", **rule):
     return policy_of(metrics={"backlog": metric(interval=interval), "came": spec}, rules=rules)
 
 
+def replace_backlog(policy):
+    """The same, with the backlog of a subscription."""
+    metrics = policy.spec.metrics
+    backlog = replace(metrics["backlog"], collector="service_bus_subscription")
+    return policy_of(metrics={**metrics, "backlog": backlog}, rules=policy.spec.rules)
+
+
 TOTAL = {"aggregation": "total", "grain": 60.0}
 HUB = {"resource_id": "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventHub/namespaces/n"}
 
