@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -34,6 +34,20 @@ def parse_days(text: str) -> frozenset[int]:
         start, end = DAYS.index(first), DAYS.index(last)
         days.update((start + offset) % 7 for offset in range((end - start) % 7 + 1))
     return frozenset(days)
+
+
+def days_text(days: Iterable[int]) -> str:
+    """Weekday numbers as `parse_days` reads them: daily, mon-fri, sat, or a list."""
+    days = set(days)
+    if len(days) == 7:
+        return "daily"
+    runs: list[list[int]] = []
+    for day in sorted(days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    return ",".join(DAYS[run[0]] if len(run) == 1 else f"{DAYS[run[0]]}-{DAYS[run[-1]]}" for run in runs)
 
 
 class Period(

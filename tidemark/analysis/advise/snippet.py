@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from scaling.config.policy import HPA_OUT, PolicySpec
-from tidemark.analysis.backtest.candidates.variation import as_toml, bare_key
+from scaling.config.toml import bare_key, table_lines
 from tidemark.analysis.simulation.field import Target
 
 DELAYS = ("behavior", "out", "in", "plateau")
@@ -41,29 +41,4 @@ def recommended(target: Target, spec: PolicySpec, table: Mapping[str, Any] | Non
 
 def as_text(target: str, table: Mapping[str, Any]) -> str:
     """The table as TOML."""
-    return "\n".join(_lines(f"targets.{bare_key(target)}", table)) + "\n"
-
-
-def _lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> Iterator[str]:
-    """Values first, then tables, as TOML asks for; a table of tables only has no line of its own."""
-    plain = {key: value for key, value in table.items() if not _tables(value)}
-    if plain or not table:
-        yield opening.format(path)
-        yield from (f"{bare_key(key)} = {as_toml(value)}" for key, value in plain.items())
-    for key, value in table.items():
-        below = f"{path}.{bare_key(key)}"
-        if isinstance(value, Mapping):
-            yield from (
-                ("", *_lines(below, value))
-                if any(not _tables(v) for v in value.values())
-                else _lines(below, value)
-            )
-        elif _tables(value):
-            for each in value:
-                yield from ("", f"[[{below}]]", *(f"{bare_key(k)} = {as_toml(v)}" for k, v in each.items()))
-
-
-def _tables(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return True
-    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    return "\n".join(table_lines(f"targets.{bare_key(target)}", table)) + "\n"

@@ -7,7 +7,7 @@ from itertools import groupby
 from math import ceil
 from typing import Any
 
-from scaling.rules.schedule import DAYS
+from scaling.rules.schedule import days_text
 from tidemark.analysis.advise.snippet import as_text
 from tidemark.analysis.seasons.profile import Profile
 
@@ -21,8 +21,7 @@ def schedule(profile: Profile) -> str:
     if not periods:
         return ""
     rule = {"type": "schedule", "time_zone": profile.zone, "periods": periods}
-    text = as_text(profile.target, {"rules": [rule]})
-    return text.replace("[{", "[\n  {").replace("}, {", "},\n  {").replace("}]", "},\n]")  # a period a line
+    return as_text(profile.target, {"rules": [rule]})
 
 
 def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str, Any]]:
@@ -32,7 +31,7 @@ def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str,
         found.setdefault((begin, end, floor), set()).add(day)
     rows = sorted((min(days), begin, end, floor, days) for (begin, end, floor), days in found.items())
     return [
-        {"days": _days(days), "from": _clock(begin), "to": _clock(end), "floor": floor}
+        {"days": days_text(days), "from": _clock(begin), "to": _clock(end), "floor": floor}
         for _, begin, end, floor, days in rows
     ]
 
@@ -54,16 +53,3 @@ def _pieces(floors: Sequence[int], minimum: int, lead: int) -> Iterator[tuple[in
 
 def _clock(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
-
-
-def _days(days: set[int]) -> str:
-    """As the rule reads them: daily, mon-fri, sat, or a list."""
-    if len(days) == 7:
-        return "daily"
-    runs: list[list[int]] = []
-    for day in sorted(days):
-        if runs and runs[-1][-1] == day - 1:
-            runs[-1].append(day)
-        else:
-            runs.append([day])
-    return ",".join(DAYS[run[0]] if len(run) == 1 else f"{DAYS[run[0]]}-{DAYS[run[-1]]}" for run in runs)

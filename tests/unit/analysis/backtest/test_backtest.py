@@ -12,6 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 from scaling.config.policy import Budget, Pace, RuleSpec
+from scaling.config.toml import as_toml
 from scaling.model import Reason
 from scaling.service import registry
 from spark_jobs import per_target
@@ -31,7 +32,7 @@ from tidemark.analysis.backtest.candidates.recommend import (
     pareto_front,
     verdict_of,
 )
-from tidemark.analysis.backtest.candidates.variation import GridError, as_toml
+from tidemark.analysis.backtest.candidates.variation import GridError
 from tidemark.analysis.backtest.reading import from_entries, read_arrivals, read_entries, read_log
 from tidemark.analysis.backtest.replay.fleet import Fleet, Model
 from tidemark.analysis.backtest.replay.history import (

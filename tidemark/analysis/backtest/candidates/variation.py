@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from scaling.config.toml import as_toml, bare_key
+
 MAX_CANDIDATES = 10_000
 """Candidates of one grid. More than that is a search for chance, and no held-out part can tell them apart."""
 
 SETTING = "COLLECT_SCHEDULE"
 """The only app setting a grid may vary: how often the collector ticks matters more than most parameters."""
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PART = re.compile(r"([^\[\]]+)(?:\[(\d+)\])?")
 
 
@@ -125,23 +125,6 @@ def _short(path: tuple[str, ...], axes: Sequence[Axis]) -> str:
 def _value(value: Any) -> str:
     text = str(value)
     return f'"{text}"' if " " in text else text
-
-
-def as_toml(value: Any) -> str:
-    """One value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{bare_key(k)} = {as_toml(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(as_toml, value)) + "]"
-    return str(value)
-
-
-def bare_key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def changes_text(target: str, changes: Mapping[str, Any]) -> str:

@@ -1,0 +1,278 @@
+"""ScaledObjects of KEDA: bounds, triggers, the behavior of the HPA, and what is told of the rest."""
+
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scaling.schedules import ncrontab
+from tests.support.scaling.imports import GROUP, PLAN, made_of, scaled_object, trigger
+from tests.support.scaling.steady_views import rule, view
+from tidemark.commands.importing.common.given import UnreadableError
+from tidemark.commands.importing.documents import objects_of
+from tidemark.commands.importing.keda.crons import floors_of
+
+
+def notes(made):
+    return " | ".join(note for each in made.notes.values() for note in each)
+
+
+def spec_of(*triggers, resource_id="", **spec):
+    return made_of(scaled_object(*triggers, **spec), resource_id=resource_id)[1]["worker"].spec
+
+
+def metadata(kind, **values):
+    return trigger(kind, metadata=values)
+
+
+@pytest.mark.parametrize(
+    ("given", "collector", "options"),
+    [
+        (metadata("azure-servicebus", queueName="q", connectionFromEnv="BUS"), "service_bus_queue", {"connection": "BUS", "queue": "q"}),
+        (metadata("azure-servicebus", topicName="t", subscriptionName="s", namespace="sb"), "service_bus_subscription",
+         {"connection": "Sb", "topic": "t", "subscription": "s"}),
+        (metadata("azure-queue", queueName="q", accountName="shop"), "storage_queue", {"connection": "Shop", "queue": "q"}),
+        (metadata("azure-eventhub", eventHubName="h", eventHubNamespace="ns", consumerGroup="g", storageConnectionFromEnv="STORE",
+                  checkpointStrategy="blobMetadata", blobContainer="c", unprocessedEventThreshold="100"), "event_hub_lag",
+         {"connection": "Ns", "event_hub": "h", "consumer_group": "g", "storage": "STORE", "container": "c", "layout": "blob_metadata", "target": 100}),
+        (metadata("azure-eventhub", eventHubName="h", connectionFromEnv="HUB", storageConnectionFromEnv="STORE"), "event_hub_lag",
+         {"container": "azure-webjobs-eventhub", "layout": "functions"}),
+        (metadata("prometheus", serverAddress="https://p.test", query="sum(x)", threshold="5"), "prometheus", {"url": "https://p.test", "query": "sum(x)"}),
+        (metadata("metrics-api", url="https://a.test/x", valueLocation="tasks.0.count", targetValue="5"), "http_json",
+         {"url": "https://a.test/x", "path": "tasks[0].count"}),
+        (metadata("azure-monitor", resourceURI="Microsoft.Cache/redis/r", subscriptionId="11111111-2222-3333-4444-555555555555",
+                  resourceGroupName="rg", metricName="hits", metricFilter="Shard eq '1'", metricAggregationType="Total",
+                  metricAggregationInterval="0:1:0", targetValue="5"), "azure_monitor",
+         {"resource_id": f"{GROUP}/Microsoft.Cache/redis/r", "metric": "hits", "aggregation": "total", "grain": "1m", "dimensions": {"Shard": "1"}}),
+    ],
+)  # fmt: skip
+def test_each_trigger_becomes_a_metric_and_its_target(given, collector, options):
+    spec = spec_of(given, minReplicaCount=1)
+
+    (metric,) = spec.metrics.values()
+    assert metric.collector == collector
+    assert options.items() <= metric.options.items()
+    assert [each.type for each in spec.rules] == ["target_per_unit"]
+
+
+def test_bounds_pace_and_fallback_are_those_of_the_object():
+    behavior = {
+        "scaleUp": {"stabilizationWindowSeconds": 30, "selectPolicy": "Min", "policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]},
+        "scaleDown": {"selectPolicy": "Disabled", "tolerance": 0.05},
+    }  # fmt: skip
+    spec = spec_of(
+        minReplicaCount=2,
+        maxReplicaCount=30,
+        pollingInterval=120,
+        advanced={"horizontalPodAutoscalerConfig": {"behavior": behavior}},
+        fallback={"failureThreshold": 3, "replicas": 6, "behavior": "currentReplicasIfHigher"},
+    )
+
+    assert (spec.minimum, spec.maximum, spec.interval) == (2, 30, 120)
+    assert (spec.out.stabilization, spec.out.select, spec.inward.select) == (30, "min", "disabled")
+    assert [(each.kind, each.amount, each.period) for each in spec.out.rates] == [("units", 2, 60)]
+    assert (spec.inward.stabilization, spec.fallback.capacity, spec.fallback.after) == (300, 6, 360)
+    assert spec.rules[0].options["tolerance"] == 0.05
+
+
+def test_zero_is_left_at_the_activation_value_and_entered_after_the_cooldown():
+    metadata = {"queueName": "q", "namespace": "sb", "messageCount": "5", "activationMessageCount": "3"}
+    spec = spec_of(trigger(metadata=metadata), cooldownPeriod=600)
+
+    assert spec.minimum == 0
+    assert [each.type for each in spec.rules] == ["target_per_unit", "activation"]
+    assert spec.rules[1].options == {"metric": "backlog", "above": 3}
+    assert spec.metrics["backlog"].window.span == 600
+
+
+def test_a_resource_takes_the_place_of_the_deployment():
+    spec = spec_of(resource_id=PLAN)
+
+    assert (spec.scaler, spec.minimum) == ("app_service_plan", 1)
+    assert spec_of().scaler == "advice"
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("queue + hub * 2", "ceil((queue + hub * 2) / 10)"),
+        ("max([queue, hub])", None),
+        ("queue ?? hub ?? 3", None),
+        ("(queue ?? 3) + hub", "ceil(((default(queue, 3)) + hub) / 10)"),
+        ("queue > 5 ? 1 : 2", None),
+        ("other + 1", None),
+    ],
+)
+def test_a_formula_becomes_an_expression_or_is_refused(formula, expected):
+    triggers = [trigger(name="queue"), trigger("azure-queue", name="hub", metadata={"queueName": "h", "accountName": "a"})]  # fmt: skip
+    given = scaled_object(*triggers, minReplicaCount=1, advanced={"scalingModifiers": {"formula": formula, "target": "10"}})  # fmt: skip
+    if expected is None:
+        with pytest.raises(UnreadableError, match="formula"):
+            made_of(given)
+    else:
+        assert made_of(given)[1]["worker"].spec.rules[0].options == {"desired": expected}
+
+
+CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "desiredReplicas": "4"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (scaled_object(), "what is scaled: Deployment worker is no resource of Azure"),
+        (scaled_object(), "set COLLECT_SCHEDULE to '*/15 * * * * *'"),
+        (scaled_object(pollingInterval=90), "an interval is a multiple of a minute"),
+        (scaled_object(minReplicaCount=2, idleReplicaCount=0), "idleReplicaCount 0 with minReplicaCount 2"),
+        (scaled_object(trigger(authenticationRef={"name": "auth"})), "TriggerAuthentication auth of trigger azure-servicebus"),
+        (scaled_object(trigger(), trigger("cpu")), "trigger cpu: the cpu of pods is not read"),
+        (scaled_object(trigger(), trigger("kafka")), "trigger kafka: there is no collector for it"),
+        (scaled_object(trigger(), trigger(metadata={"queueName": "a.*", "useRegex": "true"})), "a pattern of queues is not carried over"),
+        (scaled_object(trigger(), metadata("metrics-api", format="xml")), "only answers in JSON are read"),
+        (scaled_object(metadata("metrics-api", url="http://in.cluster/x?key=t0ken", targetValue="1")), "addresses are asked over TLS"),
+        (scaled_object(metadata("prometheus", serverAddress="https://p.test", query="x", threshold="1")), "empty = 0 brings that back"),
+        (scaled_object(fallback={"replicas": 200}), "fallback behavior static"),
+        (scaled_object(fallback={"replicas": 200}), "fallback replicas 200: a fallback is within the bounds, 0 to 10"),
+        (scaled_object(trigger(), metadata("cron", **{**CRON, "desiredReplicas": "0"})), "found desiredReplicas 0"),
+        (scaled_object(trigger(), metadata("cron", **{**CRON, "timezone": "Mars"})), "found time zone 'Mars'"),
+        ({**scaled_object(), "metadata": {"name": "worker", "annotations": {"autoscaling.keda.sh/paused-replicas": "3"}}},
+         "paused-replicas: 3: an order is no policy: give it by `tidemark pause worker`"),
+    ],
+)  # fmt: skip
+def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):
+    made, _, _ = made_of(given)
+
+    assert said in notes(made)
+    assert "t0ken" not in made.text
+
+
+def test_a_cron_trigger_is_a_floor_and_without_another_the_rest_of_the_time_has_the_minimum():
+    spec = spec_of(metadata("cron", **CRON), minReplicaCount=1)
+
+    assert [each.options for each in spec.rules] == [
+        {"desired": "minimum"},
+        {"time_zone": "Europe/Amsterdam", "periods": [{"days": "mon-fri", "from": "08:00", "to": "18:00", "floor": 4}]},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("0 8 * * 1-5", "0 18 * * 1-5"),
+        ("0 22 * * *", "0 6 * * *"),
+        ("0 18 * * 5", "30 6 * * 1"),
+        ("0 8 * * 1", "0 18 * * *"),  # inside while the next end comes before the next start
+        ("0 8,13 * * MON-FRI", "0 12,17 * * MON-FRI"),
+        ("0 8 * * 7", "0 9 * * 0"),
+        ("0 */6 * * 2", "30 */6 * * 2"),
+        ("0 8 * * 1", "0 8,20 * * 1"),
+    ],
+)
+def test_a_cron_trigger_of_a_week_is_inside_when_kedas_rule_says_so(start, end):
+    subject = rule("schedule", periods=floors_of(start, end, 3))
+    starts, ends = (ncrontab.parse(re.sub(r"\b7\b", "0", text)) for text in (start, end))
+    for step in range(7 * 96):
+        at = datetime(2026, 11, 23, 0, 7, tzinfo=UTC) + timedelta(minutes=15 * step)
+        inside = ends.next_after(at) < starts.next_after(at)
+        assert (subject.evaluate(view(now=at.timestamp())).floor == 3) == inside, at
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "inside", "outside"),
+    [
+        (
+            "0 0 24 12 *",
+            "0 6 2 1 *",
+            ["12-24 00:00", "12-31 12:00", "01-02 05:59"],
+            ["12-23 23:59", "01-02 06:00"],
+        ),
+        ("0 18 24 12 *", "0 0 25 12 *", ["12-24 18:00", "12-24 23:59"], ["12-24 17:59", "12-25 00:00"]),
+        ("0 8 1 5 *", "0 9 1 5 *", ["05-01 08:59"], ["05-01 09:00", "05-01 07:59"]),
+    ],
+)
+def test_a_cron_trigger_of_a_time_of_the_year_is_a_range_of_dates(start, end, inside, outside):
+    subject = rule("schedule", periods=floors_of(start, end, 3))
+
+    def floor(moment):
+        return subject.evaluate(view(now=datetime.fromisoformat(f"2027-{moment}+00:00").timestamp())).floor
+
+    assert [floor(each) for each in inside] == [3] * len(inside)
+    assert [floor(each) for each in outside] == [None] * len(outside)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ("0 8 1 * *", "0 9 1 * *", "neither times of the week nor a time of the year"),
+        ("0 8 1 5 1", "0 9 1 5 1", "either of a day of the month and a day of the week"),
+        ("* * * * *", "0 9 * * *", "accepted are 48"),
+        ("0 8 * * *", "0 8 * * *", "never apart from its start"),
+        ("0 9 1 5 *", "0 8 1 5 *", "in this order"),
+        ("@daily", "0 8 * * *", "has five fields"),
+        ("0 8 * * L", "0 9 * * *", "day-of-week"),
+    ],
+)
+def test_other_times_of_cron_are_refused_in_words(start, end, said):
+    with pytest.raises(ValueError, match=said):
+        floors_of(start, end, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (scaled_object(trigger("cpu")), "none of them can be carried over: .*the cpu of pods"),
+        ({**scaled_object(), "kind": "ScaledJob"}, "worker is a ScaledJob"),
+        (scaled_object(minReplicaCount="many"), "minReplicaCount: found many; a number is accepted"),
+        (scaled_object(trigger(metadata={"queueName": "q", "messageCount": "0"})), "messageCount: found 0; a number above 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_place(given, said):
+    with pytest.raises(UnreadableError, match=said):
+        made_of(given)
+
+
+YAML = """
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata: {name: worker}
+spec:
+  minReplicaCount: 1
+  fallback: ~
+  triggers:
+  - type: azure-servicebus
+    metadata: {queueName: on, namespace: sb, messageCount: "5"}
+---
+kind: Deployment
+"""
+
+
+def test_yaml_is_read_as_texts_so_that_on_is_a_name():
+    _, policies, _ = made_of(*objects_of(YAML.encode(), "a.yaml"))
+
+    assert policies["worker"].spec.metrics["backlog"].options["queue"] == "on"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "kind: {{ .Values.kind }}",
+            "a.yaml:1: found 'kind: {{ .Values.kind }}', a template of Helm; render it first",
+        ),
+        ("a: b\n  c: [", "a.yaml:2: is no YAML"),
+        ("{ not json", "a.yaml: is no JSON"),
+        ("a: &a [*a, *a]", None),
+        ("b'\udcff", None),
+        ("!!python/object/apply:os.system [id]", None),
+    ],
+)
+def test_what_is_no_document_is_refused_in_words(text, said):
+    with pytest.raises(UnreadableError, match=None if said is None else said.replace("{", r"\{")):
+        made_of(*objects_of(text.encode(errors="surrogateescape"), "a.yaml"))
+
+
+def test_without_the_package_yaml_asks_for_json(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+
+    with pytest.raises(UnreadableError, match=r"Give JSON .*, or for YAML .*yaml"):
+        objects_of(b"kind: ScaledObject", "a.yaml")

@@ -1,0 +1,1 @@
+"""Autoscale settings of Azure Monitor: profiles, rules, cooldowns, notifications. Pure."""

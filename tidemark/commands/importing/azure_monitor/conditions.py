@@ -1,0 +1,287 @@
+"""The rules of an Azure Monitor profile: any of those that scale out, all of those that scale in. Pure.
+
+Where each metric has one rule of either kind, they become `threshold` rules, whose levels hold back what would scale out again, as
+Azure Monitor predicts it. All others become one expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.rules.expression import Expression, ExpressionError
+from tidemark.commands.importing.common.given import Given
+from tidemark.commands.importing.common.imported import Imported, number, setting_name, span_text
+from tidemark.commands.importing.common.queues import queue_of
+from tidemark.foundation.durations import parse_duration
+
+STATISTICS = {
+    "average": "average",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "last": "latest",
+    "total": "average",
+}
+AGGREGATIONS = {"average": "average", "min": "minimum", "max": "maximum", "sum": "total", "count": "count"}
+OPERATORS = {
+    "greaterthan": ">", "greaterthanorequal": ">=", "lessthan": "<", "lessthanorequal": "<=",
+    "equals": "==", "notequals": "!=",
+}  # fmt: skip
+GRAINS = ("12h", "6h", "1h", "30m", "15m", "5m", "1m")
+
+
+class Condition(Struct, frozen=True):
+    """One rule. The statistic of `metric`, compared with `level` (times the instances, if `divided`), changes the count by `kind`
+    and `value`.
+    """
+
+    metric: str
+    statistic: str
+    operator: str
+    level: float
+    divided: bool
+    out: bool
+    kind: str
+    value: float
+    cooldown: float
+
+    @property
+    def text(self) -> str:
+        level = f"{number(self.level)}{' * instances' if self.divided else ''}"
+        return f"{self.metric}.{self.statistic} {self.operator} {level}"
+
+    @property
+    def count(self) -> str:
+        """The instances it asks for."""
+        if self.kind == "exactcount":
+            return f"{number(self.value)}"
+        amount = f"{number(self.value)}"
+        if self.kind == "percentchangecount":
+            amount = f"max(ceil(instances * {number(self.value)} / 100), 1)"
+        return f"instances {'+' if self.out else '-'} {amount}"
+
+
+def read_conditions(rules: Sequence[Given], resource: str, made: Imported) -> list[Condition]:
+    """The rules that can be carried over. Raises UnreadableError.
+
+    All rules that scale in have to hold. So if one of them cannot be carried over, none is: the rest would scale in sooner.
+    """
+    found: list[Condition] = []
+    left_out = False
+    for rule in rules:
+        condition = _condition(rule, resource, made)
+        if condition is not None:
+            found.append(condition)
+        elif rule.at("scaleAction").text("direction").casefold() != "increase":
+            left_out = True
+    if left_out and any(not each.out for each in found):
+        made.note(
+            "scaling in",
+            "it takes all of its rules, and one of them is left out, so nothing scales in: write a rule that does",
+        )
+        return [each for each in found if each.out]
+    return found
+
+
+def _condition(rule: Given, resource: str, made: Imported) -> Condition | None:
+    trigger, action = rule.at("metricTrigger"), rule.at("scaleAction")
+    direction = action.text("direction", "None").casefold()
+    operator = OPERATORS.get(trigger.text("operator").casefold())
+    aggregation = AGGREGATIONS.get(trigger.text("statistic", "Average").casefold())
+    name = trigger.text("metricName")
+    if direction not in {"increase", "decrease"} or operator is None or aggregation is None or not name:
+        made.note(
+            rule.path, "a rule without direction, operator, statistic or metric that is known is left out"
+        )
+        return None
+    over = trigger.text("timeAggregation", "Average")
+    statistic = STATISTICS.get(over.casefold())
+    if statistic is None:
+        made.note(rule.path, f"the time aggregation {over} has no equivalent, so the rule is left out")
+        return None
+    change = _change(rule, made)
+    window = max(trigger.seconds("timeWindow", 600.0), 60.0)
+    grain = _grain(trigger, window, made)
+    options, divided = _metric(trigger, aggregation, resource, window, grain, made)
+    if change is None or options is None:
+        return None
+    level = trigger.number("threshold", 0)
+    if over.casefold() == "total":
+        level = level * grain / window  # the sum of a window is its average times its grains
+    out, cooldown = direction == "increase", action.seconds("cooldown", 300.0)
+    return Condition(made.metric(name, options), statistic, operator, level, divided, out, *change, cooldown)
+
+
+def _change(rule: Given, made: Imported) -> tuple[str, float] | None:
+    """The kind of a change and its amount; None for one without equivalent."""
+    action = rule.at("scaleAction")
+    where = f"{rule.path}.scaleAction"
+    kind, value = action.text("type", "ChangeCount").casefold(), action.number("value", 1)
+    if kind == "serviceallowednextvalue":
+        kind = "changecount"
+        made.note(where, "the next allowed value is taken as one unit more or less")
+    if kind not in {"changecount", "percentchangecount", "exactcount"} or not 0 <= value <= 1_000_000:
+        made.note(where, f"'{kind}' by {value:g} has no equivalent, so the rule is left out")
+        return None
+    if kind == "percentchangecount":
+        made.note(
+            where,
+            "the change is rounded up to whole instances, one at least; how Azure Monitor rounds is not documented",
+        )
+    return kind, value
+
+
+def _grain(trigger: Given, window: float, made: Imported) -> float:
+    wanted = trigger.seconds("timeGrain", 60.0)
+    grains = [parse_duration(grain) for grain in GRAINS]
+    found = next((grain for grain in grains if grain <= min(wanted, window)), 60.0)
+    if found != wanted:
+        made.note(f"{trigger.path}.timeGrain", f"{span_text(wanted)} is read as {span_text(found)}")
+    return found
+
+
+def _metric(
+    trigger: Given, aggregation: str, resource: str, window: float, grain: float, made: Imported
+) -> tuple[dict[str, Any] | None, bool]:
+    """The options of the metric, and whether its threshold is for each instance; None where it cannot be read."""
+    uri = trigger.text("metricResourceUri") or resource
+    queue = queue_of(uri, made)
+    if queue is not None and trigger.text("metricName").casefold() in {
+        "messagecount",
+        "approximatemessagecount",
+    }:
+        return {**queue, "window": span_text(window)}, True
+    dimensions: dict[str, str] = {}
+    for each in trigger.tables("dimensions"):
+        values = each.listed("values") or each.listed("Values")
+        if each.text("operator", "Equals").casefold() != "equals" or len(values) != 1:
+            made.note(
+                f"{each.path} ({each.text('dimensionName')})",
+                "one value of a dimension can be read, by Equals, so the rule is left out; write it with a metric of your own",
+            )
+            return None, False
+        dimensions[each.text("dimensionName")] = str(values[0])
+    if uri.startswith("/subscriptions/"):
+        name = uri
+    else:
+        setting = setting_name(made.name, "metric resource id")
+        made.settings[setting] = (
+            f"the resource id that metric {trigger.text('metricName')} is of; it was {uri[:120] or 'not given'}"
+        )
+        name = f"%{setting}%"
+    own = uri.casefold() == resource.casefold()
+    options: dict[str, Any] = {
+        "collector": "azure_monitor",
+        "resource_id": name,
+        "metric": trigger.text("metricName"),
+    }
+    if namespace := trigger.text("metricNamespace"):
+        options["namespace"] = namespace
+    options |= {"aggregation": aggregation, "grain": span_text(grain), "window": span_text(window)}
+    options |= {"dimensions": dimensions} if dimensions else {}
+    divided = trigger.flag("dividePerInstance", default=False)
+    options |= {"per_instance": True} if own and not divided and aggregation not in {"total", "count"} else {}
+    return options, divided
+
+
+def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, Any]]:
+    """The conditions as rules."""
+    low, high = made.table["minimum"], made.table["maximum"]
+    metrics = dict.fromkeys(each.metric for each in conditions)
+    pairs = {name: [each for each in conditions if each.metric == name] for name in metrics}
+    if all(_is_pair(pair) for pair in pairs.values()):
+        ordered = [sorted(pair, key=lambda each: not each.out) for pair in pairs.values()]
+        return [_threshold(out, inward, low, high, made) for out, inward in ordered]
+    return [_expression(conditions, low, made)]
+
+
+def _is_pair(pair: Sequence[Condition]) -> bool:
+    ways = {each.out: each for each in pair}
+    return (
+        len(pair) == 2
+        and len(ways) == 2
+        and ways[True].operator in {">", ">="}
+        and ways[False].operator in {"<", "<="}
+        and all(
+            each.kind == "changecount" and each.value >= 1 and each.value == int(each.value) for each in pair
+        )
+    )
+
+
+def _threshold(out: Condition, inward: Condition, low: int, high: int, made: Imported) -> dict[str, Any]:
+    for each in (out, inward):
+        if each.operator in {">=", "<="}:
+            made.note(
+                f"{each.text}",
+                f"a threshold is met above or below it, so at exactly {number(each.level)} nothing happens",
+            )
+    step = int(inward.value)
+    steps = {"step_out": int(out.value), "step_in": step}
+    return {
+        "type": "threshold",
+        "metric": out.metric,
+        "scale_out_above": _level(out),
+        "scale_in_below": _level_in(out, inward, low, high),
+        "out_statistic": out.statistic,
+        "in_statistic": inward.statistic,
+        **{key: value for key, value in steps.items() if value != 1},
+    }
+
+
+def _level(condition: Condition) -> Any:
+    level = number(condition.level)
+    return f"{level} * instances" if condition.divided else level
+
+
+def _level_in(out: Condition, inward: Condition, low: int, high: int) -> Any:
+    """Below it, as many would not scale out again: of what the rest would have each, `out` is not reached."""
+    if out.divided != inward.divided or out.level <= 0:
+        return _level(inward)
+    step = int(inward.value)
+    counts = range(low + 1, min(high, low + 100 + 100 * step) + 1)
+    safe = all(inward.level * n <= out.level * max(n - step, low) for n in counts)
+    if safe:
+        return _level(inward)
+    rest = f"max(instances - {step}, {low})"
+    level_in, level_out = number(inward.level), number(out.level)
+    if inward.divided:
+        return f"min({level_in} * instances, {level_out} * {rest})"
+    return f"min({level_in}, {level_out} * {rest} / max(instances, 1))"
+
+
+def _expression(conditions: Sequence[Condition], low: int, made: Imported) -> dict[str, Any]:
+    out = [each for each in conditions if each.out]
+    inward = [each for each in conditions if not each.out]
+    text = "instances"
+    if inward:
+        counts = list(dict.fromkeys(each.count for each in inward))
+        count = f"max({', '.join([*counts, str(low)])})"
+        kept = [_kept(each, count) for each in out if each.operator in {">", ">="}]
+        text = f"min({count}, instances) if {' and '.join([*(each.text for each in inward), *kept])} else instances"
+    if out:
+        counts = list(dict.fromkeys(each.count for each in out))
+        many = f"max({', '.join(f'({each.count} if {each.text} else 0)' for each in out)}, instances)"
+        count = (
+            many if len(counts) > 1 else f"max({counts[0]}, instances)" if counts[0].isdigit() else counts[0]
+        )
+        text = f"{count} if {' or '.join(each.text for each in out)} else {text}"
+    try:
+        Expression(text)
+    except ExpressionError as error:
+        made.note(
+            "the rules",
+            f"their expression is not accepted ({error}), so the number of instances is kept; write them anew",
+        )
+        text = "instances"
+    return {"type": "composite", "desired": text}
+
+
+def _kept(out: Condition, count: str) -> str:
+    """That as many as `count` would not scale out again."""
+    level = number(out.level)
+    metric = f"{out.metric}.{out.statistic}"
+    if out.divided:
+        return f"{metric} <= {level} * {count}"
+    return f"{metric} * instances <= {level} * {count}"

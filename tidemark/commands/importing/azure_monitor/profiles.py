@@ -1,0 +1,180 @@
+"""Profiles of an Azure Monitor autoscale setting: when each is in force, as periods of the rule `schedule`. Pure.
+
+A profile of a fixed date is in force from its start to its end. One with a recurrence begins at each of its times, and is in force
+until the next one begins; it has no end of its own. Another one is the default, in force where no other is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct, structs
+
+from scaling.rules.schedule import DAYS
+from tidemark.commands.importing.azure_monitor.windows_zones import iana_of
+from tidemark.commands.importing.common.given import Given, UnreadableError
+from tidemark.commands.importing.common.imported import Imported
+from tidemark.commands.importing.common.weeks import DAY, WEEK, lasting, periods
+
+MOST_BEGINS = 200
+"""Begins of a profile in a week. Chosen: more than one an hour is no schedule that people wrote."""
+
+
+class Profile(Struct, frozen=True):
+    """`begins` are minutes of the week; `fixed` is from when to when, by the clock of `zone`."""
+
+    name: str
+    given: Given
+    minimum: int
+    maximum: int
+    default: int
+    zone: str = "UTC"
+    begins: tuple[int, ...] = ()
+    fixed: tuple[datetime, datetime] | None = None
+    recurs: bool = False
+
+    @property
+    def rules(self) -> list[Given]:
+        return self.given.tables("rules")
+
+
+def read_profile(given: Given, made: Imported) -> Profile:
+    """Raises UnreadableError."""
+    capacity = given.at("capacity")
+    minimum = capacity.whole("minimum", 1)
+    maximum = capacity.whole("maximum", max(minimum, 1))
+    if not capacity.has("maximum") or minimum > maximum:
+        raise UnreadableError(f"{capacity.path}: accepted is a minimum that is not above the maximum")
+    found = Profile(
+        _name(given.text("name")), given, minimum, maximum, min(max(capacity.whole("default", minimum), minimum), maximum)
+    )  # fmt: skip
+    if given.has("fixedDate"):
+        return _fixed(found, given.at("fixedDate"), made)
+    if given.has("recurrence"):
+        return _recurring(found, given.at("recurrence"), made)
+    return found
+
+
+def _name(text: str) -> str:
+    """The portal names the end of a recurrence by JSON: {"name": "Auto created default ...", "for": "Weekend"}."""
+    try:
+        found = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, Mapping) and found.get("for"):
+        return f"default after {found['for']}"[:100]
+    return text[:100] or "default"
+
+
+def _zone(name: str, path: str, made: Imported) -> str:
+    try:
+        return iana_of(name)
+    except ValueError:
+        made.note(f"{path}.timeZone", f"'{name}' is not known here, so UTC is written; correct time_zone")
+        return "UTC"
+
+
+def _fixed(found: Profile, given: Given, made: Imported) -> Profile:
+    begin, end = (_moment(given, name) for name in ("start", "end"))
+    if end.second:
+        end = end.replace(second=0) + timedelta(minutes=1)
+    begin = begin.replace(second=0)
+    if begin >= end:
+        raise UnreadableError(f"{given.path}: the end is not after the start")
+    zone = _zone(given.text("timeZone"), given.path, made)
+    return structs.replace(found, zone=zone, fixed=(begin, end), recurs=False)
+
+
+def _moment(given: Given, name: str) -> datetime:
+    """A time of the zone: an offset that is written with it means nothing."""
+    try:
+        found = datetime.fromisoformat(given.text(name)[:19])
+        if not 1970 <= found.year < 9999:
+            raise ValueError
+    except ValueError:
+        raise given.unreadable(name, "a time such as 2026-12-24T18:00:00 is accepted") from None
+    return found.replace(tzinfo=None, microsecond=0)
+
+
+def _recurring(found: Profile, given: Given, made: Imported) -> Profile:
+    frequency = given.text("frequency", "Week")
+    schedule = given.at("schedule")
+    zone = _zone(schedule.text("timeZone"), schedule.path, made)
+    days = [str(day)[:3].casefold() for day in schedule.listed("days")]
+    if frequency.casefold() != "week" or not days or not set(days) <= set(DAYS):
+        made.note(
+            f"{given.path} of profile '{found.name}'",
+            "only weekly recurrences on named days are known, so the profile is left out; write its times as a period of a schedule",
+        )
+        return structs.replace(found, zone=zone, begins=(), recurs=True)
+    hours, minutes = (_numbers(schedule, name, most) for name, most in (("hours", 23), ("minutes", 59)))
+    begins = [
+        DAYS.index(day) * DAY + 60 * hour + minute for day in days for hour in hours for minute in minutes
+    ]
+    if len(begins) > MOST_BEGINS:
+        raise UnreadableError(f"{schedule.path}: {len(begins)} begins a week; accepted are {MOST_BEGINS}")
+    return structs.replace(found, zone=zone, begins=tuple(begins), recurs=True)
+
+
+def _numbers(given: Given, name: str, most: int) -> list[int]:
+    try:
+        found = [int(value) for value in given.listed(name)] or [0]
+    except (ValueError, OverflowError):
+        found = [-1]
+    if not all(0 <= each <= most for each in found):
+        raise given.unreadable(name, f"numbers of 0 to {most} are accepted")
+    return found
+
+
+def schedules(profiles: Sequence[Profile], made: Imported) -> list[dict[str, Any]]:
+    """The rules `schedule` that bound the target as the profiles do, within the lowest minimum and the highest maximum."""
+    low, high = min(each.minimum for each in profiles), max(each.maximum for each in profiles)
+    weekly = [each for each in profiles if each.begins]
+    fixed = [each for each in profiles if each.fixed is not None]
+    zone = weekly[0].zone if weekly else fixed[0].zone if fixed else "UTC"
+    for other in weekly:
+        if other.zone != zone:
+            made.note(
+                f"the time zone {other.zone} of profile '{other.name}'",
+                f"profiles end where the next one begins, which is read in one zone; its times are written as those of {zone}: correct them",
+            )
+    ranges = lasting([(minute, each) for each in weekly for minute in each.begins])
+    if not ranges:
+        ranges = [(0, WEEK, each) for each in profiles if each.fixed is None and not each.recurs][:1]
+    excepted = [_range_text(each, zone) for each in fixed]
+    bounded = [(begin, end, _options(each, low, high)) for begin, end, each in ranges]
+    found = periods([each for each in bounded if each[2].keys() - {"label"}])
+    found = [{**period, **({"not_on": excepted} if excepted else {})} for period in found]
+    for index, each in enumerate(fixed):
+        before = excepted[:index]
+        options = _options(each, low, high)
+        if options.keys() - {"label"}:
+            dates = {"on": [excepted[index]], **({"not_on": before} if before else {})}
+            label = {"label": options.pop("label")}
+            found.append({**label, **dates, **options})
+    return [{"type": "schedule", "time_zone": zone, "periods": found}] if found else []
+
+
+def _options(profile: Profile, low: int, high: int) -> dict[str, Any]:
+    floor = {"floor": profile.minimum} if profile.minimum > low else {}
+    ceiling = {"ceiling": profile.maximum} if profile.maximum < high else {}
+    return {"label": profile.name, **floor, **ceiling}
+
+
+def _range_text(profile: Profile, zone: str) -> str:
+    """When a fixed profile is in force, by the clock of the schedule."""
+    assert profile.fixed is not None
+    if profile.zone == zone:
+        begin, end = profile.fixed
+    else:
+        begin, end = (
+            each.replace(tzinfo=ZoneInfo(profile.zone)).astimezone(ZoneInfo(zone)) for each in profile.fixed
+        )
+    end = max(
+        end, begin + timedelta(minutes=1), key=lambda each: each.replace(tzinfo=None)
+    )  # a repeated hour
+    return f"{begin:%Y-%m-%d %H:%M}..{end:%Y-%m-%d %H:%M}"

@@ -1,0 +1,114 @@
+"""`tidemark import`: an autoscale setting of Azure Monitor or a ScaledObject of KEDA as a tidemark.toml."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from typer import Argument, Option
+
+from scaling.resource_id import ResourceId
+from tidemark.commands.access.where import Root, fail, settings_of
+from tidemark.commands.importing.azure_monitor.setting import from_autoscale, is_autoscale
+from tidemark.commands.importing.common.given import Given, UnreadableError
+from tidemark.commands.importing.common.imported import Imported, Written, written
+from tidemark.commands.importing.documents import MOST_BYTES, objects_of
+from tidemark.commands.importing.keda.scaled_object import from_scaled_object, is_scaled_object
+from tidemark.foundation.app_settings import COMMAND_ROOT
+from tidemark.foundation.log.terminal import Console
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.wording import count_text
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+errors = Console(stderr=True)
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[
+        Path,
+        Argument(
+            help="JSON of `az monitor autoscale show`, a template, JSON or YAML of KEDA; - is standard input."
+        ),
+    ],
+    out: Annotated[
+        Path | None, Option(help="File to write, else the one that lint reads; one that is there is kept.")
+    ] = None,
+    resource_id: Annotated[
+        str, Option(help="Of a ScaledObject: the plan, app or scale set to scale in its place.")
+    ] = "",
+    root: Root = COMMAND_ROOT,
+) -> None:
+    """Writes a tidemark.toml for what Azure Monitor autoscale or KEDA does, and says what cannot be carried over."""
+    linted = root / settings_of(root).get("TIDEMARK_CONFIG", "tidemark.toml")
+    out = out or linted
+    if out.exists():
+        fail(f"{out} is there already; move it away, or name another file with --out")
+    try:
+        if resource_id:
+            ResourceId.parse(resource_id)
+        found, refused = imported(objects_of(_read(file), file.name), file.name, resource_id)
+        made = written(found, file.name)
+        half = out.with_name(f"{out.name}.half")
+        half.write_text(made.text, encoding="utf-8")
+        half.replace(out)
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    _tell(out, made, refused)
+    move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
+    console.print(escape(f"Next: {move}tidemark lint"), soft_wrap=True)
+    if refused:
+        raise typer.Exit(1)
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        return sys.stdin.buffer.read(MOST_BYTES + 1)
+    with file.open("rb") as opened:
+        return opened.read(MOST_BYTES + 1)
+
+
+def imported(objects: list[Any], name: str, resource_id: str = "") -> tuple[list[Imported], list[str]]:
+    """What is made of the objects, and why nothing is of others. Raises UnreadableError where there is nothing to carry over."""
+    found: list[Imported] = []
+    refused: list[str] = []
+    seen = list[str]()
+    for index, each in enumerate(objects):
+        given = Given(each, name if len(objects) == 1 else f"{name}[{index}]")
+        try:
+            if is_scaled_object(given):
+                found.append(from_scaled_object(given, resource_id))
+            elif is_autoscale(given):
+                found.append(from_autoscale(given))
+            else:
+                seen.append(one_line(given.text("kind") or given.text("type") or "something else")[:60])
+        except UnreadableError as error:
+            refused.append(without_secrets(one_line(str(error))))
+    if not found:
+        reasons = refused or [
+            f"{name}: found {', '.join(dict.fromkeys(seen)) or 'nothing'}; accepted are autoscale settings of Azure Monitor and ScaledObjects of KEDA"
+        ]
+        raise UnreadableError("; ".join(reasons))
+    return found, refused
+
+
+def _tell(out: Path, made: Written, refused: list[str]) -> None:
+    console.print(f"{escape(str(out))}: {count_text(len(made.notes), 'target')}", soft_wrap=True)
+    for target, notes in made.notes.items():
+        for note in notes:
+            console.print(f"  [yellow]{escape(target)}, not as it was:[/] {escape(note)}", soft_wrap=True)
+    for each in refused:
+        errors.print(f"[red]left out:[/] {escape(each)}", soft_wrap=True)
+    _tell_settings(made.settings)
+
+
+def _tell_settings(settings: Mapping[str, str]) -> None:
+    if settings:
+        console.print("App settings it needs:")
+        for name, value in settings.items():
+            console.print(f"  {escape(name)}: {escape(one_line(value))}", soft_wrap=True)

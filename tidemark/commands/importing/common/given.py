@@ -1,0 +1,144 @@
+"""Values of a document that somebody else wrote, by the type that is wanted: what is of another type is refused with its place. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+from tidemark.foundation.sanitize import one_line, shorten
+
+_ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.\d+)?S)?)?", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:(\d+) days?, |(\d+)\.)?(\d+):(\d+):(\d+)")
+_FLAGS = {"true": True, "false": False}
+_MOST = 1e12
+_ABSENT = ("", "null", "~")
+"""What a text is that stands for no value: YAML is read as texts."""
+
+
+class UnreadableError(ValueError):
+    """The document does not hold what it has to; the text says where, what was found, and what is accepted."""
+
+
+class Given:
+    """One table of the document. Names are found in any case: Azure's own tools differ in theirs."""
+
+    def __init__(self, value: Any, path: str) -> None:
+        self.path = path
+        self._values = (
+            {str(key).casefold(): each for key, each in value.items()} if isinstance(value, Mapping) else {}
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether there is a value; null, and a text without any, are none."""
+        value = self._values.get(name.casefold())
+        return not (value is None or (isinstance(value, str) and value.strip().casefold() in _ABSENT))
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the values, in lower case."""
+        return tuple(self._values)
+
+    def at(self, *names: str) -> Given:
+        """A table within tables; an empty one where it is not there."""
+        found: Given = self
+        for name in names:
+            found = Given(found._values.get(name.casefold()), f"{found.path}.{name}")
+        return found
+
+    def tables(self, name: str) -> list[Given]:
+        value = self._values.get(name.casefold())
+        entries = value if isinstance(value, list) else []
+        return [Given(each, f"{self.path}.{name}[{index}]") for index, each in enumerate(entries)]
+
+    def listed(self, name: str) -> list[Any]:
+        """The plain values of a list; a single one is a list of one."""
+        value = self._values.get(name.casefold())
+        entries = value if isinstance(value, list) else [value] if self.has(name) else []
+        return [each for each in entries if isinstance(each, str | int | float)]
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self._values.get(name.casefold())
+        if not self.has(name):
+            return default
+        if isinstance(value, Mapping | list):
+            raise self.unreadable(name, "a text is accepted")
+        return one_line(str(value)).strip()
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        if not self.has(name):
+            return default
+        found = _FLAGS.get(self.text(name).casefold())
+        if found is None:
+            raise self.unreadable(name, "true or false is accepted")
+        return found
+
+    def number(self, name: str, default: float) -> float:
+        if not self.has(name):
+            return default
+        value = self._values[name.casefold()]
+        try:
+            found = float("" if isinstance(value, bool) else value)
+        except (TypeError, ValueError, OverflowError):
+            found = float("nan")
+        if not isfinite(found) or abs(found) > _MOST:
+            raise self.unreadable(name, "a number is accepted")
+        return found
+
+    def whole(self, name: str, default: int, most: int = 1_000_000) -> int:
+        found = self.number(name, default)
+        if found != int(found) or not 0 <= found <= most:
+            raise self.unreadable(name, f"a whole number of 0 to {most} is accepted")
+        return int(found)
+
+    def seconds(self, name: str, default: float) -> float:
+        """Of `PT5M`, `0:05:00` or `1 day, 0:00:00`."""
+        if not self.has(name):
+            return default
+        text = self.text(name)
+        if (match := _ISO.fullmatch(text)) and any(match.groups()):
+            parts = match.groups()
+        elif match := _CLOCK.fullmatch(text):
+            parts = (match[1] or match[2], match[3], match[4], match[5])
+        else:
+            raise self.unreadable(name, "a duration such as PT5M is accepted")
+        units = zip(parts, (86_400, 3_600, 60, 1), strict=True)
+        found = sum(float(part[:9]) * unit for part, unit in units if part)
+        if found > 1e8:
+            raise self.unreadable(name, "a duration of at most some years is accepted")
+        return found
+
+    def seconds_of(self, name: str, default: float) -> float:
+        """A number of seconds."""
+        return float(self.whole(name, int(default), 10_000_000))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names, in lower case, with those values that are plain."""
+        plain = (name for name, value in self._values.items() if isinstance(value, str | int | float))
+        return [(one_line(name), self.text(name)) for name in plain]
+
+    def unreadable(self, name: str, accepted: str) -> UnreadableError:
+        value = self._values.get(name.casefold())
+        nested = isinstance(
+            value, Mapping | list
+        )  # which may refer to itself, or to more than there is memory for
+        text = "a table or a list" if nested else one_line(str(value))
+        hint = (
+            "; an expression of a template is not resolved here: give what is deployed, by `az monitor autoscale show`"
+            if text.startswith("[")
+            else ""
+        )
+        return UnreadableError(f"{self.path}.{name}: found {shorten(text, 60)}; {accepted}{hint}")
+
+
+def objects_in(document: Any, levels: int = 4) -> Iterator[Any]:
+    """The objects of a document: of a list, of a template's resources, of a list of Kubernetes, or the document itself."""
+    found = document
+    if isinstance(document, Mapping):
+        lists = (document[key] for key in ("resources", "items", "value") if key in document)
+        found = next((each for each in lists if isinstance(each, list)), None)
+    if isinstance(found, list) and levels:
+        for each in found:
+            yield from objects_in(each, levels - 1)
+    elif isinstance(document, Mapping):
+        yield document

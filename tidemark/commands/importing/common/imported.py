@@ -1,0 +1,154 @@
+"""What is made of one setting of another autoscaler: a target, and notes of all that is not the same. Written as TOML. Pure."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.config.toml import bare_key, table_lines
+from scaling.resource_id import ResourceId
+from scaling.rules.expression import CAPACITY_NAMES
+from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.wording import count_text
+
+SCALERS = {
+    "microsoft.web/serverfarms": {"scaler": "app_service_plan"},
+    "microsoft.compute/virtualmachinescalesets": {
+        "scaler": "azure_resource",
+        "kind": "virtual_machine_scale_set",
+    },
+    "microsoft.app/containerapps": {"scaler": "azure_resource", "kind": "container_app_minimum"},
+}
+"""How a resource of a type is scaled."""
+
+AT_ZERO = frozenset({"virtual_machine_scale_set", "container_app_minimum"})
+"""Kinds that can be zero."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """One target. `settings` are the app settings that it names, with their values or what these are."""
+
+    name: str
+    source: str
+    table: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    webhooks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, what: str, why: str) -> None:
+        """Notes something that is not carried over, or not as it was: why, and what to do."""
+        text = without_secrets(one_line(f"{what}: {why}"))
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def scaled_by(self, resource_id: str, why: str) -> None:
+        """Sets the scaler by the type of a resource; without a type that is known, advice for somebody else."""
+        try:
+            found = SCALERS.get(ResourceId.parse(resource_id).type.casefold())
+        except ValueError:
+            found = None
+        if found is not None:
+            self.table |= {**found, "resource_id": resource_id}
+            return
+        self.table["scaler"] = "advice"
+        self.note("what is scaled", why)
+
+    def metric(self, name: str, options: dict[str, Any]) -> str:
+        """Adds a metric, or finds the same one; returns its name."""
+        base = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
+        base = base if base and not base[0].isdigit() else f"metric_{base}".strip("_")
+        base = f"{base}_metric" if base in _TAKEN or keyword.iskeyword(base) else base[:60]
+        for count in range(1, len(self.metrics) + 2):
+            name = base if count == 1 else f"{base}_{count}"
+            if self.metrics.setdefault(name, options) == options:
+                break
+        return name
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The target's table."""
+        metrics = {"metrics": self.metrics} if self.metrics else {}
+        return {**self.table, **metrics, "rules": self.rules}
+
+
+_TAKEN = frozenset({*CAPACITY_NAMES, "abs", "ceil", "default", "floor", "known", "max", "min", "round"})
+"""Names that mean something else in an expression."""
+
+
+class Written(Struct, frozen=True):
+    """`text` is the file, `settings` the app settings that it names, `notes` by target what is not as it was."""
+
+    text: str
+    settings: dict[str, str]
+    notes: dict[str, list[str]]
+
+
+def written(found: Sequence[Imported], source: str) -> Written:
+    """The file with all targets."""
+    names = _names(found)
+    webhooks: dict[str, Any] = {}
+    settings: dict[str, str] = {}
+    for name, each in zip(names, found, strict=True):
+        webhooks |= {key: {**hook, "targets": [name]} for key, hook in each.webhooks.items()}
+        settings |= each.settings
+    lines = list(_head(found, source, settings))
+    if webhooks:
+        lines += ["", *table_lines("notify", {"webhooks": webhooks})]
+    for name, each in zip(names, found, strict=True):
+        lines += ["", f"# {one_line(each.source)}"]
+        lines += [f"# Not as it was: {note}" for note in each.notes]
+        lines += table_lines(f"targets.{bare_key(name)}", each.whole)
+    text = "\n".join(lines) + "\n"
+    notes = {name: each.notes for name, each in zip(names, found, strict=True)}
+    return Written(text, settings, notes)
+
+
+def _head(found: Sequence[Imported], source: str, settings: Mapping[str, str]) -> Iterator[str]:
+    yield f"# Written by `tidemark import` from {one_line(source)}: {count_text(len(found), 'target')}."
+    yield "# Read each line that says `Not as it was`. Every setting is explained in docs/policies.md."
+    if settings:
+        yield "#"
+        yield "# App settings that it needs besides those of the app:"
+        yield from (f"#   {name} = {one_line(value)}" for name, value in settings.items())
+    yield "version = 1"
+
+
+def _names(found: Iterable[Imported]) -> list[str]:
+    """A name of its own for each target."""
+    taken: Counter[str] = Counter()
+    names = []
+    for each in found:
+        name = re.sub(r"[^\w.-]+", "-", each.name, flags=re.ASCII)[:180].strip("-.") or "target"
+        taken[name.casefold()] += 1
+        count = taken[name.casefold()]
+        names.append(name if count == 1 else f"{name}-{count}")
+    return names
+
+
+def setting_name(*parts: str) -> str:
+    """The name of an app setting, made of words."""
+    words = [word for part in parts for word in re.split(r"[^A-Za-z0-9]+", part) if word]
+    name = "".join(word[:1].upper() + word[1:] for word in words)[:80]
+    return name if name[:1].isalpha() else f"C{name}"
+
+
+def span_text(seconds: float) -> str:
+    """A duration as tidemark.toml has it."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def number(value: float) -> int | float:
+    """A whole number without a point."""
+    return int(value) if value == int(value) else value

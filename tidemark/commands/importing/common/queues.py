@@ -1,0 +1,53 @@
+"""Connections of imported metrics: by their namespace or account where that is known, else by an app setting to fill in. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scaling.resource_id import ResourceId
+from tidemark.commands.importing.common.imported import Imported, setting_name
+
+BUS = "fullyQualifiedNamespace"
+QUEUES = "queueServiceUri"
+
+
+def by_identity(made: Imported, kind: str, host: str) -> str:
+    """The name of a connection by the app's identity; `kind` is BUS or QUEUES, `host` a namespace, an account, or its host."""
+    storage = kind == QUEUES
+    whole = (
+        host if "." in host else f"{host}.{'queue.core.windows.net' if storage else 'servicebus.windows.net'}"
+    )
+    name = setting_name(host.partition(".")[0])
+    made.settings[f"{name}__{kind}"] = f"https://{whole}/" if storage else whole
+    return name
+
+
+def by_setting(made: Imported, name: str, what: str) -> str:
+    """The name of an app setting that its owner has to fill in."""
+    name = setting_name(name) if not name.replace("_", "").isalnum() or not name[:1].isalpha() else name
+    made.settings.setdefault(name, what)
+    return name
+
+
+def queue_of(uri: str, made: Imported) -> dict[str, Any] | None:
+    """The collector of a queue's length, if a URI names a queue."""
+    try:
+        found = ResourceId.parse(uri)
+    except ValueError:
+        return None
+    kinds = "/".join(kind.casefold() for kind, _ in found.parts)
+    service = (found.provider.casefold(), kinds)
+    owner = found.parts[0][1]
+    if service == ("microsoft.servicebus", "namespaces/queues"):
+        return {
+            "collector": "service_bus_queue",
+            "connection": by_identity(made, BUS, owner),
+            "queue": found.name,
+        }
+    if service == ("microsoft.storage", "storageaccounts/services/queues"):
+        return {
+            "collector": "storage_queue",
+            "connection": by_identity(made, QUEUES, owner),
+            "queue": found.name,
+        }
+    return None

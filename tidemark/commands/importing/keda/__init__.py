@@ -1,0 +1,1 @@
+"""ScaledObjects of KEDA: triggers, and the behavior of the HPA. Pure."""

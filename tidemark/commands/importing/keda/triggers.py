@@ -1,0 +1,285 @@
+"""KEDA's triggers as metrics, and those of the kind cron as floors by the clock. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.config.toml import as_toml
+from scaling.schedules.timetable import zone_of
+from tidemark.commands.importing.common.given import Given
+from tidemark.commands.importing.common.imported import Imported, span_text
+from tidemark.commands.importing.common.queues import BUS, QUEUES, by_identity, by_setting
+from tidemark.commands.importing.keda.crons import floors_of
+from tidemark.foundation.durations import parse_duration
+
+
+class Trigger(Struct, frozen=True, kw_only=True):
+    """A metric with its `target`, a ratio if it is a `value`; or the periods of a schedule in a time zone."""
+
+    name: str = ""
+    metric: str = ""
+    target: float = 0.0
+    activation: float = 0.0
+    value: bool = False
+    schedule: tuple[str, list[dict[str, Any]]] | None = None
+
+
+class _Read(Struct, frozen=True):
+    """What is made of a trigger: options of a collector, and the names of its target and its activation value."""
+
+    options: dict[str, Any]
+    target: str
+    default: float
+    activation: str
+    base: str = "backlog"
+
+
+def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | None:
+    """None for one that cannot be carried over, which is noted. Raises UnreadableError."""
+    kind = given.text("type")
+    meta = given.at("metadata")
+    where = f"trigger {kind or '?'}" + (f" ({given.text('name')})" if given.has("name") else "")
+    if kind == "cron":
+        return _cron(meta, where, made)
+    if kind in {"cpu", "memory"}:
+        made.note(
+            where,
+            f"the {kind} of pods is not read; azure_monitor reads that of a plan or an app (CpuPercentage, MemoryPercentage)",
+        )
+        return None
+    reader = _READERS.get(kind)
+    if reader is None:
+        made.note(
+            where,
+            "there is no collector for it; prometheus, http_json, log_query or a class of your own can read its number",
+        )
+        return None
+    found = reader(meta, where, made)
+    if found is None:
+        return None
+    if given.has("authenticationRef"):
+        ref = given.at("authenticationRef").text("name", "?")
+        made.note(
+            f"TriggerAuthentication {ref} of {where}",
+            "it is not read: the app's identity, or the app settings that it needs, take its place",
+        )
+    target = meta.number(found.target, found.default)
+    if target <= 0:
+        raise meta.unreadable(found.target, "a number above 0 is accepted")
+    window = max(
+        cooldown if made.table["minimum"] == 0 else 60.0, parse_duration(made.table.get("interval", "1m"))
+    )
+    return Trigger(
+        name=given.text("name"),
+        metric=made.metric(given.text("name") or found.base, {**found.options, "window": span_text(window)}),
+        target=target,
+        activation=max(meta.number(found.activation, 0), 0),
+        value=given.text("metricType", "AverageValue") == "Value",
+    )
+
+
+def _cron(meta: Given, where: str, made: Imported) -> Trigger | None:
+    try:
+        periods = floors_of(meta.text("start"), meta.text("end"), meta.whole("desiredReplicas", 0))
+        zone = zone_of(meta.text("timezone", "UTC")).key
+    except ValueError as error:
+        made.note(where, f"{error}; write its times as periods of a schedule")
+        return None
+    return Trigger(schedule=(zone, periods))
+
+
+def _connection(
+    meta: Given, where: str, made: Imported, key: str = "connectionFromEnv", what: str = ""
+) -> str:
+    name = meta.text(key)
+    what = what or "connection"
+    told = f"the {what} of {where}, as the workload has it" if name else f"the {what} of {where}"
+    return by_setting(made, name or f"{made.name} {what}", told)
+
+
+def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
+    if meta.flag("useRegex", default=False):
+        made.note(
+            where,
+            "a pattern of queues is not carried over: write a metric for each queue, or a pattern if `tidemark lint` accepts one",
+        )
+        return None
+    connection = (
+        by_identity(made, BUS, meta.text("namespace"))
+        if meta.has("namespace")
+        else _connection(meta, where, made)
+    )
+    if meta.has("topicName"):
+        options = {
+            "collector": "service_bus_subscription",
+            "connection": connection,
+            "topic": meta.text("topicName"),
+        }
+        options["subscription"] = meta.text("subscriptionName", "?")
+    else:
+        options = {
+            "collector": "service_bus_queue",
+            "connection": connection,
+            "queue": meta.text("queueName", "?"),
+        }
+    return _Read(options, "messageCount", 5, "activationMessageCount")
+
+
+def _storage(meta: Given, where: str, made: Imported) -> _Read:
+    identity = meta.has("accountName") and not meta.has("connectionFromEnv")
+    connection = (
+        by_identity(made, QUEUES, meta.text("accountName")) if identity else _connection(meta, where, made)
+    )
+    count = "visible" if meta.text("queueLengthStrategy", "all").casefold() == "visibleonly" else "total"
+    options = {
+        "collector": "storage_queue",
+        "connection": connection,
+        "queue": meta.text("queueName", "?"),
+        "count": count,
+    }
+    return _Read(options, "queueLength", 5, "activationQueueLength")
+
+
+LAYOUTS = {
+    "azurefunction": "functions",
+    "blobmetadata": "blob_metadata",
+    "gosdk": "go",
+    "dapr": "dapr",
+    "": "legacy",
+}
+
+
+def _hub(meta: Given, where: str, made: Imported) -> _Read:
+    space = meta.text("eventHubNamespace")
+    connection = by_identity(made, BUS, space) if space else _connection(meta, where, made)
+    hub = meta.text("eventHubName")
+    if not hub:
+        setting = by_setting(
+            made,
+            f"{made.name} event hub",
+            f"the name of the event hub of {where}, which its connection string had",
+        )
+        hub = f"%{setting}%"
+    strategy = meta.text("checkpointStrategy").casefold()
+    target = meta.number("unprocessedEventThreshold", 64)
+    options: dict[str, Any] = {"collector": "event_hub_lag", "connection": connection, "event_hub": hub}
+    options |= {"consumer_group": meta.text("consumerGroup", "$Default")}
+    options |= {"storage": _connection(meta, where, made, "storageConnectionFromEnv", "storage connection")}
+    container = meta.text("blobContainer", "" if strategy else "azure-webjobs-eventhub")
+    options |= (
+        {"container": container}
+        if container
+        else {"container": "azure-webjobs-eventhub"}
+        if strategy == "azurefunction"
+        else {}
+    )
+    layout = "functions" if not strategy and not meta.has("blobContainer") else LAYOUTS.get(strategy, "auto")
+    options |= {"layout": layout, "count": "capped_lag", "target": max(int(target), 1)}
+    made.note(
+        where,
+        "the lag is counted exactly: what retention removed, and a hub made anew, are not counted as KEDA counts them (docs/policies.md)",
+    )
+    return _Read(options, "unprocessedEventThreshold", 64, "activationUnprocessedEventThreshold", "lag")
+
+
+def _prometheus(meta: Given, where: str, made: Imported) -> _Read:
+    url = _address(meta, "serverAddress", where, made)
+    options = {"collector": "prometheus", "url": url, "query": meta.text("query", "?")}
+    if meta.flag("ignoreNullValues", default=True):
+        made.note(
+            where,
+            "there an answer without a value counts as 0, here it is no data, which never scales in; empty = 0 brings that back",
+        )
+    return _Read(options, "threshold", 0, "activationThreshold", "value")
+
+
+def _api(meta: Given, where: str, made: Imported) -> _Read | None:
+    if meta.text("format", "json").casefold() != "json":
+        made.note(where, "only answers in JSON are read: give the number by prometheus, or in JSON")
+        return None
+    path = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", meta.text("valueLocation", "value"))
+    url = _address(meta, "url", where, made)
+    if meta.has("authMode") or meta.has("authModes"):
+        made.note(
+            f"the authentication of {where}",
+            "write the name of a header, and of the app setting with its value, as `headers`",
+        )
+    return _Read(
+        {"collector": "http_json", "url": url, "path": path},
+        "targetValue",
+        0,
+        "activationTargetValue",
+        "value",
+    )
+
+
+def _address(meta: Given, key: str, where: str, made: Imported) -> str:
+    """An address that may be called as it stands; else the app setting that is to hold another one."""
+    url = meta.text(key)
+    if url.startswith("https://") and "@" not in url and "?" not in url:
+        return url
+    setting = by_setting(
+        made,
+        f"{made.name} {key}",
+        f"the address of {where}: https, or a host that TIDEMARK_TRUSTED_HOSTS names",
+    )
+    made.note(
+        f"{key} of {where}",
+        f"addresses are asked over TLS, and hold no secret in the file: the app setting {setting} is to hold it",
+    )
+    return f"%{setting}%"
+
+
+def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
+    dimensions: dict[str, str] = {}
+    for part in filter(None, re.split(r"\s+and\s+", meta.text("metricFilter"), flags=re.IGNORECASE)):
+        match = re.fullmatch(r"\(?\s*(\w+)\s+eq\s+'([^']*)'\s*\)?", part, re.IGNORECASE)
+        if match is None:
+            made.note(
+                where, f"of its filter only NAME eq 'VALUE' can be carried over; found {as_toml(part[:60])}"
+            )
+            return None
+        dimensions[match[1]] = match[2]
+    resource = "/".join((
+        f"/subscriptions/{meta.text('subscriptionId')}/resourceGroups/{meta.text('resourceGroupName')}/providers",
+        meta.text("resourceURI").strip("/"),
+    ))  # fmt: skip
+    if "FromEnv" in "".join(meta.names()) or not (
+        meta.has("subscriptionId") and meta.has("resourceGroupName")
+    ):
+        setting = by_setting(
+            made, f"{made.name} resource id", f"the full id of {meta.text('resourceURI', 'the resource')}"
+        )
+        resource = f"%{setting}%"
+    aggregation = meta.text("metricAggregationType", "Average").casefold()
+    options: dict[str, Any] = {
+        "collector": "azure_monitor",
+        "resource_id": resource,
+        "metric": meta.text("metricName", "?"),
+    }
+    options |= {"aggregation": aggregation if aggregation in _AGGREGATIONS else "average"}
+    grain = meta.seconds("metricAggregationInterval", 300.0)
+    options |= {"grain": span_text(grain) if grain in _GRAINS else "5m"}
+    options |= {"dimensions": dimensions} if dimensions else {}
+    made.note(
+        where,
+        "KEDA reads grains that are not complete yet; complete ones are higher, so look at the target again",
+    )
+    return _Read(options, "targetValue", 0, "activationTargetValue", "value")
+
+
+_AGGREGATIONS = frozenset({"average", "minimum", "maximum", "total", "count"})
+_GRAINS = frozenset({60.0, 300.0, 900.0, 1800.0, 3600.0, 21_600.0, 43_200.0, 86_400.0})
+
+_READERS: dict[str, Callable[[Given, str, Imported], _Read | None]] = {
+    "azure-eventhub": _hub,
+    "azure-monitor": _monitor,
+    "azure-queue": _storage,
+    "azure-servicebus": _bus,
+    "metrics-api": _api,
+    "prometheus": _prometheus,
+}
