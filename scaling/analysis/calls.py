@@ -55,7 +55,8 @@ def demand_of(config: Config) -> Demand:
             key = json.dumps(
                 [metric.collector, metric.options, is_counted(metric)], sort_keys=True, default=str
             )
-            metrics[key] = metric, max(rate, metrics.get(key, (metric, 0.0))[1])
+            own = min(rate, 60.0 / metric.window.interval) if is_counted(metric) else rate
+            metrics[key] = metric, max(own, metrics.get(key, (metric, 0.0))[1])
     return _of_metrics(list(metrics.values()), found)
 
 

@@ -52,7 +52,8 @@ def counted_again(subject: Subject) -> Iterator[str]:
         if is_counted(metric) and 0 < metric.window.interval < MINUTE:
             yield (
                 f"{name} is read every {duration_text(metric.window.interval)}, but counts of Service Bus are limited to about one "
-                f"reading a minute and entity: samples in between may repeat the one before, or fail"
+                f"reading a minute and entity: samples in between may repeat the one before, or fail. Give it every = '1m'; what "
+                "else the target reads keeps its pace"
             )
 
 

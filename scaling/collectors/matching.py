@@ -208,7 +208,7 @@ class MatchingCollector:
         names = {
             count: crc32(repr([each.counters.get(count) for each in readings]).encode()) for count in growing
         }
-        return Reading(readings[0].at, values, names)
+        return Reading(min(each.at for each in readings), values, names)
 
 
 async def _read(member: AzureEntityCollector[Any], now: float) -> Reading | CollectError:

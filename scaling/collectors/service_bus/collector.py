@@ -59,8 +59,14 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         label = f"{params.label} (connection {params.connection})"
         super().__init__(label, settings, endpoint=f"Service Bus {params.connection}", deadline=deadline)
         self._connection = params.connection
+        self._every = params.seconds
         self._lists: Lists[Listed] = Lists(throttled=(429, 503))
         self._place: tuple[str, ...] = ()
+
+    @staticmethod
+    def timing(params: QueueParams | SubscriptionParams) -> tuple[float, float]:
+        """Seconds that a sample counts, and how old it is at least."""
+        return params.seconds, 0.0
 
     @classmethod
     def together(cls, collectors: Sequence[_ServiceBusCollector]) -> None:
@@ -151,7 +157,7 @@ class ServiceBusQueueCollector(_ServiceBusCollector):
 
     @staticmethod
     def entity(params: QueueParams) -> str:
-        return f"service_bus_queue:{params.path}"
+        return f"service_bus_queue:{params.key}"
 
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         self._require_receiving((await client.get_queue(self._name)).status, "the queue")
@@ -187,7 +193,7 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
 
     @staticmethod
     def entity(params: SubscriptionParams) -> str:
-        return f"service_bus_subscription:{params.path}"
+        return f"service_bus_subscription:{params.key}"
 
     async def _read_alone(self, client: ServiceBusAdministrationClient, /) -> Any:
         topic = self._topic

@@ -11,6 +11,8 @@ from msgspec import Struct
 from scaling.collectors.azure_entity import Name
 from scaling.collectors.matching import Combine, Empty, Matching
 from tidemark.foundation.azure.connections import service_bus_endpoint
+from tidemark.foundation.durations import duration_within, parse_duration
+from tidemark.foundation.errors import problems_of
 
 if TYPE_CHECKING:
     from azure.core.async_paging import AsyncItemPaged
@@ -22,18 +24,22 @@ if TYPE_CHECKING:
 # a deadline could. Broken connections are worth two more tries.
 _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
 
+LONGEST = 3600.0
+"""Seconds between two reads at most. Chosen: far above the minute that counts are good for."""
+
 MOST_HELD = 255
 """Messages that `oldest_age` leaves out at most: with the one that it looks for, what eight peeks show."""
 
 
 class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`held` messages are being processed; or `concurrency` of them by each instance of the target `instances_of`. `oldest_age`
+    """`every` is the time between two reads. `held` messages are being processed; or `concurrency` of them by each instance of the target `instances_of`. `oldest_age`
     leaves that many out.
     """
 
     LISTING_ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
     connection: Name
+    every: float | str = 0.0
     held: Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD)] | None = None
     concurrency: Annotated[float, msgspec.Meta(gt=0)] | None = None
     instances_of: Name | None = None
@@ -41,7 +47,10 @@ class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=
     empty: Empty = None
 
     def problems(self) -> dict[str, str]:
-        found = self.pattern_problems()
+        accepted = "up to 1h"
+        found = self.pattern_problems() | problems_of(
+            every=lambda: duration_within(self.every, 0.0, LONGEST, accepted)
+        )
         if (self.concurrency is None) != (self.instances_of is None):
             absent = "concurrency" if self.concurrency is None else "instances_of"
             found[absent] = "is missing: concurrency (messages) and instances_of (a target) go together"
@@ -54,6 +63,21 @@ class Entity(Struct, Matching, frozen=True, forbid_unknown_fields=True, kw_only=
                 "cannot be told"
             )
         return found
+
+    @property
+    def seconds(self) -> float:
+        """Between two reads."""
+        return parse_duration(self.every)
+
+    @property
+    def key(self) -> str:
+        """What of these options makes another reading of the same entity."""
+        return f"{self.path} every {self.seconds:g} s" if self.seconds else self.path
+
+    @property
+    def path(self) -> str:
+        """The names, the connection first."""
+        raise NotImplementedError
 
     def lister(self, settings: Mapping[str, str]) -> ServiceBusAdministrationClient:
         return administration(settings, self.connection)

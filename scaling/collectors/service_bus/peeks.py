@@ -91,10 +91,11 @@ class _DataPlaneCollector(AzureEntityCollector[DataPlane]):
             deadline=deadline,
         )
         self._params = params
+        self._every = params.seconds
 
     @classmethod
     def entity(cls, params: Params) -> str:
-        return f"{cls.COUNT}:{params.path}"
+        return f"{cls.COUNT}:{params.key}"
 
     @classmethod
     def together(cls, collectors: Sequence[_DataPlaneCollector]) -> None:

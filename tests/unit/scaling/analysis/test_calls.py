@@ -5,6 +5,7 @@ import re
 import pytest
 
 from scaling.analysis.calls import demand_of, short_budgets
+from scaling.analysis.lint import lint
 from scaling.calls.budgets import PUBLISHED, Budget
 from scaling.config.policy_file import load_config
 from scaling.service import registry
@@ -45,6 +46,7 @@ FAN = 'collector = "service_bus_subscription"\nconnection = "Bus"\ntopic = "t{n}
         (lambda: config(2, QUEUE), "service_bus", "Bus", 4.0),
         (lambda: config(2, f'{QUEUE}\ncount = "oldest_age"'), "service_bus", "Bus", 0.0),
         (lambda: config(1, QUEUE.replace("q{n}", "q*")), "service_bus", "Bus", 3.0),
+        (lambda: config(1, f'{QUEUE}\nevery = "2m"'), "service_bus", "Bus", 1.0),
         (lambda: config(201, QUEUE), "service_bus", "Bus", 6.0),
         (lambda: config(300, FAN), "service_bus", "Bus", 900.0),
         (lambda: config(3, LOG, of=CONTAINER), "cosmos_reads", "acme", 6.0),
@@ -56,6 +58,7 @@ FAN = 'collector = "service_bus_subscription"\nconnection = "Bus"\ntopic = "t{n}
         "one by one",
         "peeked",
         "a pattern",
+        "less often than the target",
         "listed",
         "topics of one each",
         "containers",
@@ -95,3 +98,38 @@ def test_a_budget_suffices_once_its_advice_is_followed(count, metric, of):
         else:
             lines = f'interval = "{re.search("([0-9]+) times as long", found[0].text).group(1)}m"'
     raise AssertionError(found)
+
+
+def test_counts_that_are_read_every_minute_leave_the_pace_to_the_ages():
+    text = """
+version = 1
+[targets.t]
+scaler = "advice"
+maximum = 9
+metrics.m = { collector = "service_bus_queue", connection = "Bus", queue = "q", EVERY }
+metrics.age = { collector = "service_bus_queue", connection = "Bus", queue = "q", count = "oldest_age" }
+[[targets.t.rules]]
+type = "threshold"
+metrics = ["m", "age"]
+scale_out_above = 60
+scale_in_below = 5
+"""
+    settings = {**SETTINGS, "COLLECT_SCHEDULE": "*/15 * * * * *"}
+    found = {}
+    for every in ("", "every = '1m'"):
+        made = load_config(
+            text.replace(", EVERY", f", {every}" if every else ""),
+            name="t.toml",
+            settings=settings,
+            plug_ins=registry,
+        )
+        policy = made.policies["t"]
+        windows = policy.windows
+        found[every] = (
+            windows["m"].interval,
+            windows["age"].interval,
+            policy.interval,
+            any(each.kind == "counted_again" for each in lint(policy)),
+        )
+
+    assert found == {"": (15.0, 15.0, 15.0, True), "every = '1m'": (60.0, 15.0, 15.0, False)}

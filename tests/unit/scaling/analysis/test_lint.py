@@ -485,7 +485,7 @@ HUB = {"resource_id": "/subscriptions/s/resourceGroups/r/providers/Microsoft.Eve
             "'Orders' counts the topic with all",
         ),
         (read_every(60.0, "azure_monitor", {"dimensions": {"EntityName": "a/b"}}), "other_metric", None),
-        (read_every(15.0, "service_bus_subscription"), "counted_again", "about one reading a minute"),
+        (read_every(15.0, "service_bus_subscription"), "counted_again", "Give it every = '1m'"),
         (read_every(60.0, "service_bus_queue"), "counted_again", None),
         (read_every(15.0, "service_bus_queue", count="oldest_age"), "counted_again", None),
         (ages_of(held=4), "unpeekable_age", "oldest_age of what sessions counts the sessions of"),

@@ -289,6 +289,8 @@ STORED = StorageQueueCollector.Params, {"connection": "C", "queue": "orders"}
 @pytest.mark.parametrize(
     ("of", "options", "wrong"),
     [
+        (QUEUES, {"every": "1m"}, {}),
+        (QUEUES, {"every": "2h"}, {"every": "found '2h'; accepted is up to 1h"}),
         (QUEUES, {"held": 4}, {}),
         (QUEUES, {"concurrency": 4, "instances_of": "plan"}, {}),
         (QUEUES, {"concurrency": 4}, {"instances_of": "is missing"}),
@@ -375,3 +377,25 @@ async def test_an_age_is_not_peeked_for_while_its_namespace_asks_to_wait():
     with pytest.raises(CollectError, match=r"not asked: .* asks to wait; again in 9 s"):
         await collector.collect(now=1.0)
     assert client.calls == ["get_queue"]
+
+
+async def test_counts_are_read_every_so_often_and_are_the_last_ones_in_between():
+    client = queue_client()
+    collector = StubbedQueue(client)
+    collector._every = 60.0
+
+    times = [(await collector.collect(now=now)).at for now in (100.0, 115.0, 145.0, 158.0, 173.0, 90.0)]
+
+    assert times == [
+        100.0,
+        100.0,
+        100.0,
+        158.0,
+        158.0,
+        90.0,
+    ]  # timers fire early and late, and clocks are put back
+    assert client.calls.count("get_queue") == 3
+    client.answers["get_queue"] = OSError("no network")
+    for now in (190.0, 205.0):  # what failed is tried again at the next collection
+        with pytest.raises(CollectError, match="no network"):
+            await collector.collect(now=now)
