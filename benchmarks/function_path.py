@@ -139,7 +139,7 @@ async def function_path(connection: str, before: list[str], texts: list[str]) ->
     await host.start()
     try:
         decided = min(len(texts), 1_000)  # what the host remembers; asking the queue would be measured, too
-        while sum(each.succeeded is True for each in host.invocations) < decided:
+        while sum(invocation.succeeded is True for invocation in host.invocations) < decided:
             await asyncio.sleep(0.1)
         async with queue_of(connection, "metrics") as queue:
             while (await queue.get_queue_properties()).approximate_message_count:

@@ -91,8 +91,8 @@ def _candidates() -> Iterator[Path]:
     """Java programs that may be there, the one to prefer first."""
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home, "bin", "java")
-    if found := shutil.which("java"):
-        yield Path(found)
+    if on_path := shutil.which("java"):
+        yield Path(on_path)
     if packaged := _java_of_package():
         yield packaged
 

@@ -110,11 +110,11 @@ def recorded(spark: SparkSession, settings: HistorySettings) -> Iterator[Recorde
     account = RowAccount("the history")
     with cached(histories(extract(spark, settings, account))) as days:
         with watch(spark, "reading the history"), input_errors():
-            found = collected(days.groupBy("target").agg(F.sum(F.size("readings")).alias("rows")))
-            rows = account.check(replayed=sum(row.rows for row in found))
-        if not found:
+            row_counts = collected(days.groupBy("target").agg(F.sum(F.size("readings")).alias("rows")))
+            rows = account.check(replayed=sum(row.rows for row in row_counts))
+        if not row_counts:
             raise refused(["the history is empty: it names no target"])
-        yield Recorded(days, sorted(row.target for row in found), rows)
+        yield Recorded(days, sorted(row.target for row in row_counts), rows)
 
 
 def extract(spark: SparkSession, settings: HistorySettings, account: RowAccount) -> DataFrame:
@@ -325,8 +325,8 @@ def arrivals_in_rows(batches: Iterable[pa.RecordBatch], target: str) -> Iterator
     return _as_readings(rows_as_arrivals(rows, target, "--arrivals"))
 
 
-def _as_readings(found: Iterable[tuple[str, Reading]]) -> Iterator[pa.RecordBatch]:
-    rest = iter(found)
+def _as_readings(pairs: Iterable[tuple[str, Reading]]) -> Iterator[pa.RecordBatch]:
+    rest = iter(pairs)
     while some := list(islice(rest, _AT_ONCE)):
         rows = [
             {

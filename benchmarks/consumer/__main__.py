@@ -128,15 +128,15 @@ def _family(own: psutil.Process) -> float:
     return float(total)
 
 
-def report(found: Rounds, others: float) -> None:
+def report(rounds: Rounds, others: float) -> None:
     console = Console(width=120)
     table = Table(title="1 KB records; CPU of the client's process")
     for heading in ("cell", "records", "us CPU best", "median", "worst", "per CPU second", "per second"):
         table.add_column(heading, justify="left" if heading == "cell" else "right")
-    for name, results in found.items():
-        costs = sorted(1e6 * each.cpu / each.records for each in results)
+    for name, results in rounds.items():
+        costs = sorted(1e6 * result.cpu / result.records for result in results)
         median = statistics.median(costs)
-        rate = statistics.median(each.records / each.wall for each in results)
+        rate = statistics.median(result.records / result.wall for result in results)
         cells = [f"{results[0].records:,}", *(f"{cost:.1f}" for cost in (costs[0], median, costs[-1]))]
         table.add_row(name, *cells, f"{1e6 / median:,.0f}", f"{rate:,.0f}")
     console.print(table)
@@ -144,11 +144,11 @@ def report(found: Rounds, others: float) -> None:
     for heading in ("ours", "peer", "medians", "bests", "target", "met"):
         table.add_column(heading, justify="left" if heading in {"ours", "peer"} else "right")
     for ours, peer, target in TARGETS:
-        if ours not in found or peer not in found:
+        if ours not in rounds or peer not in rounds:
             continue
         median, best = (
-            kind(each.cpu / each.records for each in found[peer])
-            / kind(each.cpu / each.records for each in found[ours])
+            kind(each.cpu / each.records for each in rounds[peer])
+            / kind(each.cpu / each.records for each in rounds[ours])
             for kind in (statistics.median, min)
         )
         met = "" if target is None else ("yes" if median >= target else "no")
@@ -156,8 +156,8 @@ def report(found: Rounds, others: float) -> None:
             ours, peer, f"{median:.2f}", f"{best:.2f}", "" if target is None else f"{target:g}", met
         )
     console.print(table)
-    if "ours" in found:
-        rate = 1 / statistics.median(each.cpu / each.records for each in found["ours"])
+    if "ours" in rounds:
+        rate = 1 / statistics.median(each.cpu / each.records for each in rounds["ours"])
         met = "met" if rate >= RATE_TARGET else "missed"
         console.print(f"End to end: {rate:,.0f} records per second and core (target {RATE_TARGET:,}: {met}).")
     console.print(f"Other processes took {others:.0%} of the machine's {os.cpu_count()} cores meanwhile.")

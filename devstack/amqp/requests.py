@@ -61,9 +61,9 @@ class RequestNode:
 
     def _response_link(self, link: IncomingLink, request: Request) -> "_ResponseLink":
         candidates = [each for each in self._response_links if each.link.session is link.session]
-        for each in candidates:
-            if request.reply_to is not None and each.link.reply_address == request.reply_to:
-                return each
+        for candidate in candidates:
+            if request.reply_to is not None and candidate.link.reply_address == request.reply_to:
+                return candidate
         if not candidates:
             raise AmqpError(NOT_FOUND, f"no link of the session receives from {link.address!r}")
         return candidates[0]

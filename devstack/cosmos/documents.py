@@ -182,13 +182,13 @@ class Documents:
         place = parse_place(
             request.headers.get("if-none-match"), request.headers.get("if-modified-since"), container.changes
         )
-        found = changed(partitions, place)
-        items = [Raw(with_change(container.full(document), document.change)) for document in found]
+        documents = changed(partitions, place)
+        items = [Raw(with_change(container.full(document), document.change)) for document in documents]
         end = _page_end(items, 0, request.headers.get("x-ms-max-item-count"))
         body = msgspec.json.encode(
             {"_rid": container.rid_text, "Documents": items[:end], "_count": end} if end else None
         )
-        last = found[end - 1].change if end < len(found) else container.changes
+        last = documents[end - 1].change if end < len(documents) else container.changes
         headers = {
             "x-ms-request-charge": str(container.charge_page(holders, len(body))),
             "x-ms-item-count": str(end),
@@ -255,9 +255,9 @@ class Documents:
 
 def _holders(container: Container, request: Request, partitions: Sequence[Partition]) -> list[Range]:
     """The ranges that a request is over: those of its documents or, of none, the one it names or the first."""
-    found = list(dict.fromkeys(partition.range for partition in partitions))
+    ranges = list(dict.fromkeys(partition.range for partition in partitions))
     name = request.headers.get("x-ms-documentdb-partitionkeyrangeid")
-    return found or [container.map.by_id(name) if name else container.map.ranges[0]]
+    return ranges or [container.map.by_id(name) if name else container.map.ranges[0]]
 
 
 def _admit(container: Container, holders: Sequence[Range], now: float) -> None:
@@ -283,11 +283,11 @@ def _asked_for(container: Container, request: Request) -> list[Partition]:
         if len(wanted) == len(container.definition.paths):
             return [container.partition(key)]
         prefix = container.definition.effective(wanted)
-        return [found for found in container.partitions() if found.effective.startswith(prefix)]
-    found = list(container.partitions())
+        return [partition for partition in container.partitions() if partition.effective.startswith(prefix)]
+    partitions = list(container.partitions())
     if name := headers.get("x-ms-documentdb-partitionkeyrangeid"):
         holder = container.map.by_id(name)
-        found = [partition for partition in found if partition.range is holder]
+        partitions = [partition for partition in partitions if partition.range is holder]
     elif (
         request.point == "docs.query"
         and len(container.map) > 1
@@ -299,8 +299,8 @@ def _asked_for(container: Container, request: Request) -> list[Partition]:
         )
     low, high = headers.get("x-ms-start-epk"), headers.get("x-ms-end-epk")
     if low is None or high is None:
-        return found
-    return [partition for partition in found if low <= partition.effective < high]
+        return partitions
+    return [partition for partition in partitions if low <= partition.effective < high]
 
 
 def _evaluate(container: Container, partitions: Sequence[Partition], query: Query) -> list[Any]:

@@ -126,14 +126,14 @@ class Resources:
         container = self._account.database(request.names[0], owner=True).container(
             request.names[1], owner=True
         )
-        found = container.map
-        etag = f'"{found.version}"'
+        range_map = container.map
+        etag = f'"{range_map.version}"'
         known = request.headers.get("if-none-match", "").strip('"')
         version = int(known) if known.isdecimal() else 0
         headers = {"etag": etag, "x-ms-request-charge": "1"}
-        if version >= found.version:
+        if version >= range_map.version:
             return Response(304, headers)
-        described = [_describe_range(container, one) for one in found.since(version)]
+        described = [_describe_range(container, one) for one in range_map.since(version)]
         body = {"_rid": container.rid_text, "PartitionKeyRanges": described, "_count": len(described)}
         headers["x-ms-item-count"] = str(len(described))
         return Response(200, headers, msgspec.json.encode(body))

@@ -41,11 +41,11 @@ class Statistics(Struct, frozen=True):
 
     @property
     def operations(self) -> int:
-        return sum(found.operations for found in self.ranges.values())
+        return sum(statistics.operations for statistics in self.ranges.values())
 
     @property
     def throttled(self) -> int:
-        return sum(found.throttled for found in self.ranges.values())
+        return sum(statistics.throttled for statistics in self.ranges.values())
 
 
 class Service:

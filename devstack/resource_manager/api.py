@@ -66,7 +66,7 @@ class ResourceManagerApi:
     def knows_subscription(self, subscription: str) -> bool:
         plans = any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
         others = (self.cosmos, self.metrics, self.resources)
-        return plans or any(each.knows_subscription(subscription) for each in others)
+        return plans or any(other.knows_subscription(subscription) for other in others)
 
     # -- plans ------------------------------------------------------------------------------------
 

@@ -60,7 +60,9 @@ class MetricsApi:
         return minutes
 
     def knows_subscription(self, subscription: str) -> bool:
-        return any(each.startswith(f"/subscriptions/{subscription}/".lower()) for each in self.resources)
+        return any(
+            resource.startswith(f"/subscriptions/{subscription}/".lower()) for resource in self.resources
+        )
 
     def get_metrics(self, call: Call) -> Answer:
         begin, end = self._timespan(call.query.get("timespan", ""))
@@ -70,9 +72,9 @@ class MetricsApi:
         now, grain = self.clock(), minutes * MINUTE
         name, all_series = self._metric(call, begin, end)
         conditions = _conditions(call.query.get("$filter", ""), all_series)
-        found = _grouped(all_series, conditions)
+        series_list = _grouped(all_series, conditions)
         if conditions:
-            found = found[: int(call.query.get("top", "10"))]
+            series_list = series_list[: int(call.query.get("top", "10"))]
         truncated = call.fault is not None and call.fault.kind == "truncated"
         times = range(begin - begin % grain, (begin + end) // 2 if truncated else end, grain)
         data = call.query.get("resultType", "Data").lower() == "data"
@@ -81,7 +83,7 @@ class MetricsApi:
                 "metadatavalues": _metadata(series),
                 **({"data": self._points(call, series, times, grain, now)} if data else {}),
             }
-            for series in found
+            for series in series_list
         ]
         date = format_datetime(datetime.fromtimestamp(now, UTC), usegmt=True)
         return Answer(200, _document(call, name, told), {"Date": date})
@@ -169,16 +171,16 @@ def _conditions(text: str, all_series: list[Series]) -> dict[str, str]:
 
 def _grouped(all_series: list[Series], conditions: dict[str, str]) -> list[Series]:
     """One time series for each combination of the filter's dimensions; without a filter, one of all together."""
-    found: dict[tuple[str, ...], Series] = {}
+    series_list: dict[tuple[str, ...], Series] = {}
     for series in all_series:
         own = {name.lower(): value for name, value in series.dimensions.items()}
         if not all(value in {"*", own.get(name)} for name, value in conditions.items()):
             continue
         kept = {name: own[name] for name in conditions}
-        group = found.setdefault(tuple(kept.values()), Series(kept, {}))
+        group = series_list.setdefault(tuple(kept.values()), Series(kept, {}))
         for at, value in series.values.items():
             group.values[at] = group.values.get(at, 0.0) + value
-    return list(found.values())
+    return list(series_list.values())
 
 
 def _document(call: Call, metric: str, timeseries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -210,11 +212,11 @@ def _metadata(series: Series) -> list[dict[str, Any]]:
 
 def _instances(plan: Plan, begin: int, end: int) -> list[Series]:
     """What each instance of a plan would have reported in the minutes that ended while it ran."""
-    found: dict[int, Series] = {}
+    series_list: dict[int, Series] = {}
     history = plan.history
     for at in range(begin - begin % MINUTE, end, MINUTE):
         capacity = next((count for since, count in reversed(history) if since <= at + MINUTE), 0)
         for number in range(1, capacity + 1):
-            series = found.setdefault(number, Series({"Instance": f"{plan.name}-{number}"}, {}))
+            series = series_list.setdefault(number, Series({"Instance": f"{plan.name}-{number}"}, {}))
             series.values[at] = 20.0
-    return list(found.values())
+    return list(series_list.values())

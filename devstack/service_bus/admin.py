@@ -126,8 +126,8 @@ class Administration:
         if below is None:
             return self._entry(path, base)
         if below["name"] is None:
-            found = list(self._broker.topic(below["topic"]).subscriptions.values())
-            return self._list(request, found, lambda q: atom.queue_entry(q, base, subscription=True))
+            queues = list(self._broker.topic(below["topic"]).subscriptions.values())
+            return self._list(request, queues, lambda q: atom.queue_entry(q, base, subscription=True))
         address = _subscription(below)
         if below["rule"]:
             return atom.rule_entry(self._broker.rule(address, below["rule"]), f"{base}/{path}")

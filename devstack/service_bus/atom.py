@@ -165,7 +165,7 @@ def topic_entry(topic: Topic, base: str) -> str:
         "EnablePartitioning": str(topic.limits.partitioned).lower(),
         **topic.properties,
         "Status": topic.status,
-        "SizeInBytes": str(sum(each.size_in_bytes for each in topic.subscriptions.values())),
+        "SizeInBytes": str(sum(subscription.size_in_bytes for subscription in topic.subscriptions.values())),
         "SubscriptionCount": str(len(topic.subscriptions)),
         **_times(topic),
     }

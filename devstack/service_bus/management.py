@@ -85,10 +85,10 @@ def _renew_lock(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, 
 
 
 def _peek(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
-    found = broker.source(entity).peek(
+    messages = broker.source(entity).peek(
         _integer(body, "from-sequence-number"), _integer(body, "message-count")
     )
-    return {"messages": [{"message": message.encode()} for message in found]} if found else None
+    return {"messages": [{"message": message.encode()} for message in messages]} if messages else None
 
 
 def _list_sessions(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:

@@ -174,7 +174,7 @@ def _packages(board: Board, level: str) -> None:
     inputs = (ROOT / "pyproject.toml", ROOT / "cli" / "pyproject.toml", LOCK, WORKER)
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
     mark = VENV / f".ready-{'demo' if level == 'demo' else 'dev'}"
-    if any(each.exists() and each.read_text() == wanted for each in (mark, VENV / ".ready-dev")):
+    if any(path.exists() and path.read_text() == wanted for path in (mark, VENV / ".ready-dev")):
         return
     forget_broken_off()
     with board.step(f"Python packages for {'the demo' if level == 'demo' else 'development'}", VENV):

@@ -35,7 +35,7 @@ def document(lock: str, name: str, version: str) -> dict[str, Any]:
         "version": 1,
         "metadata": {"component": {"type": "application", "bom-ref": root, "name": name, "version": version}},
         "components": components,
-        "dependencies": [{"ref": root, "dependsOn": [each["bom-ref"] for each in components]}],
+        "dependencies": [{"ref": root, "dependsOn": [component["bom-ref"] for component in components]}],
     }
 
 
@@ -43,7 +43,7 @@ def _component(entry: str) -> dict[str, Any]:
     """One package: a version has many files, one for each platform, of which one is installed."""
     first, *hashes = (line.strip().removesuffix("\\").strip() for line in entry.splitlines())
     match = _ENTRY.fullmatch(first)
-    if match is None or not all(each.startswith("--hash=sha256:") for each in hashes):
+    if match is None or not all(hash_.startswith("--hash=sha256:") for hash_ in hashes):
         raise ValueError(
             f"found {entry.splitlines()[0]!r}; accepted are lines of `make lock`: NAME==VERSION and its hashes"
         )
@@ -55,7 +55,7 @@ def _component(entry: str) -> dict[str, Any]:
         "name": name,
         "version": version,
         "purl": reference,
-        "hashes": [{"alg": "SHA-256", "content": each.removeprefix("--hash=sha256:")} for each in hashes],
+        "hashes": [{"alg": "SHA-256", "content": hash_.removeprefix("--hash=sha256:")} for hash_ in hashes],
     }
     if marker:
         component["properties"] = [{"name": "tidemark:marker", "value": marker}]

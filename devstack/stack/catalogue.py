@@ -41,9 +41,9 @@ def publish(
             _named(f"{bus}/topics", topic.name) for topic in topics.values()
         ],
         "microsoft.servicebus/namespaces/topics/subscriptions": lambda: [
-            _named(f"{bus}/topics/{topic.name}/subscriptions", each.name.rpartition("/")[2])
+            _named(f"{bus}/topics/{topic.name}/subscriptions", queue.name.rpartition("/")[2])
             for topic in topics.values()
-            for each in topic.subscriptions.values()
+            for queue in topic.subscriptions.values()
         ],
         "microsoft.eventhub/namespaces": lambda: [_namespace(hubs, of_hubs, event_hubs.endpoint)],
         "microsoft.eventhub/namespaces/eventhubs": lambda: [

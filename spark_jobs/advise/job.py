@@ -55,7 +55,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
     with recorded(spark, settings) as history:
         find = partial(_answers, spark, history.histories, options=settings.options, targets=targets)
         answers = find(history.names, drawn=len(history.names) <= page.DRAWN)
-        rows = [row for found in answers for row in flat(found)]
+        rows = [row for advised in answers for row in flat(advised)]
         results.write("advice", spark.createDataFrame(rows, ADVICE))
         taken = [(a.question.target.name, a.choice.taken, a.choice.why, a.toml) for a in answers]
         results.write("taken", spark.createDataFrame(taken, TAKEN))

@@ -203,11 +203,11 @@ def settled_rows(plans: Sequence[PartitionPlan], counts: Mapping[str, Counts]) -
     """By partition, what became of the selected events: none may be in no count."""
     rows = []
     for each in plans:
-        found = counts.get(each.partition, Counts())
+        settled = counts.get(each.partition, Counts())
         parts = {
-            "written": found.written,
-            "dead letters": found.dead_letters,
-            "settled before": found.skipped,
+            "written": settled.written,
+            "dead letters": settled.dead_letters,
+            "settled before": settled.skipped,
         }
         rows.append(RowCount(f"partition {each.partition}", each.events, parts, WRITTEN))
     return rows

@@ -144,12 +144,12 @@ def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | Non
     if alike:
         everywhere = choose(_rows(totals(scores), job), late_budget=budget)[""]
         everywhere = msgspec.structs.replace(everywhere, target=EVERYWHERE)
-    told = {BASELINE, *([everywhere.recommended] if everywhere is not None else ())}
+    shown = {BASELINE, *([everywhere.recommended] if everywhere is not None else ())}
     recommended = scores.sparkSession.createDataFrame(
         [(row.target, row.recommended) for row in best], "target string, recommended string"
     )
     own = scores.join(F.broadcast(recommended), on="target", how="inner").where(
-        F.col("candidate").isin(sorted(told)) | (F.col("candidate") == F.col("recommended"))
+        F.col("candidate").isin(sorted(shown)) | (F.col("candidate") == F.col("recommended"))
     )
     some = choose(_rows(own, job), late_budget=budget)
     choices = {

@@ -141,8 +141,13 @@ def choices_of(batches: Iterable[pa.RecordBatch], late_budget: float) -> Iterato
     for target, rows in groupby(score_rows(batches), key=attrgetter("target")):
         choice = choose(rows, late_budget=late_budget)[target]
         digest = hashlib.sha256(repr(sorted(choice.training)).encode()).digest()
-        told = (target, choice.recommended, choice.candidates, int.from_bytes(digest[:8], "big", signed=True))
-        row = dict(zip(CHOSEN.fieldNames(), told, strict=True))
+        choice_row = (
+            target,
+            choice.recommended,
+            choice.candidates,
+            int.from_bytes(digest[:8], "big", signed=True),
+        )
+        row = dict(zip(CHOSEN.fieldNames(), choice_row, strict=True))
         yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(CHOSEN))
 
 

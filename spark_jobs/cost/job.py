@@ -173,9 +173,9 @@ def load(
     each target that it is. Raises JobError where not all of the log and of the charges is in an account.
     """
     with watch(spark, "joining bills and capacities"):
-        found = collected(frame.select("target", "account", "entries", "charges").orderBy("target"))
-    rows = [row for row in found if row["account"] is not None]
-    entries = account.check(joined=sum(row["entries"] for row in found))
+        rows_found = collected(frame.select("target", "account", "entries", "charges").orderBy("target"))
+    rows = [row for row in rows_found if row["account"] is not None]
+    entries = account.check(joined=sum(row["entries"] for row in rows_found))
     if not rows:
         raise InputError(
             f"--log {settings.log} tells no capacity in the time asked for; a scaling log is accepted"
@@ -189,7 +189,7 @@ def load(
         results,
         settings,
         partial(_page, frame, accounts),
-        rows=[entries, RowCount("--costs", charges, {"joined": sum(row["charges"] for row in found)})],
+        rows=[entries, RowCount("--costs", charges, {"joined": sum(row["charges"] for row in rows_found)})],
         inputs={"costs": settings.costs, "log": settings.log},
         counts=totals(accounts),
         limited=LIMITED,

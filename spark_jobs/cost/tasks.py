@@ -84,13 +84,13 @@ def accounts_in(
         if all(each.capacity is None for each in seen):
             yield pa.RecordBatch.from_pylist([taken], schema=ACCOUNTS)
             continue
-        found = account(billed.get(target) or unnamed(target, options), seen, charges, last_day)
-        short = structs.replace(found, days=[], hours=[], changes=[])
+        joined = account(billed.get(target) or unnamed(target, options), seen, charges, last_day)
+        short = structs.replace(joined, days=[], hours=[], changes=[])
         row = {
             **taken,
             "account": _encoded(short),
-            "whole": _encoded(found),
-            **tables.rows_of(found),
+            "whole": _encoded(joined),
+            **tables.rows_of(joined),
         }
         yield pa.RecordBatch.from_pylist([row], schema=ACCOUNTS)
 

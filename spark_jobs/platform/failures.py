@@ -49,10 +49,10 @@ def input_error_of(error: Exception) -> InputError | None:
 def reason_of(error: BaseException) -> str:
     """The last error that the task's own Python raised, or the first line of what Spark says."""
     text = str(error)
-    found = [match for line in text.splitlines() if (match := _ERROR.match(line.strip()))]
-    told = [match for match in found if match[1] not in _SPARKS_OWN]
-    if told:
-        return f"{told[-1][1]}: {told[-1][2]}"
+    errors = [match for line in text.splitlines() if (match := _ERROR.match(line.strip()))]
+    ours = [match for match in errors if match[1] not in _SPARKS_OWN]
+    if ours:
+        return f"{ours[-1][1]}: {ours[-1][2]}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 

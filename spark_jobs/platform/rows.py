@@ -87,8 +87,8 @@ class RowAccount:
         counts: dict[str, int] = {}
         for seen, again in self._seen:
             # Of a pass that gives no row at all, Spark may throw away what was observed, and never tell it.
-            told = seen.get if any(used.values()) else collected(again)[0].asDict()
-            for name, count in told.items():
+            count_of = seen.get if any(used.values()) else collected(again)[0].asDict()
+            for name, count in count_of.items():
                 counts[name] = counts.get(name, 0) + count
         read = counts.pop("read")
         parts = {**counts, **used}

@@ -211,8 +211,8 @@ def _same_time(one: _Longs, other: _Longs, *, unknown: bool) -> NDArray[np.bool_
 
 def _micros(rows: pa.Table) -> _Longs:
     """When they were enqueued; 0 where nobody knows: so the consumer has it, too, where its host tells no time."""
-    found: _Longs = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
-    return found
+    micros: _Longs = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
+    return micros
 
 
 def _within(number: _Longs, runs: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
@@ -241,8 +241,8 @@ _TIME = pa.timestamp("us", "UTC")
 
 
 def _longs(table: pa.Table | pa.RecordBatch, name: str) -> _Longs:
-    found: _Longs = table[name].cast(pa.int64()).to_numpy()
-    return found
+    longs: _Longs = table[name].cast(pa.int64()).to_numpy()
+    return longs
 
 
 def _batch(schema: str, *columns: Any) -> pa.RecordBatch:

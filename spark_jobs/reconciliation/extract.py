@@ -68,11 +68,11 @@ class Sides(Struct, frozen=True):
 
 def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dict[str, Checkpoint]:
     """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
-    found = load_checkpoints(config, settings)
-    unread = [f"partition {partition}: {why}" for partition, why in found.items() if isinstance(why, str)]
+    stored = load_checkpoints(config, settings)
+    unread = [f"partition {partition}: {why}" for partition, why in stored.items() if isinstance(why, str)]
     if unread:
         raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")
-    return {partition: each for partition, each in found.items() if isinstance(each, Checkpoint)}
+    return {partition: each for partition, each in stored.items() if isinstance(each, Checkpoint)}
 
 
 def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:

@@ -319,13 +319,13 @@ def command(
 
 def _tell(findings: page.Findings, path: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    told = ", ".join(
+    counts = ", ".join(
         f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(findings.counts.items())
     )
     if not findings.events_total:
         console.print("there are no events in the time asked for: nothing was compared", style="bold yellow")
     console.print(
-        f"{findings.events_total:,} events: {told or 'none'}; {findings.duplicates_total:,} settled twice; "
+        f"{findings.events_total:,} events: {counts or 'none'}; {findings.duplicates_total:,} settled twice; "
         f"{findings.missing:,} sequence numbers missing"
     )
     if findings.yet_to_come:

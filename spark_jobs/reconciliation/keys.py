@@ -68,7 +68,7 @@ class EventKeys:
     """Partitions of a hub that was created anew, and since when."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        asked = (found for batch in batches if (found := batch.filter(self._asked(batch))).num_rows)
+        asked = (rows for batch in batches if (rows := batch.filter(self._asked(batch))).num_rows)
         own = (placed(batch, self.newer) for batch in asked)
         if identity_of(self.config) is Identity.POSITION:
             return self.packing(batch.select([name for name in _POSITIONS if name != "hub"]) for batch in own)

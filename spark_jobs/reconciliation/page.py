@@ -115,10 +115,10 @@ def yet_to_come(newest: datetime | None, *, now: datetime, until: datetime | Non
     if newest is None:
         return ""
     age = now - newest
-    told = f"The newest event in the capture files came {duration_text(max(age.total_seconds(), 0))} before this run."
+    sentence = f"The newest event in the capture files came {duration_text(max(age.total_seconds(), 0))} before this run."
     if age > lag:
-        return f"{told} Either the hub was quiet since then, or Capture could not write: what it holds back is not compared."
-    return f"{told} Capture writes a file when its window is over, after 15 minutes at most: what came since then is not compared."
+        return f"{sentence} Either the hub was quiet since then, or Capture could not write: what it holds back is not compared."
+    return f"{sentence} Capture writes a file when its window is over, after 15 minutes at most: what came since then is not compared."
 
 
 def _facts(findings: Findings) -> dict[str, str]:

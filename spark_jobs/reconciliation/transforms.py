@@ -165,13 +165,13 @@ def by_column(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame:
 
 def unsettled_ranges(runs: Iterable[tuple[str, int, int]]) -> dict[str, list[tuple[int, int | None]]]:
     """By partition, first and last of the numbers between the `runs` that checkpoints call settled, and from the last run on."""
-    found: dict[str, list[tuple[int, int | None]]] = {}
+    ranges: dict[str, list[tuple[int, int | None]]] = {}
     for partition, first, last in sorted(runs):
-        own = found.setdefault(partition, [])
+        own = ranges.setdefault(partition, [])
         if own:
             own[-1] = (own[-1][0], first - 1)
         own.append((last + 1, None))
-    return found
+    return ranges
 
 
 def holes(events: DataFrame, runs: Iterable[tuple[str, int, int]]) -> DataFrame:

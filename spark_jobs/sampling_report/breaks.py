@@ -258,7 +258,7 @@ def _error(scale: float, before: float, after: float) -> float:
 def _breaks(series: _Series, starts: Sequence[int], effects: Numbers, scale: float) -> list[Break]:
     rest = series.values - effects[series.slots]
     bounds = [0, *starts, len(rest)]
-    found = []
+    breaks = []
     for begin, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
         before = slice(max(begin, start - WINDOW), start)
         after = slice(start, min(end, start + WINDOW))
@@ -266,8 +266,8 @@ def _breaks(series: _Series, starts: Sequence[int], effects: Numbers, scale: flo
         noise = max(scale, float(np.median(series.errors[before])), float(np.median(series.errors[after])))
         error = _error(noise, before.stop - before.start, after.stop - after.start)
         low, high = exp(step - 2 * error), exp(step + 2 * error)
-        found.append(Break(int(series.days[start]), exp(step), low, high, strength=abs(step) / error))
-    return found
+        breaks.append(Break(int(series.days[start]), exp(step), low, high, strength=abs(step) / error))
+    return breaks
 
 
 def _described(series: _Series, starts: Sequence[int], length: int) -> Fit:

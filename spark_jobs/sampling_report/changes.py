@@ -41,13 +41,13 @@ class Change(Struct, frozen=True):
 
 def changes(shares: Iterable[Share]) -> list[Change]:
     """The dimensions that changed, the most changed first."""
-    found = []
+    by_place = []
     ordered = sorted(shares, key=lambda share: share.dimension)
     for dimension, group in groupby(ordered, key=lambda share: share.dimension):
         change = _change(dimension, list(group))
         if change.moved >= LEAST_DISTANCE:
-            found.append(change)
-    return sorted(found, key=lambda change: (-round(change.moved, 6), change.dimension))
+            by_place.append(change)
+    return sorted(by_place, key=lambda change: (-round(change.moved, 6), change.dimension))
 
 
 def _change(dimension: str, shares: list[Share]) -> Change:

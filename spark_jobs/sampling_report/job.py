@@ -87,16 +87,16 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
 def _looked_at(spark: SparkSession, events: DataFrame, settings: Settings) -> tuple[page.Findings, str]:
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
-        found = _choose(collected(names(events)), settings)
+        chosen_names = _choose(collected(names(events)), settings)
         account = RowAccount("--input")
-        stored = chosen(events, account, found.event, settings.since, settings.until)
-    with cached(once(stored) if found.with_ids else stored.withColumn("copies", F.lit(1))) as kept:
+        stored = chosen(events, account, chosen_names.event, settings.since, settings.until)
+    with cached(once(stored) if chosen_names.with_ids else stored.withColumn("copies", F.lit(1))) as kept:
         [row] = collected(kept.select(F.count("*").alias("rows"), F.sum(F.col("copies") - 1).alias("copies")))
         if not row["rows"]:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
         read = account.check(rows=row["rows"], copies=row["copies"])
-        return _judged(spark, results, kept, found, settings, read)
+        return _judged(spark, results, kept, chosen_names, settings, read)
 
 
 def _judged(
@@ -245,13 +245,15 @@ def _days(bins: Sequence[Row], found: _Found, settings: Settings) -> list[Day]:
 
 def _changes(kept: DataFrame, days: Sequence[Day], analysis: Analysis) -> dict[int, list[Change]]:
     """What changed with each break, as far as the breaks are at least a day apart."""
-    found: dict[int, list[Change]] = {}
+    by_index: dict[int, list[Change]] = {}
     for place, finding in enumerate(analysis.findings):
         after = min(7, (days[-1].day - finding.day).days + 1)
         at = datetime.combine(finding.day, time(), UTC)
         rows = collected(shares(kept, at, after))
-        found[place] = changes(Share(**{name: row[name] for name in Share.__struct_fields__}) for row in rows)
-    return found
+        by_index[place] = changes(
+            Share(**{name: row[name] for name in Share.__struct_fields__}) for row in rows
+        )
+    return by_index
 
 
 def _rows(

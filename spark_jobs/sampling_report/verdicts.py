@@ -143,17 +143,17 @@ def lost_events(days: Sequence[Day], fit: Fit, finding: Finding) -> float | None
 
 
 def _of_rates(days: Sequence[Day], rate: Fit, count: Fit, rules: BreakSettings) -> list[Finding]:
-    found, paired = [], set()
+    findings, paired = [], set()
     for each in rate.breaks:
         partner = _near(each, count) if each.fell else None
         if partner is not None:
             paired.add(partner.index)
-        found.append(_of_rate(days, each, partner, count, rules))
+        findings.append(_of_rate(days, each, partner, count, rules))
     for each in count.breaks:
         if each.index not in paired:
             kind = Kind.LOST if each.fell else Kind.COUNT_ROSE
-            found.append(Finding(days[each.index].day, kind, count=each))
-    return found
+            findings.append(Finding(days[each.index].day, kind, count=each))
+    return findings
 
 
 def _of_totals(days: Sequence[Day], count: Fit, total: Fit | None) -> list[Finding]:

@@ -96,9 +96,9 @@ class CosmosReader(DataSourceReader):
             return [each async for each in proxy.read_feed_ranges(force_refresh=True)]
 
         with failing_without_secrets():
-            found = asyncio.run(self._told(ranges))
-        share = self._budget / len(found) if self._budget is not None else None
-        return [FeedRange(each, share) for each in found]
+            statistics = asyncio.run(self._told(ranges))
+        share = self._budget / len(statistics) if self._budget is not None else None
+        return [FeedRange(each, share) for each in statistics]
 
     def partition_key_paths(self) -> Sequence[str]:
         """As the container's definition has them."""
@@ -109,8 +109,8 @@ class CosmosReader(DataSourceReader):
             async with await self._client() as client:
                 return await ask(self._proxy(client))
 
-        told: _Told = await self._answered(work())
-        return told
+        answer: _Told = await self._answered(work())
+        return answer
 
     @fails_without_secrets
     def read(self, partition: FeedRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -195,10 +195,10 @@ class _Pages:
             self._start(token)
 
     def _start(self, token: str | None) -> None:
-        found: AsyncIterable[Any] = self._proxy.query_items(
+        items: AsyncIterable[Any] = self._proxy.query_items(
             self._query, feed_range=self._range, max_item_count=self._size, response_hook=self._count
         )
-        self._pages = found.by_page(token)  # type: ignore[attr-defined]
+        self._pages = items.by_page(token)  # type: ignore[attr-defined]
 
     def _count(self, headers: Mapping[str, str], *_: object) -> None:
         self._charged += float(headers.get("x-ms-request-charge", 0.0))
@@ -283,17 +283,17 @@ def _needed(options: Mapping[str, str], name: str) -> str:
 
 
 def _fields(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, path = (part.strip() for part in pair.partition("="))
         try:
             parse_path(path)
         except SettingsError as error:
             raise InputError(f"cosmos: option fields has '{pair}'; accepted: name=/path ({error})") from None
-        if not name or not equals or name in found:
+        if not name or not equals or name in fields:
             raise InputError(f"cosmos: option fields has '{pair}'; accepted: name=/path, each name once")
-        found[name] = path
-    return found
+        fields[name] = path
+    return fields
 
 
 def _number(options: Mapping[str, str], name: str) -> float | None:

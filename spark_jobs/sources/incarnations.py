@@ -26,11 +26,11 @@ Newer = Mapping[str, int]
 """By partition: when the hub of its newer events was created, milliseconds since 1970."""
 
 
-def newer_hubs(found: Mapping[str, Checkpoint | str]) -> Newer:
+def newer_hubs(checkpoints: Mapping[str, Checkpoint | str]) -> Newer:
     """Of the partitions whose hub needs it in keys."""
     return {
         partition: each.origin.hub
-        for partition, each in found.items()
+        for partition, each in checkpoints.items()
         if isinstance(each, Checkpoint) and each.origin.incarnation
     }
 

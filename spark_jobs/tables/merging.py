@@ -28,8 +28,8 @@ def read_delta(spark: SparkSession, path: str) -> DataFrame:
     if not has_source(spark, "delta"):
         is_here = not is_pythons(spark, path)
         url = str(_own_folder(spark, path)) if is_here else path.rstrip("/")
-        found: DataFrame = committed().read_live(spark, url, None, is_here=is_here)
-        return found
+        live_rows: DataFrame = committed().read_live(spark, url, None, is_here=is_here)
+        return live_rows
     try:
         frame = spark.read.format("delta").load(path)
         _ = frame.schema

@@ -18,10 +18,10 @@ _NO_FILE_SYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")  # what
 
 def check_folder(path: str, option: str) -> str:
     """`path`, a folder to write to. Raises InputError for one that Spark would not find again: it reads by patterns."""
-    found = sorted(set(path) & set("*?[]{}\\"))
-    if found:
+    wildcards = sorted(set(path) & set("*?[]{}\\"))
+    if wildcards:
         raise InputError(
-            f"{option} is '{path}', in which {' '.join(found)} would be a pattern; accepted: a name without"
+            f"{option} is '{path}', in which {' '.join(wildcards)} would be a pattern; accepted: a name without"
         )
     return path
 

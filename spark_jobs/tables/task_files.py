@@ -75,12 +75,12 @@ def _written(
                 writers[path].write_batch(part)
                 rows[path] += part.num_rows
                 days[path] = day
-    found = [
+    written = [
         {"path": path, "size": system.info(f"{root}/{path}")["size"], "rows": rows[path], "day": days[path]}
         for path in writers
     ]
     kinds = {"path": pa.string(), "size": pa.int64(), "rows": pa.int64(), "day": pa.string()}
-    yield pa.RecordBatch.from_pylist(found, schema=pa.schema(kinds))
+    yield pa.RecordBatch.from_pylist(written, schema=pa.schema(kinds))
 
 
 def _by_value(batch: pa.RecordBatch, by: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
@@ -106,14 +106,14 @@ def parquet_files(urls: Sequence[str]) -> list[str]:
     files: list[str] = []
     for url in urls:
         system, root = file_system(url)
-        found = [path.removeprefix(root) for path in _files(system, root)]
-        odd = next((path for path in found if _PARTITION.search(path)), None)
+        names = [path.removeprefix(root) for path in _files(system, root)]
+        odd = next((path for path in names if _PARTITION.search(path)), None)
         if odd is not None:
             raise InputError(
                 f"{url} holds '{odd}': partitioned tables need Hadoop's file system for Azure in Spark; accepted "
                 "here are Parquet files in one folder"
             )
-        files += [f"{url.rstrip('/')}{path}" for path in found if path.endswith(_ENDING)]
+        files += [f"{url.rstrip('/')}{path}" for path in names if path.endswith(_ENDING)]
     if not files:
         raise InputError(f"{', '.join(urls)}: no finished parquet table")
     return files

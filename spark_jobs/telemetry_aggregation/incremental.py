@@ -198,12 +198,12 @@ def between(days: Days, begin: int, end: int) -> Iterator[tuple[int, Piece]]:
 def sources(dataset: Dataset, table: str, mark: Mark) -> dict[str, str]:
     """By day, in order, what a table's rows are made of: batches, and until when. Some days may turn out to have no rows."""
     reach = dataset.reach if table == "scaling" else 0
-    found: dict[str, str] = {}
+    by_day: dict[str, str] = {}
     for begin in sorted(_days(mark, reach)):
         until = min(mark.closed, begin + DAY + reach)
         batches = sorted({piece.batch for _, piece in between(mark.days, begin - reach, begin + DAY + reach)})
-        found[_text(begin)] = f"{mark.key} {dataset.name} {' '.join(map(str, batches))} to {until}"
-    return found
+        by_day[_text(begin)] = f"{mark.key} {dataset.name} {' '.join(map(str, batches))} to {until}"
+    return by_day
 
 
 def _days(mark: Mark, reach: int) -> set[int]:

@@ -85,11 +85,11 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
 
 def _samples(frame: DataFrame, inputs: Inputs) -> DataFrame:
     """The columns of METRICS. Raises InputError for missing ones, and for those of other types."""
-    found = dict(frame.dtypes)
+    types = dict(frame.dtypes)
     wanted = {field.name: {field.dataType.simpleString()} for field in METRICS}
     wanted["value"] |= {"float", "bigint", "int", "smallint", "tinyint"}
     wrong = {
-        name: found.get(name, "missing") for name, kinds in wanted.items() if found.get(name) not in kinds
+        name: types.get(name, "missing") for name, kinds in wanted.items() if types.get(name) not in kinds
     }
     if wrong:
         raise InputError(

@@ -132,10 +132,10 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                     given = between(frame, "at", settings.since, settings.until)
                     kept, quality[dataset.name] = records_once(dataset, given, latest(settings), used)
                     taken.append(kept)
-                elif found := metric_samples.aggregated_here(
+                elif aggregated := metric_samples.aggregated_here(
                     results, settings.inputs, used, bounds, settings.cores
                 ):
-                    file, quality[dataset.name] = found
+                    file, quality[dataset.name] = aggregated
                 else:
                     taken.append(metric_samples.samples_for_tasks(spark, dataset, settings.inputs, bounds))
         _write(results, tables_of(taken, settings), file)

@@ -103,7 +103,7 @@ def united(frames: Iterable[DataFrame]) -> DataFrame:
 
 def days_of(name: str, taken: Sequence[Taken]) -> set[str]:
     """The days of which the table has rows, as text: a record may make none."""
-    found = set()
+    days = set()
     for each in taken:
         part, time = part_of(name, each), F.col("at")
         if name == "gauges":  # what the kernel leaves out
@@ -113,5 +113,5 @@ def days_of(name: str, taken: Sequence[Taken]) -> set[str]:
         else:
             time = F.timestamp_micros("minute")
         day = F.date_format(time, "yyyy-MM-dd").alias("day")
-        found |= {row.day for row in collected(part.select(day).distinct())}
-    return found
+        days |= {row.day for row in collected(part.select(day).distinct())}
+    return days

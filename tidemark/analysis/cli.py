@@ -69,11 +69,11 @@ def run_command(
         with raise_without_secrets():
             single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
     except Exception as error:
-        told = error if isinstance(error, JobError) or shown is None else shown(error)
-        if not isinstance(told, JobError):
+        reported = error if isinstance(error, JobError) or shown is None else shown(error)
+        if not isinstance(reported, JobError):
             raise
-        answer = isinstance(told, CheckFailedError)
-        typer.echo(str(told) if answer else f"error: {told}", err=True)
+        answer = isinstance(reported, CheckFailedError)
+        typer.echo(str(reported) if answer else f"error: {reported}", err=True)
         raise SystemExit(CHECK_FAILED if answer else 1) from None
 
 

@@ -20,12 +20,12 @@ def moment(option: str, text: str | None, now: datetime | None = None) -> dateti
         day = (now or datetime.now(UTC)).astimezone(UTC) - timedelta(days=DAYS_BACK[text])
         return day.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(
             f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z, today and yesterday"
         ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def check_span(since: datetime | None, until: datetime | None) -> None:

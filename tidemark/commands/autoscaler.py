@@ -182,18 +182,18 @@ def shadow(
     """What the simulated rules (a target's table `shadow`) would have cost, and whether to switch to them."""
 
     async def work(access: Access) -> tuple[str, dict[str, ShadowView]]:
-        told = "" if promote is None else await _promoted(access, target, promote, by)
-        return told, await access.shadows(target)
+        sentence = "" if promote is None else await _promoted(access, target, promote, by)
+        return sentence, await access.shadows(target)
 
     try:
-        told, views = run_at(Where(root, app_, account), work)
+        sentence, views = run_at(Where(root, app_, account), work)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if json_:
         print_json(views)
         return
-    if told:
-        console.print(f"[magenta]{as_text(told)}[/]", soft_wrap=True)
+    if sentence:
+        console.print(f"[magenta]{as_text(sentence)}[/]", soft_wrap=True)
     report.show(console, views)
 
 
@@ -246,10 +246,12 @@ def _promotions(root: Path) -> list[Finding]:
         policies = autoscaler.config.policies
         shadows = [name for name, policy in policies.items() if policy.shadow is not None]
         seen = await autoscaler.ports.states.load_all(shadows)
-        told = {name: promotion_warning(policies[name], snapshot.controls) for name, snapshot in seen.items()}
+        promotions = {
+            name: promotion_warning(policies[name], snapshot.controls) for name, snapshot in seen.items()
+        }
         return [
             Finding(Severity.WARNING, "promotion", name, text)
-            for name, text in told.items()
+            for name, text in promotions.items()
             if text is not None
         ]
 
@@ -288,16 +290,16 @@ def replay_command(
         again = replay(inputs)
     except (ReplayError, RuleError) as error:
         fail(str(error))
-    equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
+    equal, difference = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
     if json_:
         recorded = {"recorded": entry.recommendation, "replayed": again, "inputs": inputs}
-        print_json({"same": equal, "told": told, **recorded})
+        print_json({"same": equal, "told": difference, **recorded})
     else:
         console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
         console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
         for name, window in inputs.windows.items():
             values = ", ".join(number_text(value) for value in window.values)
             console.print(f"  {escape(name)}: {values or 'no samples'}", soft_wrap=True)
-        console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
+        console.print(f"[{'green' if equal else 'red'}]{escape(difference)}[/]", soft_wrap=True)
     if not equal:
         raise typer.Exit(1)

@@ -163,10 +163,10 @@ def _folders_of(here: Path) -> list[Path]:
 
     def whose(folder: Path) -> tuple[int, int] | None:
         try:
-            found = folder.stat()
+            status = folder.stat()
         except OSError:  # its parent folder is not readable
             return None
-        return found.st_uid, found.st_dev
+        return status.st_uid, status.st_dev
 
     try:
         home = Path.home().resolve()

@@ -142,7 +142,7 @@ def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
     With an instance without a rate limit, there is no `rate_limit` (the sum) and no `rate_per_consumer` (the highest).
     `ru_per_record` is weighted by the records written; while nothing is written, it is the highest last known one.
     """
-    found = {
+    sums = {
         "throttled_share": max(one.throttled_share for one in live),
         "ru_per_s": sum(one.ru_per_s for one in live),
         "written_per_s": sum(one.written_per_s for one in live),
@@ -153,9 +153,9 @@ def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
     }
     limits = [one.rate_limit for one in live]
     if all(limits):
-        found |= {"rate_limit": sum(limits), "rate_per_consumer": max(limits)}
+        sums |= {"rate_limit": sum(limits), "rate_per_consumer": max(limits)}
     charge = _charge(live)
-    return found if charge is None else {**found, "ru_per_record": charge}
+    return sums if charge is None else {**sums, "ru_per_record": charge}
 
 
 def _charge(live: Sequence[ConsumerStats]) -> float | None:

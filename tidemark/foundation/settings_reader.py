@@ -45,11 +45,11 @@ class ConfigError(Exception):
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `own` in place of its own, table by table. A list replaces a list."""
-    found = {**base, **own}
+    tables = {**base, **own}
     for key in base.keys() & own.keys():
         if isinstance(base[key], Mapping) and isinstance(own[key], Mapping):
-            found[key] = merged(base[key], own[key])
-    return found
+            tables[key] = merged(base[key], own[key])
+    return tables
 
 
 SDK_LOG_LEVEL = "WARNING"
@@ -388,8 +388,8 @@ def parse_params(
     except msgspec.ValidationError as error:
         return None, {**problems, "": str(error)}
     check = getattr(params, "problems", None)
-    found = dict(check()) if check is not None else {}
+    given = dict(check()) if check is not None else {}
     if not problems:
-        return params, found
+        return params, given
     # A problem of an option that is absent or wrong may only follow from the options that were left out.
-    return None, {**{option: text for option, text in found.items() if option in good}, **problems}
+    return None, {**{option: text for option, text in given.items() if option in good}, **problems}

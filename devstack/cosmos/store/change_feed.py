@@ -47,13 +47,13 @@ def _number(etag: str) -> int:
 
 def changed(partitions: Sequence[Partition], place: Place) -> list[Document]:
     """What the partitions have behind the place, the oldest change first."""
-    found = [
+    documents = [
         document
         for partition in partitions
         for document in partition.documents.values()
         if document.change > place.after and (place.since is None or document.timestamp >= place.since)
     ]
-    return sorted(found, key=lambda document: document.change)
+    return sorted(documents, key=lambda document: document.change)
 
 
 def with_change(body: bytes, change: int) -> bytes:

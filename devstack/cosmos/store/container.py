@@ -136,11 +136,11 @@ class Container:
 
     def partition_of(self, key: tuple[Component, ...]) -> Partition:
         """By value. An empty one is not kept until something is written to it."""
-        found = self._partitions.get(canonical(key))
-        if found is None:
+        partition = self._partitions.get(canonical(key))
+        if partition is None:
             effective = self.definition.effective(key)
-            found = Partition(key, effective, self.map.of(effective))
-        return found
+            partition = Partition(key, effective, self.map.of(effective))
+        return partition
 
     def partitions(self) -> Iterator[Partition]:
         """Those that hold documents, or did."""

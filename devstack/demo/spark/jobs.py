@@ -163,8 +163,8 @@ def captured(hub: Hub) -> Iterator[CapturedEvent]:
 def collect(output: Path, folder: Path) -> list[Path]:
     """Copies a job's page and pictures, not its tables, into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = sorted((*output.glob("*.html"), *output.glob("*.png")))
-    return [Path(shutil.copy(file, folder)) for file in found]
+    paths = sorted((*output.glob("*.html"), *output.glob("*.png")))
+    return [Path(shutil.copy(file, folder)) for file in paths]
 
 
 def show(done: JobsDone, folder: Path, console: Console) -> None:

@@ -187,10 +187,10 @@ def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[R
         JobCall(step.job, (*step.arguments, "--output", str(folder / step.output)), step.title)
         for step in steps
     ]
-    told, plan = folder / "results.jsonl", msgspec.json.encode(calls).decode()
-    command = [sys.executable, "-m", "devstack.demo.spark.child", plan, str(told.absolute()), "aloud"]
+    path, plan = folder / "results.jsonl", msgspec.json.encode(calls).decode()
+    command = [sys.executable, "-m", "devstack.demo.spark.child", plan, str(path.absolute()), "aloud"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False)
-    results = read_results(told)
+    results = read_results(path)
     return [
         Ran(step, None, 0.0) if result is None else Ran(step, result.status, result.seconds)
         for step, result in zip_longest(steps, results)

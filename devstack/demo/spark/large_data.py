@@ -79,7 +79,7 @@ def capture(folder: Path, scale: float) -> Flown:
     count = max(2 * APART, round(FLIGHTS * scale / PARTITIONS))
     with ProcessPoolExecutor(2) as pool:
         halves = [pool.submit(_capture, folder, half, count) for half in (0, 1)]
-        files = [file for each in halves for file in each.result()]
+        files = [file for half in halves for file in half.result()]
     corrupt = [files[0].with_name("58.avro"), files[-1].with_name("59.avro")]
     whole = files[0].read_bytes()
     corrupt[0].write_bytes(whole[: len(whole) * 2 // 3])

@@ -84,9 +84,9 @@ def failures_of(run: StreamingRun, proof: Proof, made: tuple[Change, ...], told:
     if run.killed_at is None:
         failures.append("no consumer was killed")
     failures += [
-        f"{each.name} ended with status {each.status}"
-        for each in run.instances
-        if each.state != "killed" and each.status != 0
+        f"{instance.name} ended with status {instance.status}"
+        for instance in run.instances
+        if instance.state != "killed" and instance.status != 0
     ]
     return tuple(failures)
 
@@ -112,7 +112,7 @@ def write(run: StreamingRun, result: StreamOutcome, folder: Path) -> list[Path]:
 
 def _plot_lag(axes: Any, run: StreamingRun) -> None:
     colours = ("#08519c", "#3182bd", "#6baed6", "#bdd7e7")
-    names = [f"partition {each}" for each in run.hub.partition_ids]
+    names = [f"partition {id_}" for id_ in run.hub.partition_ids]
     at = [sample.at for sample in run.samples]
     lags = [[sample.lag[index] for sample in run.samples] for index in range(len(names))]
     axes.stackplot(at, lags, labels=names, colors=colours)

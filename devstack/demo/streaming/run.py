@@ -165,13 +165,13 @@ class StreamingRun(Run):
             self.drained_at = self.elapsed
             self.note("every record is written or a dead letter; one consumer leaves")
             peak = self.provisioned
-            await next(each for each in self.instances if not each.leaving).stop()
+            await next(instance for instance in self.instances if not instance.leaving).stop()
             await self._reached(lambda: self.provisioned < peak, LOWER_WITHIN)
         await asyncio.gather(*(instance.stop() for instance in self.instances))
         self.stop.set()
 
     async def _kill_one(self) -> None:
-        victim = max(self.instances, key=lambda each: len(each.partitions))
+        victim = max(self.instances, key=lambda instance: len(instance.partitions))
         victim.kill()
         self.killed_at = self.elapsed
         self.note(f"{victim.name} is killed: SIGKILL to process {victim.pid}", at=self.killed_at)
@@ -244,8 +244,8 @@ class StreamingRun(Run):
     def _sample(self) -> StreamSample:
         buried = [partition for partition, _ in self.letters]
         lag = (
-            self.sent.events.get(each, 0) - self.written.by_partition.get(each, 0) - buried.count(each)
-            for each in self.hub.partition_ids
+            self.sent.events.get(id_, 0) - self.written.by_partition.get(id_, 0) - buried.count(id_)
+            for id_ in self.hub.partition_ids
         )
         ranges = self.container.map.history
         return StreamSample(
@@ -258,7 +258,7 @@ class StreamingRun(Run):
             throttled=sum(each.throttled for each in ranges),
             spent=sum(each.budget.spent for each in ranges),
             provisioned=self.provisioned,
-            running=sum(not each.leaving for each in self.instances),
+            running=sum(not instance.leaving for instance in self.instances),
         )
 
 

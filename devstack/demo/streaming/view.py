@@ -49,10 +49,10 @@ class StreamingPart:
 
 def _instances(instances: Sequence[Instance]) -> Table:
     table = Table.grid(padding=(0, 2))
-    for each in instances:
-        state = f"[{_STATES.get(each.state, 'yellow')}]{each.state}[/]"
-        held = f"partitions {' '.join(each.partitions)}" if each.partitions else "no partitions"
-        table.add_row(each.name, f"process {each.pid}", state, held)
+    for instance in instances:
+        state = f"[{_STATES.get(instance.state, 'yellow')}]{instance.state}[/]"
+        held = f"partitions {' '.join(instance.partitions)}" if instance.partitions else "no partitions"
+        table.add_row(instance.name, f"process {instance.pid}", state, held)
     return table
 
 

@@ -70,7 +70,7 @@ def check_role_definition(there: There, path: ResourcePath, document: Mapping[st
             f"The scope '{scope}' is not among the assignable scopes {scopes}.",
         )
     for action in (
-        action for each in properties.get("permissions", []) for action in each.get("actions", [])
+        action for permission in properties.get("permissions", []) for action in permission.get("actions", [])
     ):
         if not re.fullmatch(r"[\w.]+(/[\w.*-]+)+", action):
             raise front_door_error(400, "InvalidActionOrNotAction", f"'{action}' is not a valid action.")
@@ -184,7 +184,10 @@ def check_zone_link(there: There, _path: ResourcePath, document: Mapping[str, An
 
 def _delegations(there: There, subnet_id: str) -> list[str]:
     subnet = _needed(there, subnet_id)
-    return [each["properties"]["serviceName"] for each in subnet.get("properties", {}).get("delegations", [])]
+    return [
+        delegation["properties"]["serviceName"]
+        for delegation in subnet.get("properties", {}).get("delegations", [])
+    ]
 
 
 def _needed(there: There, resource_id: str) -> Mapping[str, Any]:

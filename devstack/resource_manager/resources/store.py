@@ -76,8 +76,8 @@ class ResourcesApi:
         """
         self.subscriptions.add(resource_id.split("/")[2].lower())
         self.resources[resource_id.lower()] = Resource(resource_id, document)
-        self.changing[resource_id.lower()] = found = Changing(document, self._clock, **options)
-        return found
+        self.changing[resource_id.lower()] = changing = Changing(document, self._clock, **options)
+        return changing
 
     def knows_group(self, parts: Mapping[str, str]) -> bool:
         path = f"/subscriptions/{parts['subscription']}/resourceGroups/{parts['group']}"
@@ -85,17 +85,17 @@ class ResourcesApi:
 
     def find(self, resource_id: str) -> Mapping[str, Any] | None:
         """The document of a resource, whatever the case of its id; None where there is none."""
-        found = self.resources.get(resource_id.lower())
-        return self._elsewhere(resource_id.lower()) if found is None else found.document
+        resource = self.resources.get(resource_id.lower())
+        return self._elsewhere(resource_id.lower()) if resource is None else resource.document
 
     def under(self, prefix: str) -> list[Resource]:
-        return [each for key, each in self.resources.items() if key.startswith(prefix.lower())]
+        return [resource for key, resource in self.resources.items() if key.startswith(prefix.lower())]
 
     # -- changes ----------------------------------------------------------------------------------
 
     def patch(self, call: Call) -> Answer:
-        found = self._changing(call)
-        return self._requested(call, found, merged(found.document, call.document or {}))
+        changing = self._changing(call)
+        return self._requested(call, changing, merged(changing.document, call.document or {}))
 
     def delete_instances(self, call: Call) -> Answer:
         """`{"instanceIds": [...]}` of a scale set with `instances`: they go, and its capacity with them, once that is over."""
@@ -111,42 +111,42 @@ class ResourcesApi:
         return answer
 
     def _changing(self, call: Call) -> Changing:
-        found = self.changing.get(call.path.lower())
-        if found is None:
+        changing = self.changing.get(call.path.lower())
+        if changing is None:
             raise missing(call.path)
-        return found
+        return changing
 
-    def _requested(self, call: Call, found: Changing, document: dict[str, Any]) -> Answer:
-        operation = found.request(document, call.fault)
-        self.resources[call.path.lower()].document = found.current()
+    def _requested(self, call: Call, changing: Changing, document: dict[str, Any]) -> Answer:
+        operation = changing.request(document, call.fault)
+        self.resources[call.path.lower()].document = changing.current()
         shown = self.get(call).body
         running = operation.status(self._clock()) is not Status.SUCCEEDED
-        if not running or found.operation_style is OperationStyle.BODY:
+        if not running or changing.operation_style is OperationStyle.BODY:
             return Answer(200, shown)
-        return Answer(202, shown, _links(call, found, operation))
+        return Answer(202, shown, _links(call, changing, operation))
 
     def get_operation(self, call: Call) -> Answer:
-        found, operation = self._operation(call)
+        changing, operation = self._operation(call)
         now = self._clock()
         running = operation.status(now) is Status.IN_PROGRESS
-        headers = {"Retry-After": f"{found.poll_after:g}"} if running else {}
+        headers = {"Retry-After": f"{changing.poll_after:g}"} if running else {}
         return Answer(200, operation_document(call.path, operation, now), headers)
 
     def get_operation_result(self, call: Call) -> Answer:
-        found, operation = self._operation(call)
+        changing, operation = self._operation(call)
         status = operation.status(self._clock())
         if status is Status.IN_PROGRESS:
-            return Answer(202, None, _links(call, found, operation))
+            return Answer(202, None, _links(call, changing, operation))
         if status is Status.FAILED:
             raise provider_error(409, FAILED_MESSAGE)
-        return Answer(200, found.current())
+        return Answer(200, changing.current())
 
     def _operation(self, call: Call) -> tuple[Changing, Operation]:
-        found = self.changing.get(call.query.get("of", "").lower())
-        operation = None if found is None else found.operations.get(call.parts["id"])
-        if found is None or operation is None:
+        changing = self.changing.get(call.query.get("of", "").lower())
+        operation = None if changing is None else changing.operations.get(call.parts["id"])
+        if changing is None or operation is None:
             raise front_door_error(404, "NotFound", f"Operation '{call.parts['id']}' was not found.")
-        return found, operation
+        return changing, operation
 
     # -- lists ------------------------------------------------------------------------------------
 
@@ -158,17 +158,19 @@ class ResourcesApi:
             raise front_door_error(
                 404, "InvalidResourceType", f"The local Resource Manager has no lists of {kind}."
             )
-        found = [self.get_document(each) for each in self._of_type(kind)] if lister is None else lister()
+        found = (
+            [self.get_document(resource) for resource in self._of_type(kind)] if lister is None else lister()
+        )
         under = [each for each in found if str(each["id"]).lower().startswith(f"{scope}/")]
         return Answer(200, {"value": under, "nextLink": None})
 
     def documents_of(self, kind: str) -> list[dict[str, Any]]:
         """All resources of a type, in lower case."""
-        return [self.get_document(each) for each in self._of_type(kind)]
+        return [self.get_document(resource) for resource in self._of_type(kind)]
 
     def _of_type(self, kind: str) -> list[Resource]:
-        typed = (each for key, each in self.resources.items() if "/providers/" in key)
-        return [each for each in typed if ResourcePath.of(each.id).type.lower() == kind]
+        typed = (resource for key, resource in self.resources.items() if "/providers/" in key)
+        return [resource for resource in typed if ResourcePath.of(resource.id).type.lower() == kind]
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -195,14 +197,14 @@ class ResourcesApi:
         return answer
 
     def get(self, call: Call) -> Answer:
-        found = self.resources.get(call.path.lower())
-        if found is None:
+        resource = self.resources.get(call.path.lower())
+        if resource is None:
             raise missing(call.path)
-        return Answer(200, self.get_document(found))
+        return Answer(200, self.get_document(resource))
 
-    def get_document(self, found: Resource) -> dict[str, Any]:
-        shown = _shown(found, _kind(found.id))
-        changing = self.changing.get(found.id.lower())
+    def get_document(self, resource: Resource) -> dict[str, Any]:
+        shown = _shown(resource, _kind(resource.id))
+        changing = self.changing.get(resource.id.lower())
         return shown if changing is None else {**shown, **changing.current()}
 
     # -- checks -----------------------------------------------------------------------------------
@@ -287,15 +289,15 @@ def _listed(path: str) -> tuple[str, str]:
     return scope, "/".join([provider, *segments[::2]])
 
 
-def _links(call: Call, found: Changing, operation: Operation) -> dict[str, str]:
+def _links(call: Call, changing: Changing, operation: Operation) -> dict[str, str]:
     """Where the operation is followed: in the provider's location, beyond the resource, as in Azure."""
     path = ResourcePath.of(_subject(call))
     subscription = path.id.split("/")[2]
-    location = found.document.get("location", "westeurope")
+    location = changing.document.get("location", "westeurope")
     root = f"{call.base_url}/subscriptions/{subscription}/providers/{path.provider}/locations/{location}"
     asked = f"{operation.id}?api-version={call.query.get('api-version', '')}&of={quote(_subject(call))}"
-    links = {"Location": f"{root}/asyncResults/{asked}", "Retry-After": f"{found.poll_after:g}"}
-    if found.operation_style is OperationStyle.AZURE_ASYNC_OPERATION:
+    links = {"Location": f"{root}/asyncResults/{asked}", "Retry-After": f"{changing.poll_after:g}"}
+    if changing.operation_style is OperationStyle.AZURE_ASYNC_OPERATION:
         links["Azure-AsyncOperation"] = f"{root}/asyncOperations/{asked}"
     return links
 

@@ -140,7 +140,7 @@ class CorrelationFilter:
 
 TRUE_FILTER = SqlFilter("1=1", kind="TrueFilter")
 FALSE_FILTER = SqlFilter("1=0", kind="FalseFilter")
-CONSTANT = {each.kind: each for each in (TRUE_FILTER, FALSE_FILTER)}
+CONSTANT = {sql_filter.kind: sql_filter for sql_filter in (TRUE_FILTER, FALSE_FILTER)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def copies(rules: Collection[Rule], sent: Sent) -> tuple[list[Sent], list[str]]:
     """
     if all(rule.filter is TRUE_FILTER and rule.action is None for rule in rules):
         return [sent] * bool(rules), []
-    found: list[Sent] = []
+    sents: list[Sent] = []
     failures: list[str] = []
     plain = False
     try:
@@ -186,10 +186,10 @@ def copies(rules: Collection[Rule], sent: Sent) -> tuple[list[Sent], list[str]]:
             if rule.action is None:
                 plain = True
             else:
-                found.append(_acted(rule.action, sent))
+                sents.append(_acted(rule.action, sent))
         except EvaluationError as error:
             failures.append(f"rule {rule.name!r}: {error}")
-    return ([sent] if plain else []) + found, failures
+    return ([sent] if plain else []) + sents, failures
 
 
 def _acted(action: SqlAction, sent: Sent) -> Sent:

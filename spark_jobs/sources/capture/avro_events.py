@@ -52,10 +52,10 @@ def _batch(
     return batch_of(decode_records(group, schema), origin, columns)
 
 
-def _groups(found: Iterator[Block]) -> Iterator[list[Block]]:
+def _groups(read_blocks: Iterator[Block]) -> Iterator[list[Block]]:
     group: list[Block] = []
     size = 0
-    for block in found:
+    for block in read_blocks:
         if group and size + len(block.payload) > GROUP_BYTES:
             yield group
             group, size = [], 0

@@ -72,12 +72,12 @@ class CaptureLayout:
             known = self._folders[len(inner)] if len(inner) < len(self._folders) else self._pattern
             match = known.search(place) if known is self._pattern else known.fullmatch(place)
             # Only a year proves that a folder is what its depth says: others may lie deeper than the first.
-            found = match.groupdict() if match and "Year" in match.groupdict() else {}
-            if not wanted.of_origin(found.get("EventHub"), found.get("PartitionId")):
+            units = match.groupdict() if match and "Year" in match.groupdict() else {}
+            if not wanted.of_origin(units.get("EventHub"), units.get("PartitionId")):
                 return False
-            told = wanted.of_time(found, early=EARLY)
+            is_wanted = wanted.of_time(units, early=EARLY)
             # Above the folder of a hub or partition that is asked for, not all is wanted.
-            return told if found.keys() >= {"EventHub", "PartitionId"} else told and None
+            return is_wanted if units.keys() >= {"EventHub", "PartitionId"} else is_wanted and None
 
         return look
 

@@ -132,16 +132,16 @@ def read_long(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _metadata(data: memoryview, position: int) -> tuple[dict[str, bytes], int]:
-    found: dict[str, bytes] = {}
+    metadata: dict[str, bytes] = {}
     while True:
         count, position = read_long(data, position)
         if count == 0:
-            return found, position
+            return metadata, position
         if count < 0:  # then the block's size follows
             count, (_, position) = -count, read_long(data, position)
         for _ in range(count):
             name, position = _read_bytes(data, position)
-            found[name.decode()], position = _read_bytes(data, position)
+            metadata[name.decode()], position = _read_bytes(data, position)
 
 
 def _read_bytes(data: memoryview, position: int) -> tuple[bytes, int]:

@@ -43,15 +43,15 @@ def parse_position(text: str, option: str) -> dict[str, str | int]:
     if text in {EARLIEST, LATEST}:
         return {OTHERS: text}
     try:
-        found = json.loads(text)
+        position = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(_is_position(value) for value in found.values()):
+        position = None
+    if not isinstance(position, dict) or not all(_is_position(value) for value in position.values()):
         raise InputError(
             f"{option} is '{text[:100]}'; accepted are earliest, latest, or JSON of sequence numbers by partition such"
             ' as {"0": 1200, "*": "earliest"}'
         )
-    return found
+    return position
 
 
 def _is_position(value: object) -> bool:

@@ -93,10 +93,10 @@ class Folder:
                 raise InputError(
                     f"there is no folder '{self.url}', or it was changed while it was listed: {error}"
                 ) from None
-        found: dict[str, Any] = self.system.find(self.root, detail=True)
-        if not found and not self.system.exists(self.root):
+        infos: dict[str, Any] = self.system.find(self.root, detail=True)
+        if not infos and not self.system.exists(self.root):
             raise InputError(f"there is no folder '{self.url}'")
-        return _files(found, ending)
+        return _files(infos, ending)
 
     def first(self, ending: str, look: Look = lambda _path: None) -> FoundFile | None:
         """Any of the files, found without listing all. Raises InputError as `find`."""
@@ -134,9 +134,9 @@ class Folder:
         """Where the first mark at byte `at` or later ends; the file's end where there is none."""
         while at < file.size:
             window = bytes(self.read(file.name, at, at + _WINDOW))
-            found = window.find(mark)
-            if found >= 0:
-                return at + found + len(mark)
+            place = window.find(mark)
+            if place >= 0:
+                return at + place + len(mark)
             if len(window) < _WINDOW:
                 break
             at += _WINDOW - len(mark) + 1
@@ -155,9 +155,9 @@ class Folder:
         temporary.replace(target)
 
 
-def _files(found: Mapping[str, Any], ending: str) -> list[FoundFile]:
+def _files(infos: Mapping[str, Any], ending: str) -> list[FoundFile]:
     return [
-        FoundFile(name, int(info["size"])) for name, info in sorted(found.items()) if name.endswith(ending)
+        FoundFile(name, int(info["size"])) for name, info in sorted(infos.items()) if name.endswith(ending)
     ]
 
 

@@ -79,15 +79,15 @@ def patterns(
     """Patterns of folders, from a layout's: `{Year}` and so on stand for their texts. Where a path begins is not known: ABOVE
     folders above the layout's first, or within the first `inside` of them.
     """
-    found = []
+    globs = []
     for units in times:
         known = {**texts, **units}
         last = max(
             place for place, name in enumerate(folders) if any(f"{{{unit}}}" in name for unit in units)
         )
         named = [_PLACEHOLDER.sub(partial(_text_of, known), name) for name in folders[: last + 1]]
-        found += ["/".join([*["*"] * -begin, *named[max(begin, 0) :]]) for begin in range(-ABOVE, inside + 1)]
-    return found
+        globs += ["/".join([*["*"] * -begin, *named[max(begin, 0) :]]) for begin in range(-ABOVE, inside + 1)]
+    return globs
 
 
 def _text_of(known: Mapping[str, str], name: re.Match[str]) -> str:
@@ -103,8 +103,8 @@ def in_paths(*patterns: str) -> Callable[[Wanted], Look]:
     def of(wanted: Wanted) -> Look:
         def look(path: str) -> bool | None:
             # The pattern that tells most comes first.
-            found = next((match for each in parsed if (match := each.search(f"{path}/"))), None)
-            return None if found is None else wanted.of_time(found.groupdict())
+            match_found = next((match for each in parsed if (match := each.search(f"{path}/"))), None)
+            return None if match_found is None else wanted.of_time(match_found.groupdict())
 
         return look
 

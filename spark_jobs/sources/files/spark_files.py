@@ -132,14 +132,14 @@ def _no_files(url: str, endings: Sequence[str]) -> InputError:
 
 def _listed_by_fsspec(spark: SparkSession, url: str, endings: Sequence[str]) -> DataFrame:
     system, root = file_system(url)
-    found = [
+    listed = [
         (f"{url.rstrip('/')}{name.removeprefix(root)}", info["last_modified"])
         for name, info in sorted(system.find(root, detail=True).items())
         if name.lower().endswith(tuple(endings)) and name.rpartition("/")[2][0] not in "._"
     ]
-    if not found:
+    if not listed:
         raise _no_files(url, endings)
-    return spark.createDataFrame(found, LISTED).repartition(len(found))
+    return spark.createDataFrame(listed, LISTED).repartition(len(listed))
 
 
 @fails_without_secrets

@@ -121,16 +121,16 @@ def _day_comes_first(times: Iterable[str]) -> bool | None:
 
     Raises RejectedError where they tell neither or both.
     """
-    found = {(int(match[1]), int(match[2])) for time in times if (match := _portal_match(time))}
-    day_first = next((each for each in sorted(found) if each[0] > 12 >= each[1]), None)
-    month_first = next((each for each in sorted(found) if each[1] > 12 >= each[0]), None)
+    pairs = {(int(match[1]), int(match[2])) for time in times if (match := _portal_match(time))}
+    day_first = next((each for each in sorted(pairs) if each[0] > 12 >= each[1]), None)
+    month_first = next((each for each in sorted(pairs) if each[1] > 12 >= each[0]), None)
     if day_first and month_first:
         raise RejectedError(
             f"the file's dates are in two orders: {day_first[0]}/{day_first[1]} and {month_first[0]}/{month_first[1]}; {_AS_JSON}"
         )
     if day_first or month_first:
         return day_first is not None
-    if unclear := sorted(each for each in found if each[0] != each[1]):
+    if unclear := sorted(each for each in pairs if each[0] != each[1]):
         raise RejectedError(_unclear("/".join(map(str, unclear[0])), "no date of the file tells"))
     return None
 
@@ -205,31 +205,31 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if foreign:
         raise RejectedError(f"the record is of '{foreign[0]}'; accepted are customEvents and AppEvents")
-    found = {name: _first(record, names) for name, names in _NAMES.items()}
+    fields = {name: _first(record, names) for name, names in _NAMES.items()}
     name = next(
         (record[each] for each in _NAMES["name"] if record.get(each)), None
     )  # an event may be called None
     if not isinstance(name, str) or not name:
         raise RejectedError(f"the event has no name; found the fields {', '.join(map(str, record))[:300]}")
-    dimensions = _object(found["dimensions"], "dimensions")
-    measurements = _object(found["measurements"], "measurements")
+    dimensions = _object(fields["dimensions"], "dimensions")
+    measurements = _object(fields["measurements"], "measurements")
     return {
-        **found,
+        **fields,
         "name": name,
-        "timestamp": event_time(found["timestamp"]),
-        "item_count": _count(found["item_count"]),
+        "timestamp": event_time(fields["timestamp"]),
+        "item_count": _count(fields["item_count"]),
         "measurements": [
             (key, _number(key, value)) for key, value in measurements.items() if not _is_absent(value)
         ],
         "dimensions": [(key, _text(value)) for key, value in dimensions.items()],
-        **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
+        **{key: _text(fields[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
         "source": WORKSPACE if "TimeGenerated" in record or "ItemCount" in record else CLASSIC,
     }
 
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    found = (record.get(name) for name in names)
-    return next((value for value in found if not _is_absent(value)), None)
+    values = (record.get(name) for name in names)
+    return next((value for value in values if not _is_absent(value)), None)
 
 
 def _is_absent(value: Any) -> bool:

@@ -97,7 +97,7 @@ def _listed(text: bytes) -> list[bytes] | None:
 
 
 def parsed(
-    found: Iterable[Record],
+    of_file: Iterable[Record],
     read: ReadRow,
     schema: pa.Schema,
     file: str | None = None,
@@ -110,7 +110,7 @@ def parsed(
     rows: list[dict[str, Any]] = []
     rejects: list[Reject] = []
     filled = 0
-    for number, text in found:
+    for number, text in of_file:
         if filled >= size:
             yield Parsed(pa.RecordBatch.from_pylist(rows, schema=schema), rejects)
             rows, rejects, filled = [], [], 0

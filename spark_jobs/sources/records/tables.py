@@ -94,15 +94,15 @@ class TableSettings(NamedTuple):
         read, and, where a row is needed, for one that has others but not these.
         """
         where = f"table '{self.table}' (connection {self.connection})"
-        found = False
+        has_rows = False
         try:
             async with connections.table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
                 async for page in client.query_entities(query, select=select).by_page():
                     rows: list[Mapping[str, Any]] = [entity async for entity in page]
-                    found = found or bool(rows)
+                    has_rows = has_rows or bool(rows)
                     yield rows
-                if needed and not found:
+                if needed and not has_rows:
                     async for _ in client.list_entities(results_per_page=1):
                         raise InputError(f"{where} is no scaling log: no row of it names a target")
         except ResourceNotFoundError as error:

@@ -55,8 +55,8 @@ def row_groups_of(folder: Path) -> list[RowGroup]:
 def _names(file: Path, folder: Path) -> dict[str, str | None]:
     """Columns that the names of the folders hold, such as target=plan/."""
     parts = (part.partition("=") for part in file.relative_to(folder).parts[:-1])
-    found = {name: unquote(value) for name, equals, value in parts if equals and name in NAMES}
-    return {name: None if value == _NO_NAME else value for name, value in found.items()}
+    values = {name: unquote(value) for name, equals, value in parts if equals and name in NAMES}
+    return {name: None if value == _NO_NAME else value for name, value in values.items()}
 
 
 def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
@@ -68,20 +68,20 @@ def _row_groups(file: Path, names: dict[str, str | None]) -> list[RowGroup]:
             f"--metrics: the file '{file}' cannot be read: {error}; accepted are Parquet files, and others whose names begin"
             " with _ or . are passed over"
         ) from error
-    found = {field.name: str(field.type) for field in schema}
+    types = {field.name: str(field.type) for field in schema}
     place = metadata.schema.names.index("at") if "at" in metadata.schema.names else None
     # INT96 is a time of UTC, though Arrow shows no zone.
     int96 = place is not None and metadata.schema.column(place).physical_type == "INT96"
     wrong = {
-        name: found.get(name, "missing")
+        name: types.get(name, "missing")
         for name, (_, fits) in ACCEPTED.items()
         if name not in names
-        and not (name in found and (fits(schema.field(name).type) or (name == "at" and int96)))
+        and not (name in types and (fits(schema.field(name).type) or (name == "at" and int96)))
     }
     if wrong:
         accepted = ", ".join(f"{name} {words}" for name, (words, _) in ACCEPTED.items())
         raise InputError(f"--metrics: the file '{file}' has columns {wrong}; accepted: {accepted}")
-    if twice := sorted(names.keys() & found.keys()):
+    if twice := sorted(names.keys() & types.keys()):
         raise InputError(
             f"--metrics: the file '{file}' has the column {twice[0]}, and so has its folder; accepted is one of both"
         )

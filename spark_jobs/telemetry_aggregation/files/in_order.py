@@ -93,21 +93,23 @@ def row_groups(file: str, metadata: pq.FileMetaData) -> list[RowGroup] | None:
     if metadata.schema.column(position).physical_type != "INT64":
         return None
     ticks = _PER_SECOND[metadata.schema.to_arrow_schema().field("at").type.unit]
-    found = []
+    groups = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         statistics = group.column(position).statistics
         if statistics is None or not statistics.has_min_max:
             return None
         low, high = (raw * 1_000_000 // ticks for raw in (statistics.min_raw, statistics.max_raw))
-        found.append(RowGroup(file, number, group.num_rows, Span.whole_minutes(low, high)))
-    return found
+        groups.append(RowGroup(file, number, group.num_rows, Span.whole_minutes(low, high)))
+    return groups
 
 
 def within(groups: Iterable[RowGroup], bounds: Span) -> list[RowGroup]:
     """The row groups that have any time within the bounds, in the order of their times."""
-    found = (group for group in groups if group.times.begin < bounds.end and group.times.end > bounds.begin)
-    return sorted(found, key=lambda row_group: row_group.times)
+    overlapping = (
+        group for group in groups if group.times.begin < bounds.end and group.times.end > bounds.begin
+    )
+    return sorted(overlapping, key=lambda row_group: row_group.times)
 
 
 def count_most_open(groups: Sequence[RowGroup]) -> int:
@@ -213,8 +215,8 @@ def _ready(
     begins = [group.times.begin for group in groups[1:]]
     begins += [own.end] * bool(groups)
     begin, left = own.begin, list[Samples]()
-    for found, following in zip(read, begins, strict=True):
-        left += _counted(found, account)
+    for read_samples, following in zip(read, begins, strict=True):
+        left += _counted(read_samples, account)
         rows = sum(len(samples.at) for samples in left)
         end = following
         if following < own.end:

@@ -34,11 +34,11 @@ def buckets(values: Doubles) -> NDArray[np.int32]:
         octaves *= _PER_OCTAVE
         np.ceil(octaves, out=octaves)
         octaves += _SHIFT
-        found: NDArray[np.int32] = octaves.astype(np.int32)
-    found[values == 0] = 0
+        numbers: NDArray[np.int32] = octaves.astype(np.int32)
+    numbers[values == 0] = 0
     if signed:
-        found *= np.sign(values).astype(np.int32)
-    return found
+        numbers *= np.sign(values).astype(np.int32)
+    return numbers
 
 
 def middles(numbers: Longs) -> Doubles:

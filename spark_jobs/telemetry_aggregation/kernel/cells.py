@@ -63,8 +63,8 @@ class Windows(NamedTuple):
         """Per percent of PERCENTS, the percentile of each window by nearest rank."""
         in_order = [_sorted(counts) for counts in self.counts]
         for percent in PERCENTS:
-            found = np.concatenate([self._buckets_at(percent, counts) for counts in in_order])
-            yield np.clip(middles(found), self.min, self.max)
+            values = np.concatenate([self._buckets_at(percent, counts) for counts in in_order])
+            yield np.clip(middles(values), self.min, self.max)
 
     def _buckets_at(self, percent: int, counts: Counts) -> _Ints:
         samples = self.samples[counts.begin : counts.end]
@@ -154,8 +154,8 @@ def _ordered(samples: Samples) -> tuple[_Ints, NDArray[np.bool_], bool]:
     if len(wrong):
         cells = np.cumsum(begins)
         mixed = np.flatnonzero(np.isin(cells, cells[wrong]))
-        found = order[mixed]
-        order[mixed] = found[np.lexsort((samples.value[found], at[found], cells[mixed]))]
+        places = order[mixed]
+        order[mixed] = places[np.lexsort((samples.value[places], at[places], cells[mixed]))]
     return order, begins, not len(wrong)
 
 

@@ -39,8 +39,8 @@ def numbers_of(column: pa.ChunkedArray) -> NDArray[Any]:
     """The numbers or flags of a column, copied only where it has several chunks. A null in doubles is NaN; other nulls mean
     nothing.
     """
-    found = [_numbers(chunk) for chunk in column.chunks if len(chunk)]
-    return found[0] if len(found) == 1 else np.concatenate(found or [np.empty(0)])
+    parts = [_numbers(chunk) for chunk in column.chunks if len(chunk)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0)])
 
 
 def _numbers(array: pa.Array) -> NDArray[Any]:
@@ -49,7 +49,7 @@ def _numbers(array: pa.Array) -> NDArray[Any]:
         bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
         return bits[begin:end].astype(bool)
     kind = "f" if pa.types.is_floating(array.type) else "i"
-    found: NDArray[Any] = np.frombuffer(array.buffers()[1], f"{kind}{array.type.bit_width // 8}")[begin:end]
+    numbers: NDArray[Any] = np.frombuffer(array.buffers()[1], f"{kind}{array.type.bit_width // 8}")[begin:end]
     if array.null_count and kind == "f":
-        return np.where(numbers_of(pa.chunked_array([array.is_valid()])), found, np.nan)
-    return found
+        return np.where(numbers_of(pa.chunked_array([array.is_valid()])), numbers, np.nan)
+    return numbers

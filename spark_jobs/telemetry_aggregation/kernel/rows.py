@@ -85,5 +85,5 @@ def _column(values: Any, field: pa.Field) -> pa.Array:
 
 def _ratio(part: Doubles, whole: Doubles) -> Doubles:
     """NaN, which is null in the result, where `whole` is not above 0."""
-    found: Doubles = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
-    return found
+    ratio: Doubles = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return ratio

@@ -67,12 +67,12 @@ class Series:
         with self._lock:
             met = list(self._numbers)
         texts = zip(*met, strict=True) if met else [()] * len(SERIES)
-        found = []
+        arrays = []
         for text in texts:
             encoded = texts_of(text).dictionary_encode()
             indices = encoded.indices.take(array_of(numbers))
-            found.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
-        return found
+            arrays.append(pa.DictionaryArray.from_arrays(indices, encoded.dictionary))
+        return arrays
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -101,8 +101,10 @@ class Samples(NamedTuple):
         invalid = 0 if valid is None else len(valid) - len(table)
         if not len(table):
             return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0)), invalid
-        found = cls(series.numbers(table), numbers_of(table.column("at")), numbers_of(table.column("value")))
-        return found, invalid
+        samples = cls(
+            series.numbers(table), numbers_of(table.column("at")), numbers_of(table.column("value"))
+        )
+        return samples, invalid
 
     def in_order(self) -> bool:
         """Of time."""

@@ -128,8 +128,8 @@ def _summary(table: Any, window: str) -> tuple[pa.Table, pa.Table]:
 
 
 def _by_series(table: pa.Table) -> pa.Table:
-    found = table.group_by(list(SERIES)).aggregate([("samples", "sum"), ("max", "max")])
-    return found.select([*SERIES, "samples_sum", "max_max"]).rename_columns([*SERIES, "samples", "max"])
+    totals = table.group_by(list(SERIES)).aggregate([("samples", "sum"), ("max", "max")])
+    return totals.select([*SERIES, "samples_sum", "max_max"]).rename_columns([*SERIES, "samples", "max"])
 
 
 def _highest(series: pa.Table) -> list[tuple[str, ...]]:
@@ -157,5 +157,5 @@ def _finest(table: Any, windows: Sequence[str], top: Sequence[tuple[str, ...]]) 
 
 def _rows(table: Any, window: str, series: tuple[str, ...]) -> list[dict[str, Any]]:
     rows = table.to_table(["window_start", "p50", "p99", "max"], filter=_of(series, window))
-    found: list[dict[str, Any]] = rows.sort_by("window_start").to_pylist()
-    return found
+    ordered: list[dict[str, Any]] = rows.sort_by("window_start").to_pylist()
+    return ordered

@@ -244,16 +244,16 @@ def _price(
         what = " for request units" if billed.unit == REQUEST_UNITS else ""
         return None, (f"the export has no charge{what} of '{billed.resource or billed.target}'",)
     metered = any(charge.autoscale for charge in charges)
-    told, why = _by_quantity(charges) if billed.shared or metered else _by_capacity(billed, days, last_day)
-    if not told:
+    derived, why = _by_quantity(charges) if billed.shared or metered else _by_capacity(billed, days, last_day)
+    if not derived:
         return None, (why,)
-    value = median(told)
+    value = median(derived)
     if value <= 0:
         return None, (AT_NOTHING,)
-    low, _, high = quantiles(told, n=4) if len(told) > 1 else (value, value, value)
+    low, _, high = quantiles(derived, n=4) if len(derived) > 1 else (value, value, value)
     spread = high - low > 0.1 * value
     notes = ((DIFFERS,) if spread else ()) + ((METERED,) if metered else ())
-    return Price(value, len(told), low, high), notes
+    return Price(value, len(derived), low, high), notes
 
 
 DIFFERS = "the price differs by day: other charges are on the same resource, or its size was changed"
@@ -267,7 +267,7 @@ AT_NOTHING = (
 def _by_capacity(billed: Billed, days: Sequence[DayCost], last_day: int | None) -> tuple[list[float], str]:
     """What was billed by what there was, of the days that are known whole. The newest day of an export is still filling."""
     hourly = billed.unit == REQUEST_UNITS
-    told = [
+    prices = [
         day.billed / (day.units * 24.0 / day.known if not hourly else day.units)
         for day in days
         if day.billed is not None and day.units and day.known >= 24.0 * WHOLE_DAY and day.day != last_day
@@ -277,7 +277,7 @@ def _by_capacity(billed: Billed, days: Sequence[DayCost], last_day: int | None) 
         f"no day is known whole in both log and export ({with_charges} days with charges, the newest does not count): no price; "
         "give --price"
     )
-    return told, why
+    return prices, why
 
 
 def _by_quantity(charges: Sequence[Charge]) -> tuple[list[float], str]:
@@ -291,12 +291,12 @@ def _by_quantity(charges: Sequence[Charge]) -> tuple[list[float], str]:
             amounts[charge.day][0] += charge.amount / (AUTOSCALE_PRICE if charge.autoscale else 1.0)
             amounts[charge.day][1] += charge.quantity
             regions[charge.day] |= {charge.region} - {""}
-    told = [
+    prices = [
         amount / quantity * (len(regions[day]) or 1)
         for day, (amount, quantity) in amounts.items()
         if quantity > 0
     ]
-    return told, "the export tells no quantity of request units: no price; give --price"
+    return prices, "the export tells no quantity of request units: no price; give --price"
 
 
 # -- changes -----------------------------------------------------------------------------------------------
@@ -343,10 +343,10 @@ def totals(accounts: Iterable[Account]) -> dict[str, float]:
     }
 
 
-def price_text(found: Account) -> str:
+def price_text(costs: Account) -> str:
     """In words, for the terminal and the page."""
-    if found.price is None:
+    if costs.price is None:
         return "not known"
-    per = "100 RU/s for an hour" if found.billed.unit == REQUEST_UNITS else "instance-hour"
-    own = f"{found.price.value:.4g} {found.currency}".rstrip() + f" per {per}"
-    return f"{own}, of {number_text(found.price.days)} days" if found.price.days else f"{own}, as given"
+    per = "100 RU/s for an hour" if costs.billed.unit == REQUEST_UNITS else "instance-hour"
+    own = f"{costs.price.value:.4g} {costs.currency}".rstrip() + f" per {per}"
+    return f"{own}, of {number_text(costs.price.days)} days" if costs.price.days else f"{own}, as given"

@@ -63,23 +63,23 @@ def columns_of(names: Sequence[str], amount: str | None, where: str) -> dict[str
     """What is read, to the column as the file writes it. `amount` is asked for by name. Raises InputError."""
     known = {name.strip().lower(): name for name in names}
     accepted = COLUMNS if amount is None else {**COLUMNS, "amount": (amount.lower(),)}
-    found = {
+    by_meaning = {
         what: known[each]
         for what, columns in accepted.items()
         for each in [next((name for name in columns if name in known), "")]
         if each
     }
-    for what, name in found.items():
+    for what, name in by_meaning.items():
         if len(alike := [each for each in names if each.strip().lower() == name.strip().lower()]) > 1:
             raise InputError(
                 f"{where} has several columns for the {what}: {', '.join(alike)}; accepted is one of each name, in any case"
             )
-    if missing := [what for what in NEEDED if what not in found]:
-        told = "; ".join(f"{what}: {' or '.join(accepted[what])}" for what in missing)
+    if missing := [what for what in NEEDED if what not in by_meaning]:
+        accepted_names = "; ".join(f"{what}: {' or '.join(accepted[what])}" for what in missing)
         raise InputError(
-            f"{where} is no cost export: it has the columns {', '.join(names)}; accepted: {told}"
+            f"{where} is no cost export: it has the columns {', '.join(names)}; accepted: {accepted_names}"
         )
-    return found
+    return by_meaning
 
 
 def charges_of(
@@ -118,12 +118,12 @@ def _charge(resource: str, row: Mapping[str, Any], columns: Mapping[str, str], w
 
 def _number(value: Any, where: str) -> float:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        found = float("nan")
-    if not isfinite(found):
+        number = float("nan")
+    if not isfinite(number):
         raise InputError(f"{where}: found {value!r}; accepted is a number")
-    return found
+    return number
 
 
 def _day(value: Any, where: str) -> int:
@@ -150,15 +150,15 @@ def _check_month_first(dates: Iterable[Any], where: str) -> None:
     A spreadsheet that saves the file may turn them around. The end of a billing period tells, or any day after the 12th, or
     several days of one month. Raises InputError for dates that are day first, and for those that do not tell.
     """
-    found = {
+    pairs = {
         tuple(map(int, each.groups()[:2])) for date in dates if (each := _AMERICAN.match(str(date).strip()))
     }
-    turned = next((each for each in sorted(found) if each[0] > 12), None)
-    tells = any(second > 12 for _, second in found) or (
-        len(found) > 1 and len({first for first, _ in found}) == 1
+    turned = next((each for each in sorted(pairs) if each[0] > 12), None)
+    tells = any(second > 12 for _, second in pairs) or (
+        len(pairs) > 1 and len({first for first, _ in pairs}) == 1
     )
-    if turned or not (tells or all(first == second for first, second in found)):
-        first, second = turned or min(each for each in found if each[0] != each[1])
+    if turned or not (tells or all(first == second for first, second in pairs)):
+        first, second = turned or min(each for each in pairs if each[0] != each[1])
         raise InputError(
             f"{where}: {first}/{second} {'is no' if turned else 'may not be'} month and day, as Azure writes them, and nothing "
             "in the file tells; accepted is a file as Azure wrote it: with its column BillingPeriodEndDate, or a day after the 12th"
@@ -197,11 +197,11 @@ class _Manifest(Struct, rename="camel"):
 def run_of(manifest: bytes) -> Run | None:
     """Of a manifest's text; None where it tells no time."""
     try:
-        told = msgspec.json.decode(manifest, type=_Manifest)
+        described = msgspec.json.decode(manifest, type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    names = frozenset(blob.blob_name.rpartition("/")[2] for blob in told.blobs)
-    return Run(told.run_info.submitted_time.timestamp(), names)
+    names = frozenset(blob.blob_name.rpartition("/")[2] for blob in described.blobs)
+    return Run(described.run_info.submitted_time.timestamp(), names)
 
 
 def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
@@ -209,16 +209,16 @@ def newest_runs(files: Iterable[tuple[str, float]]) -> list[str]:
     in a folder of its own below that of the period (20261101-20261130): the newest run of a period has all of it. Where
     the folder is the run's time (202611161527), that counts, for a file that was copied may have another.
     """
-    found = sorted(files)
+    ordered = sorted(files)
     newest: dict[str, tuple[str, float, str]] = {}
-    for path, at in found:
+    for path, at in ordered:
         if match := _PERIOD.match(path):
             period, run = match["period"], match["run"]
-            told = run if _RUN_TIME.fullmatch(run) else ""
-            newest[period] = max(newest.get(period, ("", 0.0, "")), (told, at, run))
+            run_time = run if _RUN_TIME.fullmatch(run) else ""
+            newest[period] = max(newest.get(period, ("", 0.0, "")), (run_time, at, run))
     return [
         path
-        for path, _ in found
+        for path, _ in ordered
         if (match := _PERIOD.match(path)) is None or newest[match["period"]][2] == match["run"]
     ]
 
@@ -229,9 +229,9 @@ def sources_of(files: Iterable[str], runs: Mapping[str, Run]) -> dict[str, str]:
 
     Raises InputError for a run of which a file is missing.
     """
-    found, first = sorted(files), dict[tuple[str, str], str]()
+    ordered, first = sorted(files), dict[tuple[str, str], str]()
     sources = {}
-    for path in found:
+    for path in ordered:
         folder, _, name = path.rpartition("/")
         run, part = runs.get(folder), _PART.fullmatch(name)
         group = path
@@ -240,8 +240,8 @@ def sources_of(files: Iterable[str], runs: Mapping[str, Run]) -> dict[str, str]:
         elif part and _PERIOD.match(path):
             group = part["ending"]
         sources[path] = first.setdefault((folder, group), path)
-    for folder in {path.rpartition("/")[0] for path in found} & runs.keys():
-        if missing := sorted(runs[folder].files - {path.rpartition("/")[2] for path in found}):
+    for folder in {path.rpartition("/")[0] for path in ordered} & runs.keys():
+        if missing := sorted(runs[folder].files - {path.rpartition("/")[2] for path in ordered}):
             raise InputError(
                 f"{folder}/{MANIFEST} lists the file {missing[0]}, which is not there: charges would be missing; copy the"
                 " whole run, or wait until it is written"
@@ -249,11 +249,11 @@ def sources_of(files: Iterable[str], runs: Mapping[str, Run]) -> dict[str, str]:
     return sources
 
 
-def check_once(told: tuple[str, int, str, str] | None) -> None:
+def check_once(twice: tuple[str, int, str, str] | None) -> None:
     """Raises InputError where a resource's charges of a day (since 1970) come from two sources."""
-    if told is None:
+    if twice is None:
         return
-    resource, day, one, other = told
+    resource, day, one, other = twice
     raise InputError(
         f"--costs has charges of {resource} on {date.fromordinal(_EPOCH + day)} twice, in {one} and in {other}: exports of two"
         " kinds (FOCUS, actual, amortized), of overlapping periods, or copies would be added up; accepted: one export, so"

@@ -42,10 +42,10 @@ def _run(folder: Path) -> Run | None:
 
 def read_exports(path: Path, wanted: Collection[str], amount: str | None) -> list[Charge]:
     """The charges of all files that count. Raises InputError, also where files have the same charges."""
-    found, runs = export_files(path)
+    exports, runs = export_files(path)
     charges: list[Charge] = []
-    origins, sources = Origins(), sources_of(found, runs)
-    for name in found:
+    origins, sources = Origins(), sources_of(exports, runs)
+    for name in exports:
         own = read_export(name, bytes_of(Path(name)), wanted, amount)
         origins.add(own, sources[name])
         charges += own

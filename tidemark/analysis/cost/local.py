@@ -106,22 +106,22 @@ def accounts_of(
     return [account(asked[name], seen[name], own.get(asked[name].resource, ()), last) for name in asked]
 
 
-def one_currency(found: Collection[str]) -> None:
+def one_currency(currencies: Collection[str]) -> None:
     """Raises InputError where there are several."""
-    if len(found) > 1:
+    if len(currencies) > 1:
         raise InputError(
-            f"--costs has charges in {', '.join(sorted(found))}; accepted: one currency; give the exports one at a time"
+            f"--costs has charges in {', '.join(sorted(currencies))}; accepted: one currency; give the exports one at a time"
         )
 
 
 def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[Seen]]:
     """The log by target, of those whose capacity it tells. Raises InputError where it tells none of that time."""
     first, end = -inf if since is None else since.timestamp(), inf if until is None else until.timestamp()
-    found: dict[str, list[Seen]] = {}
+    by_target: dict[str, list[Seen]] = {}
     for entry in read_entries(log):
         if first <= entry.at < end:
-            found.setdefault(entry.target, []).append(seen_of(entry))
-    known = {name: own for name, own in found.items() if any(seen.capacity is not None for seen in own)}
+            by_target.setdefault(entry.target, []).append(seen_of(entry))
+    known = {name: own for name, own in by_target.items() if any(seen.capacity is not None for seen in own)}
     if not known:
         raise InputError(f"--log {log} tells no capacity in the time asked for; a scaling log is accepted")
     return known
@@ -139,9 +139,9 @@ def show(accounts: list[Account]) -> None:
         )
     console.print(table)
     for each in accounts:
-        for told in (f"price {price_text(each)}", each.advice, *each.notes):
-            if told:
-                console.print(f"{escape(each.billed.target)}: {escape(one_line(told))}", soft_wrap=True)
+        for sentence in (f"price {price_text(each)}", each.advice, *each.notes):
+            if sentence:
+                console.print(f"{escape(each.billed.target)}: {escape(one_line(sentence))}", soft_wrap=True)
 
 
 @with_groups

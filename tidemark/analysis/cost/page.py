@@ -41,7 +41,7 @@ def report_of(accounts: Sequence[Account]) -> Report:
     report = Report("Cost", f"{what}: what Azure billed, by target and by change of capacity")
     report.facts(_facts(accounts))
     report.table(tuple(LINE), [line(account) for account in accounts])
-    for number, account in enumerate(found for found in accounts if found.days):
+    for number, account in enumerate(with_days for with_days in accounts if with_days.days):
         _show(report, account, number)
     report.heading("How it is worked out")
     report.text(MODEL)
@@ -88,13 +88,13 @@ def _facts(accounts: Sequence[Account]) -> dict[str, str]:
 def _show(report: Report, account: Account, number: int) -> None:
     report.heading(account.billed.target)
     unknown = account.whole - account.known
-    told = f"The log tells its capacity for {duration_text(account.known * HOUR)}"
-    told += (
+    sentence = f"The log tells its capacity for {duration_text(account.known * HOUR)}"
+    sentence += (
         f", and nothing of {duration_text(unknown * HOUR)}; nothing is counted for that."
         if unknown > 0.02
         else "."
     )
-    report.text(f"{told} Price: {price_text(account)}.")
+    report.text(f"{sentence} Price: {price_text(account)}.")
     for note in account.notes:
         report.text(f"{note[0].upper()}{note[1:]}.")
     report.figure(

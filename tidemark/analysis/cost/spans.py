@@ -53,12 +53,12 @@ def spans_of(seen: Iterable[Seen], hold: float) -> list[Span]:
         ((each.at, each.kind, each.capacity, each.shadow) for each in seen if each.capacity is not None),
         key=lambda each: (*each[:3], -1 if each[3] is None else each[3]),
     )
-    found, shadow = [], None
+    spans, shadow = [], None
     for (at, kind, capacity, imagined), (later, *_) in pairwise(tells):
         shadow = imagined if kind == "decision" else shadow
         if later > at and capacity is not None:
-            found.append(Span(at, min(later, at + hold), capacity, shadow))
-    return found
+            spans.append(Span(at, min(later, at + hold), capacity, shadow))
+    return spans
 
 
 class Hour(Struct):
@@ -138,7 +138,7 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
         for place, (one, next_) in enumerate(pairwise(spans), start=1)
         if one.capacity != next_.capacity and next_.begin - one.end <= hold
     ]
-    found, wish = [], 0
+    changes, wish = [], 0
     for place, following in zip(edges, [*edges, len(spans)][1:], strict=True):
         at, capacity = spans[place].begin, spans[place].capacity
         # A capacity that changed while the log was silent is no change that it tells.
@@ -147,7 +147,9 @@ def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list
         while wish < len(wishes) and wishes[wish].at <= at:
             wish += 1
         asked = wishes[wish - 1] if wish and wishes[wish - 1].desired == capacity else None
-        told = ("", "") if asked is None else (asked.reason, asked.line)
+        reason_and_line = ("", "") if asked is None else (asked.reason, asked.line)
         seconds = sum(span.end - span.begin for span in held)
-        found.append(Change(at, held[-1].end, spans[place - 1].capacity, capacity, seconds, *told))
-    return found
+        changes.append(
+            Change(at, held[-1].end, spans[place - 1].capacity, capacity, seconds, *reason_and_line)
+        )
+    return changes

@@ -86,27 +86,27 @@ def command(
     targets = read_targets(config, app_settings(root))
     question = read_question(history, log, target, options, targets)
     try:
-        found = profile(question, zone=zone, share=wanted)
+        learned = profile(question, zone=zone, share=wanted)
     except HistoryError as error:
         raise InputError(str(error)) from error
-    show(found)
-    made = tables.rows_of(found)
+    show(learned)
+    made = tables.rows_of(learned)
     finish(
-        [found],
+        [learned],
         output,
         {name: (made[name], arrow_columns(columns)) for name, columns in tables.ALL.items()},
         "tidemark.analysis.seasons.page",
-        counts=totals([found]),
+        counts=totals([learned]),
         limited=LIMITED,
         allow=limits,
     )
 
 
-def show(found: Profile) -> None:
+def show(learned: Profile) -> None:
     """The schedule and its error on the terminal."""
-    console.print(f"{escape(found.target)}: {error_text(found)}", soft_wrap=True)
-    if not found.worth:
+    console.print(f"{escape(learned.target)}: {error_text(learned)}", soft_wrap=True)
+    if not learned.worth:
         console.print(f"[bold]{escape(one_line(tables.NOT_WORTH))}[/]", soft_wrap=True)
         return
     console.print("\n[dim]for tidemark.toml, beside the target's other rules:[/]\n")
-    console.print(schedule(found), markup=False, highlight=False, soft_wrap=True)
+    console.print(schedule(learned), markup=False, highlight=False, soft_wrap=True)

@@ -26,10 +26,10 @@ def schedule(profile: Profile) -> str:
 
 def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str, Any]]:
     """Periods that hold at least these floors in each hour, and `lead` minutes before one that is higher than the hour before."""
-    found: dict[tuple[int, int, int], set[int]] = {}
+    days_of: dict[tuple[int, int, int], set[int]] = {}
     for day, begin, end, floor in _pieces(floors, minimum, lead):
-        found.setdefault((begin, end, floor), set()).add(day)
-    rows = sorted((min(days), begin, end, floor, days) for (begin, end, floor), days in found.items())
+        days_of.setdefault((begin, end, floor), set()).add(day)
+    rows = sorted((min(days), begin, end, floor, days) for (begin, end, floor), days in days_of.items())
     return [
         {"days": days_text(days), "from": _clock(begin), "to": _clock(end), "floor": floor}
         for _, begin, end, floor, days in rows

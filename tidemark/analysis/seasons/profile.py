@@ -188,11 +188,11 @@ def _grouped(weeks: np.ndarray, share: float, bounds: tuple[int, int]) -> tuple[
     """The days that are alike: each week is foretold by the others, and more words have to be better by BETTER."""
 
     def missed(groups: tuple[tuple[int, ...], ...]) -> float:
-        found = 0.0
+        error_sum = 0.0
         for out in range(len(weeks)):
             floors = _of_days(np.delete(weeks, out, axis=0), groups, share, bounds)
-            found += float(np.nansum(np.abs(floors - _needed(weeks[out], bounds))))
-        return found
+            error_sum += float(np.nansum(np.abs(floors - _needed(weeks[out], bounds))))
+        return error_sum
 
     chosen, least = GROUPS[0], missed(GROUPS[0])
     for groups in GROUPS[1:]:
@@ -229,12 +229,12 @@ def simplified(hours: np.ndarray) -> np.ndarray:
             cost[steps, last] = tries[back[steps, last]]
     near = ROUGH * float(hours.sum())
     steps = next((number for number in range(1, STEPS + 1) if cost[number, count] <= near), STEPS)
-    found, last = hours.copy(), count
+    floors, last = hours.copy(), count
     while last > 0:
         first = back[steps, last]
-        found[first:last] = _middle(hours[first:last])
+        floors[first:last] = _middle(hours[first:last])
         last, steps = first, steps - 1
-    return found
+    return floors
 
 
 def _middle(hours: np.ndarray) -> float:
@@ -270,13 +270,13 @@ def error_of(floors: np.ndarray, flat: float, weeks: np.ndarray, bounds: tuple[i
     )
 
 
-def error_text(found: Profile) -> str:
+def error_text(learned: Profile) -> str:
     """The error in words."""
-    error = found.error
-    weeks = len(found.held_out)
+    error = learned.error
+    weeks = len(learned.held_out)
     last = "the last week" if weeks == 1 else f"the last {weeks} weeks"
     return (
-        f"learned from {found.weeks} weeks; on {last}, held out, the floors were {error.mean:.2g} instances off on average (one "
+        f"learned from {learned.weeks} weeks; on {last}, held out, the floors were {error.mean:.2g} instances off on average (one "
         f"floor for all hours: {error.flat:.2g}), too low in {error.short:.0%} of the hours, and {error.idle:.0f} instance-hours a "
         "week too high"
     )

@@ -61,14 +61,14 @@ async def newest(
     access: Access, target: str | None, since: float, limit: int, *, changes: bool = False
 ) -> list[Entry]:
     """At most `limit` entries, newest first; with `changes` without the decisions to hold."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     continuation: str | None = None
-    while len(found) < limit:
+    while len(entries) < limit:
         page = await access.page(target, since, min(limit, 500), continuation)
-        found += [
+        entries += [
             e for e in page.entries if not changes or e.kind != LogKind.DECISION or e.current != e.desired
         ]
         if page.continuation in {None, continuation}:  # the end, or an answer that would go on without one
             break
         continuation = page.continuation
-    return found[:limit]
+    return entries[:limit]

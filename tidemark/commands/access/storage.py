@@ -85,5 +85,5 @@ class StorageAccess:
             raise ValueError(
                 f"TARGET: found {target!r}; accepted are {', '.join(self._autoscaler.config.policies)}"
             )
-        who, told = named(NOBODY, by)
-        return await carry_out(self._autoscaler, policy, name, fields, by=who, name_in_log=told)
+        who, logged_name = named(NOBODY, by)
+        return await carry_out(self._autoscaler, policy, name, fields, by=who, name_in_log=logged_name)

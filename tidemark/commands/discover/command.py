@@ -56,8 +56,8 @@ def discover_command(
         settings = load_settings(root, about=f"/subscriptions/{subscription}" if subscription else "")
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
-    told = subscriptions_of(settings.values())
-    chosen = subscription or (told.pop() if len(told) == 1 else "")
+    subscriptions = subscriptions_of(settings.values())
+    chosen = subscription or (subscriptions.pop() if len(subscriptions) == 1 else "")
     if subscriptions_of([f"/subscriptions/{chosen}"]) != {chosen.lower()}:
         raise typer.BadParameter(f"found '{chosen}'; a GUID is accepted", param_hint="--subscription")
     linted = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
@@ -65,16 +65,16 @@ def discover_command(
     if out.exists():
         fail(f"{out} is there already; move it away, or name another file with --out")
     try:
-        found = asyncio.run(_read(settings, chosen))
-        for line in not_read(found.unread):
+        resources = asyncio.run(_read(settings, chosen))
+        for line in not_read(resources.unread):
             errors.print(f"[yellow]not read:[/] {escape(one_line(without_secrets(line)))}", soft_wrap=True)
-        made = written(found, settings)
+        made = written(resources, settings)
         _keep(out, made, settings_file)
     except (ValueError, OSError, SettingsError) as error:
         fail(str(error))
     except AzureError as error:
         fail(classify(error).story)
-    _tell(out, found, made, settings_file)
+    _tell(out, resources, made, settings_file)
     console.print(escape(_next(out, linted, root)), soft_wrap=True)
 
 
@@ -84,9 +84,9 @@ def not_read(unread: Iterable[str]) -> Iterator[str]:
     for line in unread:
         place, _, reason = line.partition(": ")
         places[reason].append(place)
-    for reason, found in places.items():
-        others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        yield f"{found[0]}{others}: {reason}"
+    for reason, names in places.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{others}: {reason}"
 
 
 async def _read(settings: Mapping[str, str], subscription: str) -> Found:
@@ -112,8 +112,8 @@ def _write(path: Path, text: str) -> None:
     half.replace(path)
 
 
-def _tell(out: Path, found: Found, made: Written, settings_file: Path | None) -> None:
-    targets, sources = count_text(len(made.targets), "target"), count_text(len(found.sources), "backlog")
+def _tell(out: Path, resources: Found, made: Written, settings_file: Path | None) -> None:
+    targets, sources = count_text(len(made.targets), "target"), count_text(len(resources.sources), "backlog")
     console.print(
         f"{escape(str(out))}: {targets} in dry-run, of {sources} found; every guess is marked", soft_wrap=True
     )

@@ -140,11 +140,11 @@ class SubscriptionReader:
 
     async def _storage(self, document: Document) -> None:
         version = VERSIONS["Microsoft.Storage/storageAccounts"]
-        told = at(document, "properties.primaryEndpoints.queue")
-        if not told:
+        endpoint = at(document, "properties.primaryEndpoints.queue")
+        if not endpoint:
             return
         async for queue in self._listed(f"{document['id']}/queueServices/default/queues", version):
-            self._source("storage_queue", queue, urlsplit(str(told)).netloc, queue["name"])
+            self._source("storage_queue", queue, urlsplit(str(endpoint)).netloc, queue["name"])
 
     async def _cosmos(self, document: Document) -> None:
         version = VERSIONS["Microsoft.DocumentDB/databaseAccounts"]
@@ -164,17 +164,17 @@ class SubscriptionReader:
         version = VERSIONS["Microsoft.DocumentDB/databaseAccounts"]
         try:
             path = f"{ThroughputId.parse(document['id']).quoted}/throughputSettings/default"
-            told = at(await self._client.get(path, version), "properties.resource")
+            throughput = at(await self._client.get(path, version), "properties.resource")
         except (AzureError, UnavailableError, ValueError) as error:
             failure = classify(error)
             if failure.kind is not Kind.NOT_FOUND:
                 self._unread.append(f"{document['id']}: {failure.story}")
             return
-        most = at(told, "autoscaleSettings.maxThroughput")
-        size = _whole(most or at(told, "throughput"))
+        most = at(throughput, "autoscaleSettings.maxThroughput")
+        size = _whole(most or at(throughput, "throughput"))
         if size is not None:
             note = f"{note}, {size} RU/s{', the maximum of autoscale' if most else ''}"
-            least = at(told, "minimumThroughput")
+            least = at(throughput, "minimumThroughput")
             least = int(least) if str(least).isdecimal() else None
             self._targets.append(
                 FoundTarget("cosmos_throughput", document["id"], name, note, size, None, least, labels)

@@ -105,37 +105,37 @@ class Written(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
-def written(found: Found, settings: Mapping[str, str]) -> Written:
+def written(resources: Found, settings: Mapping[str, str]) -> Written:
     """Raises ValueError where there is nothing to scale. `settings` are those there are: a connection that leads to the
     same place is used by its name.
     """
-    if not found.targets:
-        left_out = "".join(f"; {each}" for each in found.left_out[:LEFT_OUT_TOLD])
+    if not resources.targets:
+        left_out = "".join(f"; {each}" for each in resources.left_out[:LEFT_OUT_TOLD])
         raise ValueError(
-            f"nothing was found that can be scaled in subscription {found.subscription}{left_out}"
+            f"nothing was found that can be scaled in subscription {resources.subscription}{left_out}"
         )
     connections = _Connections(settings)
-    backlogs = [source for source in found.sources if source.kind in BACKLOGS]
-    names = _names(found.targets)
+    backlogs = [source for source in resources.sources if source.kind in BACKLOGS]
+    names = _names(resources.targets)
     blocks = [
         list(_target(target, names[target.resource_id], _guess(target, backlogs), connections))
-        for target in found.targets
+        for target in resources.targets
     ]
     needed = dict(connections.needed)  # what is only listed needs its settings once it is used
-    listed = [", ".join(_metric(source, connections)) for source in found.sources]
+    listed = [", ".join(_metric(source, connections)) for source in resources.sources]
     rest = [
         *_commented("Other backlogs, to be put in place of a guess", listed),
-        *_commented("Left out", found.left_out),
-        *_commented("Could not be read", found.unread),
+        *_commented("Left out", resources.left_out),
+        *_commented("Could not be read", resources.unread),
     ]
-    head = _head(found, len(backlogs), needed)
+    head = _head(resources, len(backlogs), needed)
     text = "\n".join([*head, *(line for block in blocks for line in ("", *block)), *rest]) + "\n"
     return Written(text, needed, tuple(names.values()))
 
 
-def _head(found: Found, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
-    yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(found.subscription)}."
-    yield f"# It has {count_text(len(found.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
+def _head(resources: Found, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
+    yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(resources.subscription)}."
+    yield f"# It has {count_text(len(resources.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"
     yield "# decided, and take `dry_run` away, one target at a time. Every setting is explained in docs/policies.md."
     if needed:

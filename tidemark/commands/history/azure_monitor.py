@@ -63,10 +63,10 @@ class MetricsReader:
         await asyncio.gather(*(client.aclose() for client in self._clients.values()))
 
     async def _list(self, source: Source, span: Span, **options: Any) -> tuple[Any, float | None]:
-        told: dict[str, str] = {}
+        continuation: dict[str, str] = {}
 
         def note(response: Any) -> None:
-            told.update(response.http_response.headers)
+            continuation.update(response.http_response.headers)
 
         try:
             client = await self._client(source)
@@ -86,7 +86,9 @@ class MetricsReader:
             raise PullError(f"{source.resource_id}: {error_text(error)}") from error
         except Exception as error:
             raise _told(source, classify(error)) from error
-        return response, _date({name.casefold(): value for name, value in told.items()}.get("date", ""))
+        return response, _date(
+            {name.casefold(): value for name, value in continuation.items()}.get("date", "")
+        )
 
     async def _client(self, source: Source) -> MonitorManagementClient:
         subscription = source.resource_id.split("/")[2]

@@ -69,17 +69,17 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
     spec = policies.get(options.target)
     if spec is None and not options.resource_id:
         raise PullError(_unknown(options.target, policies))
-    found = None if spec is None else _entity(options, spec)
+    of_policy = None if spec is None else _entity(options, spec)
     plan = _plan(options, spec)
-    resource, option = _resource(options, spec, found, settings)
+    resource, option = _resource(options, spec, of_policy, settings)
     service = service_of(resource, option)
-    if found is not None and found.kind.service is not service:
+    if of_policy is not None and of_policy.kind.service is not service:
         raise PullError(
-            f"{option}: found a resource of type {service.type}, but the metric is read by {found.collector}; "
-            f"accepted is {found.kind.service.type}"
+            f"{option}: found a resource of type {service.type}, but the metric is read by {of_policy.collector}; "
+            f"accepted is {of_policy.kind.service.type}"
         )
     name = resource.parts[0][1]
-    entity = options.entity or ("" if found is None else found.entity)
+    entity = options.entity or ("" if of_policy is None else of_policy.entity)
     if not entity and service.dimension:
         raise PullError(f"--entity is missing: the queue, topic or event hub of {name} to pull")
     if service.dimension and {"*", "?"} & set(entity):
@@ -91,7 +91,7 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
         f"{name}/{entity if service.dimension else '*'}",
         arrivals_of(resource, service, entity),
         None if plan is None else instances_of(*plan),
-        tuple(_notes(name, service, found)),
+        tuple(_notes(name, service, of_policy)),
     )
 
 
@@ -111,13 +111,13 @@ def _entity(options: Options, spec: PolicySpec) -> Found | None:
             raise PullError(
                 f"--metric: found '{options.metric}', accepted are the metrics of {spec.target}: {', '.join(spec.metrics)}"
             )
-        found = _found(spec.metrics[options.metric])
-        if found is None:
+        entity = _found(spec.metrics[options.metric])
+        if entity is None:
             raise PullError(
                 f"--metric: found '{options.metric}', read by {spec.metrics[options.metric].collector}; accepted are "
                 f"metrics read by {', '.join(KINDS)}"
             )
-        return found
+        return entity
     if options.resource_id and options.entity:
         return None
     entities = {
@@ -157,7 +157,7 @@ def _plan(options: Options, spec: PolicySpec | None) -> tuple[ResourceId, str] |
 
 
 def _resource(
-    options: Options, spec: PolicySpec | None, found: Found | None, settings: Settings
+    options: Options, spec: PolicySpec | None, entity: Found | None, settings: Settings
 ) -> tuple[ResourceId, str]:
     """The namespace or account, and what named it. Where nothing does, the one of the connection is looked for in the
     resource group of what the target scales: its name is unique in all of Azure, so a wrong group finds nothing.
@@ -165,15 +165,15 @@ def _resource(
     if options.resource_id:
         return resource_of(options.resource_id, "--resource-id"), "--resource-id"
     beside = _scaled_resource(spec)
-    name = "" if found is None else _resource_name(found, settings)
-    if found is None or beside is None or not name:
-        missing = "" if found is None else f" of the connection {found.connection}"
+    name = "" if entity is None else _resource_name(entity, settings)
+    if entity is None or beside is None or not name:
+        missing = "" if entity is None else f" of the connection {entity.connection}"
         raise PullError(
             f"--resource-id is missing: the resource id of the namespace or storage account{missing}; the settings do "
             "not tell it"
         )
-    resource = named(beside.subscription, beside.group, found.kind.service.type, name)
-    return resource, f"connection {found.connection}"
+    resource = named(beside.subscription, beside.group, entity.kind.service.type, name)
+    return resource, f"connection {entity.connection}"
 
 
 def _scaled_resource(spec: PolicySpec | None) -> ResourceId | None:
@@ -183,14 +183,14 @@ def _scaled_resource(spec: PolicySpec | None) -> ResourceId | None:
         return None
 
 
-def _resource_name(found: Found, settings: Settings) -> str:
+def _resource_name(entity: Found, settings: Settings) -> str:
     """The namespace or account of a connection; empty for an emulator's. Raises PullError for settings that are missing."""
     try:
-        if found.kind.service is STORAGE:
-            return _account(settings, found.connection)
-        service_bus = found.kind.service is SERVICE_BUS
+        if entity.kind.service is STORAGE:
+            return _account(settings, entity.connection)
+        service_bus = entity.kind.service is SERVICE_BUS
         endpoint = connections.service_bus_endpoint if service_bus else connections.event_hubs_endpoint
-        return _label(endpoint(settings, found.connection).address)
+        return _label(endpoint(settings, entity.connection).address)
     except connections.ConnectionSettingsError as error:
         raise PullError(f"{error}; or give --resource-id") from error
 
@@ -210,13 +210,13 @@ def _label(host: str) -> str:
     return name if dot and not name.isdigit() else ""
 
 
-def _notes(account: str, service: Service, found: Found | None) -> Iterable[str]:
+def _notes(account: str, service: Service, entity: Found | None) -> Iterable[str]:
     if not service.dimension:
         yield (
             f"Azure Monitor counts the messages of the storage account {account}, not of one queue: arrivals are "
             "those of all its queues together"
         )
-    if found is not None and found.collector == "service_bus_subscription":
+    if entity is not None and entity.collector == "service_bus_subscription":
         yield (
-            f"arrivals are those of the topic '{found.entity}': a subscription whose rules select, gets fewer of them"
+            f"arrivals are those of the topic '{entity.entity}': a subscription whose rules select, gets fewer of them"
         )

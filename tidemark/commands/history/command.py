@@ -100,8 +100,8 @@ def pull_command(
         fail(str(error))
     except KeyboardInterrupt:
         kept = place_of(out)
-        told = f"what was read is in {kept}, and the same command goes on there"
-        fail(f"stopped; {told if kept.exists() else 'nothing was read yet'}")
+        remark = f"what was read is in {kept}, and the same command goes on there"
+        fail(f"stopped; {remark if kept.exists() else 'nothing was read yet'}")
     for line in summary(result, wanted, out):
         console.print(escape(line), soft_wrap=True)
 

@@ -113,20 +113,20 @@ def answered(series: Iterable[Sequence[Point]], span: Span) -> set[int]:
 
 def totals(series: Iterable[Sequence[Point]], span: Span) -> list[float | None]:
     """The sum of all series for each minute of `span`; None where none has a value."""
-    found: list[float | None] = [None] * len(span)
+    sums: list[float | None] = [None] * len(span)
     for points in series:
         for index, value in _values(points, span):
-            found[index] = (found[index] or 0.0) + value
-    return found
+            sums[index] = (sums[index] or 0.0) + value
+    return sums
 
 
 def counts(series: Iterable[Sequence[Point]], span: Span) -> list[int | None]:
     """How many series have a value, for each minute of `span`; None where none has: nobody reported, or nobody ran."""
-    found: list[int | None] = [None] * len(span)
+    highest: list[int | None] = [None] * len(span)
     for points in series:
         for index in {index for index, _ in _values(points, span)}:
-            found[index] = (found[index] or 0) + 1
-    return found
+            highest[index] = (highest[index] or 0) + 1
+    return highest
 
 
 def _values(points: Sequence[Point], span: Span) -> Iterator[tuple[int, float]]:

@@ -143,14 +143,14 @@ class Puller:
         """The time series of `span`. Where there are some they tell every minute, if only that it has no value: minutes left
         out are asked for again, and counted when they stay out.
         """
-        found = (await self._answer(source, span, top=top)).series
-        lacks = _left_out(found, span)
+        series = (await self._answer(source, span, top=top)).series
+        lacks = _left_out(series, span)
         for _ in range(REASKED):
             for gap in lacks:
-                found = [*found, *(await self._answer(source, gap, top=top)).series]
-            lacks = _left_out(found, span)
+                series = [*series, *(await self._answer(source, gap, top=top)).series]
+            lacks = _left_out(series, span)
         self._untold |= {minute for gap in lacks for minute in gap.minutes}
-        return found
+        return series
 
     async def _answer(self, source: Source, span: Span, *, top: int = ONE_SERIES) -> Answer:
         return await self._asked(lambda: self._reader.read(source, span, top=top))

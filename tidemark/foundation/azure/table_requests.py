@@ -81,13 +81,13 @@ class TableRequests:
         if top is not None:
             options["$top"] = str(top)
         response = await self._send("GET", "()", _HEADERS, options=options)
-        found = _read(response.content)
+        answer = _read(response.content)
         following = {
             f"Next{key}": value
             for key in ("PartitionKey", "RowKey")
             if (value := response.headers.get(_PAGE + key))
         }
-        return [entity_of(each) for each in found["value"]], following or None
+        return [entity_of(each) for each in answer["value"]], following or None
 
     async def get(self, partition: str, row: str) -> Entity:
         response = await self._send("GET", _keys(partition, row), _HEADERS)

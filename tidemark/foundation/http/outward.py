@@ -127,13 +127,13 @@ def _within(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
         octets = address.packed
         forms = (octets[6:8] + octets[9:11], octets[7:8] + octets[9:12], octets[9:13], octets[12:])
         return [ipaddress.IPv4Address(form) for form in forms if any(form)] or [ipaddress.IPv4Address(0)]
-    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    embedded = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     # IPv4-compatible (RFC 4291, 2.5.5.1), and IPv4-translated (RFC 2765, 2.1).
     if address in _NAT64[0] or (number >> 32 == 0 and number > 1) or number >> 32 == 0xFFFF0000:
-        found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
+        embedded.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
     if (number >> 32) & 0xFCFFFFFF == 0x00005EFE:  # ISATAP, RFC 5214, 6.1
-        found.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
-    return [each for each in found if each is not None]
+        embedded.append(ipaddress.IPv4Address(number & 0xFFFFFFFF))
+    return [each for each in embedded if each is not None]
 
 
 class Outward(HoldsSession):
@@ -226,14 +226,14 @@ def _resolver(trusted: frozenset[str]) -> Any:
             )
             resolved = await asyncio.get_running_loop().run_in_executor(threads, asked)
             trust = bool(trusted & {host.casefold(), f"{host.casefold()}:{port}"})
-            found = list[Any]()
+            resolvers = list[Any]()
             for of_family, _, proto, _, (at, *_) in resolved:
                 address = _literal(str(at))
                 if not trust and (address is None or is_local(address)):
                     raise _LocalAddressError(_refusal(f"{host} ({at})"))
                 entry = {"hostname": host, "host": str(at), "port": port, "family": of_family, "proto": proto}
-                found.append({**entry, "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV})
-            return found
+                resolvers.append({**entry, "flags": socket.AI_NUMERICHOST | socket.AI_NUMERICSERV})
+            return resolvers
 
         async def close(self) -> None:
             threads.shutdown(wait=False)

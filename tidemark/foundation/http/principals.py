@@ -94,11 +94,11 @@ def _decoded(header: str) -> _Claims:
 def _one(claims: Sequence[_Claim], types: Sequence[str]) -> str:
     """The value of the first claim of these types; '' without one. Two values of one type are an error."""
     for type_ in types:
-        found = {value for c in claims if c.typ == type_ and (value := one_line(c.val or "").strip())}
-        if len(found) > 1:
+        values = {value for c in claims if c.typ == type_ and (value := one_line(c.val or "").strip())}
+        if len(values) > 1:
             raise PrincipalError("names two callers at once")
-        if found:
-            (value,) = found
+        if values:
+            (value,) = values
             if len(value) > MAX_NAME:
                 raise PrincipalError(f"has a name of more than {MAX_NAME} characters")
             return value

@@ -101,21 +101,21 @@ def _tail(kind: str, fields: Mapping[str, Any]) -> str:
     """The tail. Fields that do not fit are omitted, the longest first, and named in `cut`. Never raises, because a line that
     cannot be logged must not undo the work that it reports.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     cut: list[str] = []
     for name, value in fields.items():
         if value is not None:
             try:
-                found[_clean(name)] = _json(_clean(value))
+                values[_clean(name)] = _json(_clean(value))
             except (TypeError, ValueError, RecursionError):  # a user's rule may give an object or a circle
                 cut.append(_clean(name))
-    size = _FRAME + len(kind) + sum(len(name) + len(text) + _AROUND for name, text in found.items())
-    for name in sorted(found, key=lambda name: len(found[name]), reverse=True):
+    size = _FRAME + len(kind) + sum(len(name) + len(text) + _AROUND for name, text in values.items())
+    for name in sorted(values, key=lambda name: len(values[name]), reverse=True):
         if size <= MAX_TAIL:
             break
         cut.append(name)
-        size -= len(found.pop(name))
-    members = {name: msgspec.Raw(text.encode()) for name, text in found.items()}
+        size -= len(values.pop(name))
+    members = {name: msgspec.Raw(text.encode()) for name, text in values.items()}
     whole = {"tidemark": SCHEMA, "kind": kind, **members}
     return _json(whole | {"cut": cut} if cut else whole)
 

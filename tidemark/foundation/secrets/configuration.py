@@ -234,16 +234,16 @@ def _pairs(text: str) -> list[re.Match[str]]:
     A text that may be read in both ways is read in both.
     """
     address = re.match(r"(?i)jdbc:[a-z][a-z0-9+.:-]{0,40}://[^;=?]*(?=;)", text)
-    found = list[re.Match[str]]()
+    matches = list[re.Match[str]]()
     for pattern, least in ((_PAIR, 1), (_WORD_PAIR, 2)):
         pairs = list(pattern.finditer(text, address.end() if address else 0))
         known = sum(_is_known(pair["key"]) for pair in pairs)
         begins = bool(pairs) and (address is not None or pairs[0].start() == 0)
         if begins and known >= least:
-            found += pairs
+            matches += pairs
         if known > 1:  # this is certain; read the other way, a value would include the next keys
             break
-    return found
+    return matches
 
 
 def _plain(key: str) -> str:

@@ -31,9 +31,9 @@ def forms_of(secret: str, *, parts: bool) -> set[str]:
     # Braces and quotation marks are doubled inside of a value in braces or quotation marks.
     plain |= {each.replace(mark, mark * 2) for each in plain for mark in "}\"'" if mark in each}
     cut = {half for each in plain for half in _CUTS.split(each)} if parts else set()
-    found = {form for text in plain | cut for form in _written(text)}
-    found |= {form for text in plain if parts for form in _in_base64(text)}
-    return {each for each in found if len(each) >= SHORTEST}
+    forms = {form for text in plain | cut for form in _written(text)}
+    forms |= {form for text in plain if parts for form in _in_base64(text)}
+    return {each for each in forms if len(each) >= SHORTEST}
 
 
 _HTML: tuple[dict[str | int, str | int | None], ...] = (
@@ -78,10 +78,10 @@ def _in_base64(text: str) -> set[str]:
     So `user:secret` is found for any user.
     """
     data = text.encode("utf-8", "replace")
-    found = set[str]()
+    forms = set[str]()
     for before in range(3):
         # A character whose six bits are partly of the text around the secret is left out.
         first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
         for encode in (b64encode, urlsafe_b64encode):
-            found.add(encode(b"\0" * before + data).decode()[first:last])
-    return found
+            forms.add(encode(b"\0" * before + data).decode()[first:last])
+    return forms

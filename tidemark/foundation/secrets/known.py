@@ -119,7 +119,7 @@ class KnownSecrets:
         forms, needles = self._forms, self._needles
         if len(needles) <= FEW and not any(map(text.__contains__, needles)):
             return []
-        found, at = list[tuple[int, int]](), 0
+        ranges, at = list[tuple[int, int]](), 0
         last = len(text) - SHORTEST
         while at <= last:
             of_here = forms.get(text[at : at + SHORTEST], ())
@@ -127,9 +127,9 @@ class KnownSecrets:
                 (each for each in of_here if text.startswith(each, at) and _is_own(text, at, each)), ""
             )
             if form:
-                found.append((at, at + len(form)))
+                ranges.append((at, at + len(form)))
             at += len(form) or 1
-        return found
+        return ranges
 
 
 _WRAP = re.compile(r"[ \t\r│┃|]*\n[ \t\r\n│┃|]*")

@@ -43,13 +43,13 @@ def check_url(url: str, setting: str) -> None:
         return
     at = begun.end()
     for what, form in _PARTS:
-        found = form.match(url, at)
-        if found is None:
+        match = form.match(url, at)
+        if match is None:
             raise SettingsError(
                 f"{setting} cannot be read from character {at + 1} on, where {what} should stand; in a user name, a"
                 f" password, a database's name and a parameter {CODES}"
             )
-        at = found.end()
+        at = match.end()
 
 
 def location_of(url: str) -> str:
@@ -83,11 +83,11 @@ def _of_odbc(text: str) -> str:
     pairs: dict[str, str] = {}
     at = 0
     while at < len(text):
-        found = _ODBC.match(text, at)
-        if found is None:
+        match = _ODBC.match(text, at)
+        if match is None:
             return ""
-        pairs.setdefault(found[1].casefold(), found[2].strip().strip("{}"))
-        at = found.end()
+        pairs.setdefault(match[1].casefold(), match[2].strip().strip("{}"))
+        at = match.end()
     server = _SERVER.fullmatch(pairs.get("server", pairs.get("address", pairs.get("addr", ""))))
     database = _NAME.fullmatch(pairs.get("database", ""))
     return f"{server[1] if server else ''}{f'/{database[0]}' if database else ''}"

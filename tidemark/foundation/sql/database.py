@@ -228,9 +228,9 @@ class SqlDatabase:
         ]
 
     def _require(self, tables: Sequence[Table]) -> None:
-        found = inspect(self.engine)
+        inspector = inspect(self.engine)
         known = [*self._tables, *(table for table in tables if table not in self._tables)]
-        absent = [table for table in known if not found.has_table(table.name)]
+        absent = [table for table in known if not inspector.has_table(table.name)]
         expected = ddl(known, self.dialect)
         for table in tables:
             if table in absent:
@@ -240,7 +240,7 @@ class SqlDatabase:
                     f"{ddl(absent, self.dialect)}"
                 )
             lacking = {column.name for column in table.c} - {
-                column["name"] for column in found.get_columns(table.name)
+                column["name"] for column in inspector.get_columns(table.name)
             }
             if lacking:
                 added = ";\n".join(self._additions(table))

@@ -202,7 +202,7 @@ async def created_at_of(client: EventHubProducerClient) -> str | None:
     attempt may succeed.
     """
     try:
-        found = (await client.get_eventhub_properties())["created_at"]
+        created_at = (await client.get_eventhub_properties())["created_at"]
     except AuthenticationError:
         return None  # opening a link says whether it may publish
     except Exception as error:
@@ -211,4 +211,4 @@ async def created_at_of(client: EventHubProducerClient) -> str | None:
         story = f"asking for the creation of {client.eventhub_name}: {type(error).__name__}: {error}"
         raise LinkError(FailureKind.NOT_STORED, story, link_lost=False) from error
     # The SDK gives UTC without a zone, from a number of milliseconds.
-    return str(found.replace(tzinfo=UTC).isoformat(timespec="milliseconds"))
+    return str(created_at.replace(tzinfo=UTC).isoformat(timespec="milliseconds"))

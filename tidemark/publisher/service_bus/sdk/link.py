@@ -192,5 +192,5 @@ def _condition(error: ServiceBusError) -> str:
 
 
 def _number(pattern: re.Pattern[str], story: str, kind: Callable[[str], _Number]) -> _Number | None:
-    found = pattern.search(story)
-    return kind(found[1]) if found else None
+    match = pattern.search(story)
+    return kind(match[1]) if match else None
