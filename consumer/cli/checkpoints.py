@@ -52,7 +52,7 @@ class Export(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoints: tuple[Checkpoint, ...]
 
 
-class Wanted(Struct, frozen=True):
+class NewPosition(Struct, frozen=True):
     """Where `set` puts partitions: after an event (-1: before the first), or at a time; otherwise after the latest."""
 
     sequence_number: int | None = None
@@ -114,7 +114,7 @@ def set_(
     if from_ is None and bool(partition) == all_:
         raise typer.BadParameter("give --partition (or several), or --all")
     settled = NOTHING_SETTLED if earliest else sequence_number
-    wanted = Wanted(settled, None if time_ is None else _epoch_seconds(time_))
+    wanted = NewPosition(settled, None if time_ is None else _epoch_seconds(time_))
     file = None if from_ is None else _file(from_)
 
     partitions = partition or []
@@ -128,7 +128,7 @@ def set_(
 
 
 async def _plan(
-    root: Path, partitions: Sequence[str], wanted: Wanted, file: Export | None
+    root: Path, partitions: Sequence[str], wanted: NewPosition, file: Export | None
 ) -> list[tuple[Row, Checkpoint]]:
     """The stored positions, and the new ones."""
     parts = support.open_parts(root)
@@ -192,7 +192,7 @@ async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
 async def _targets(
     receiver: HubReceiver,
     partitions: Sequence[str],
-    wanted: Wanted,
+    wanted: NewPosition,
     stored: Mapping[str, Checkpoint | str],
     file: Export | None,
 ) -> list[Checkpoint]:
@@ -241,7 +241,7 @@ async def _of_hub(
 
 
 async def _target(
-    receiver: HubReceiver, partition: str, wanted: Wanted, stored: Checkpoint | str | None
+    receiver: HubReceiver, partition: str, wanted: NewPosition, stored: Checkpoint | str | None
 ) -> Checkpoint:
     state = await receiver.state(partition)
     last = Checkpoint(partition, state.last_sequence_number, state.last_offset)

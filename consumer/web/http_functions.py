@@ -11,7 +11,7 @@ import azure.functions as func
 from tidemark.foundation.azure.connections import ConnectionSettingsError
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.http.answers import Response, error_response
-from tidemark.foundation.http.callers import Caller, RefusedError, admit, door_of
+from tidemark.foundation.http.callers import Caller, RefusedError, admit, auth_mode_of
 from tidemark.foundation.sanitize import raise_without_secrets
 
 if typing.TYPE_CHECKING:
@@ -19,9 +19,9 @@ if typing.TYPE_CHECKING:
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 
-DOOR = door_of(os.environ)
+AUTH_MODE = auth_mode_of(os.environ)
 
-LEVEL = func.AuthLevel.ANONYMOUS if DOOR.sign_in else func.AuthLevel.FUNCTION
+LEVEL = func.AuthLevel.ANONYMOUS if AUTH_MODE.sign_in else func.AuthLevel.FUNCTION
 """As in scaling.web.functions."""
 
 _tables: api.ConsumerTables | None = None
@@ -54,7 +54,7 @@ async def _respond(
     """As in scaling.web.functions."""
     with raise_without_secrets():
         try:
-            caller = admit(DOOR, req.headers, order=order)
+            caller = admit(AUTH_MODE, req.headers, order=order)
             response = await work(_opened(), caller)
         except RefusedError as error:
             response = error_response(error.status, str(error))

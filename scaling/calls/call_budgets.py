@@ -20,7 +20,7 @@ from math import ceil, inf
 from msgspec import Struct
 
 from scaling.calls.budgets import Budget, Call
-from scaling.calls.throttling import Asked, Scope
+from scaling.calls.throttling import Scope, ThrottlingWait
 from scaling.calls.usage import CallsView
 
 RESERVED = 0.2
@@ -177,7 +177,7 @@ class CallBudgets:
         for api, scope in call.charges:
             self._account(api, scope).leave(call.who)
 
-    def note_throttling(self, call: Call, asked: Asked, now: float) -> None:
+    def note_throttling(self, call: Call, asked: ThrottlingWait, now: float) -> None:
         """Notes that the answer to a call asked to wait. A shorter wait does not end a longer one."""
         until = now + min(max(asked.seconds, 0.0), LONGEST_QUIET)
         self._quiet = {scope: end for scope, end in self._quiet.items() if end > now}
@@ -188,7 +188,7 @@ class CallBudgets:
             account.throttled.add(now)
             account.quiet_until = max(account.quiet_until, until)
 
-    def _widened(self, call: Call, asked: Asked, until: float, now: float) -> str:
+    def _widened(self, call: Call, asked: ThrottlingWait, until: float, now: float) -> str:
         """The scope that gets no calls: that of the answer, or the next wider one when the answer was not certain and
         another scope below the same one was throttled as well. A provider at most: a subscription that throttles says so.
         """

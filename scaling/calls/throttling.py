@@ -35,7 +35,7 @@ class Scope(IntEnum):
     TENANT = 5
 
 
-class Asked(Struct, frozen=True):
+class ThrottlingWait(Struct, frozen=True):
     """An answer asks the calls of a scope to wait for some seconds. Unless the answer itself names the scope (`certain`), a
     second such answer below the next wider scope widens it.
     """
@@ -83,7 +83,7 @@ _SECONDS_IN_TEXT = re.compile(r"after '?(\d{1,6})'? seconds", re.IGNORECASE)
 
 def asked(
     call: Call, status: int, headers: Mapping[str, str], text: str, retry_after: float | None
-) -> Asked | None:
+) -> ThrottlingWait | None:
     """What the answer to `call` asks of other calls, or None where it asks nothing. `headers` are looked up in any case;
     `retry_after` are the seconds that they ask for.
     """
@@ -95,7 +95,7 @@ def asked(
     api = call.charges[0][0]
     if api not in _MANAGEMENT:
         everything = api == "service_bus" and (status == 429 or _is_of_namespace(call, text))
-        return Asked(seconds, Scope.TENANT if everything else Scope.RESOURCE, certain=everything)
+        return ThrottlingWait(seconds, Scope.TENANT if everything else Scope.RESOURCE, certain=everything)
     if _OF_RESOURCE.search(text):
         return None
     writes = api == "management_writes"
@@ -103,10 +103,10 @@ def asked(
     if named is None and status == 429:
         named = _by_headers(headers, writes=writes)
     if named is not None:
-        return Asked(seconds, named, certain=named not in _UNSURE)
+        return ThrottlingWait(seconds, named, certain=named not in _UNSURE)
     # Providers answer changes with 429 for much that is of the one resource, and a 503 may be one stamp's.
     scope = Scope.OPERATION if status == 429 and not writes else Scope.RESOURCE
-    return Asked(seconds, scope, certain=writes)
+    return ThrottlingWait(seconds, scope, certain=writes)
 
 
 def _is_of_namespace(call: Call, text: str) -> bool:

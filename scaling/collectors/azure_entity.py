@@ -12,7 +12,7 @@ from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundErr
 from msgspec import Meta
 
 from scaling.ports import CollectError, Reading
-from tidemark.foundation.azure.opening import Client, Opened
+from tidemark.foundation.azure.opening import Client, LazyClient
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.sanitize import error_text, shorten
 
@@ -50,7 +50,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         self._label = label
         self._settings = settings
         self._deadline = deadline
-        self._client = Opened(self._open)
+        self._client = LazyClient(self._open)
         self._users: set[object] = {self}
         self._is_clock_off = False
         self._every = 0.0

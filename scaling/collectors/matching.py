@@ -21,7 +21,7 @@ from msgspec import structs
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, GoneError
 from scaling.model import Reason
 from scaling.ports import CollectError, Reading
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.gathering import gather
 from tidemark.foundation.wording import count_text
 
@@ -95,7 +95,7 @@ class MatchingCollector:
         self._settings = settings
         self._first = self._make(params, settings)  # keeps the clients that the others share; is never read
         self.endpoint: str = self._first.endpoint
-        self._lister: Opened[Any] = Opened(lambda: params.lister(settings))
+        self._lister: LazyClient[Any] = LazyClient(lambda: params.lister(settings))
         self._members: dict[str, AzureEntityCollector[Any]] = {}
         self._listed: set[str] = set()
         self._listed_at = -inf

@@ -11,7 +11,7 @@ import msgspec
 from scaling.decision.lock_step import COUNTS, as_of, capacities
 from scaling.ports import CollectError, Reading
 from tidemark.foundation.app_settings import STORAGE
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class TargetCapacityCollector:
         self.endpoint = f"tables of {STORAGE}"
         self._target = params.target
         self._settings = settings
-        self._states = Opened(self._open, methodcaller("aclose"))
+        self._states = LazyClient(self._open, methodcaller("aclose"))
 
     @staticmethod
     def entity(params: Params) -> str:

@@ -27,7 +27,7 @@ from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.azure.connections import Settings, connection_string
 from tidemark.foundation.azure.trials import blobs_absent, table_absent
 from tidemark.foundation.checkup import Check, Finding, Needs, failed, ok, storage
-from tidemark.foundation.http.callers import HOSTNAME, door_of, is_deployed
+from tidemark.foundation.http.callers import HOSTNAME, auth_mode_of, is_deployed
 from tidemark.foundation.settings_reader import parse_params
 from tidemark.foundation.wording import count_text
 
@@ -220,7 +220,7 @@ def _sign_in(settings: Settings) -> Iterator[Check]:
             answers = await calls.knocked(f"https://{host}", settings)
         except OSError as error:  # a private app may not reach itself
             return [sign_in.unreached(host, error)]
-        return sign_in.by_answers(host, *answers, sign_in=door_of(settings).sign_in)
+        return sign_in.by_answers(host, *answers, sign_in=auth_mode_of(settings).sign_in)
 
     yield Check(sign_in.CHECK, "app", needs, by_environment)
     yield Check(sign_in.CHECK, "authsettingsV2", needs, by_platform)

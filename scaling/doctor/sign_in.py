@@ -22,7 +22,7 @@ from tidemark.foundation.http.callers import (
     SIGN_IN,
     SITE,
     Settings,
-    door_of,
+    auth_mode_of,
     is_deployed,
 )
 from tidemark.foundation.sanitize import shorten
@@ -76,7 +76,7 @@ def by_environment(settings: Settings) -> list[Finding]:
     if not is_deployed(settings):
         return []
     text = settings.get(SIGN_IN, "").strip()
-    wanted, platform = text.casefold() in _TRUE, door_of(settings).platform
+    wanted, platform = text.casefold() in _TRUE, auth_mode_of(settings).platform
     if text.casefold() not in _TRUE | _FALSE:
         fitting = "set it to true" if platform else "remove it"
         remedy = f"{fitting}, for App Service authentication is {'on' if platform else 'off'}; {_SET}"
@@ -103,14 +103,14 @@ def by_environment(settings: Settings) -> list[Finding]:
 
 def by_platform(settings: Settings, auth: Mapping[str, Any]) -> list[Finding]:
     """Compares authsettingsV2 with the environment of this process."""
-    on, door = at(auth, "platform.enabled") is True, door_of(settings)
-    if on != door.platform:
+    on, mode = at(auth, "platform.enabled") is True, auth_mode_of(settings)
+    if on != mode.platform:
         now = "on" if on else "off"
         found = f"App Service authentication is {now}, and this process was started before that"
         return [warning(CHECK, "authsettingsV2", found, "restart the app")]
     if not on:
         return [ok(CHECK, "authsettingsV2", "off, as this process was told")]
-    return [*_problems(auth, sign_in=door.sign_in)] or [
+    return [*_problems(auth, sign_in=mode.sign_in)] or [
         ok(CHECK, "authsettingsV2", "Microsoft Entra ID; all requests reach the app")
     ]
 

@@ -19,7 +19,7 @@ from tidemark.foundation.azure.connections import (
     queue_client,
     storage_endpoint,
 )
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.azure.tables import unavailable
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.sanitize import without_secrets
@@ -44,7 +44,7 @@ class QueuePoisonQueues:
         storage_endpoint(settings, prefix, "queue")
         names = [name + POISON_SUFFIX for name in queues]
         self._prefix = prefix
-        self._clients: Opened[list[QueueClient]] = Opened(
+        self._clients: LazyClient[list[QueueClient]] = LazyClient(
             lambda: [queue_client(settings, prefix, name, **options) for name in names], _close_all
         )
 

@@ -69,7 +69,7 @@ def sign_in() -> Response:
     return Response(302, b"", HTML, headers)
 
 
-class Kept:
+class CachedAnswer:
     """An answer that is asked for by everybody: made once, however many ask meanwhile, and kept for `seconds`."""
 
     def __init__(self, seconds: float, *, clock: Callable[[], float]) -> None:

@@ -20,7 +20,7 @@ from scaling.web import api, past
 from tidemark.foundation.app_settings import STORAGE
 from tidemark.foundation.errors import StoreUnavailableError
 from tidemark.foundation.http.answers import Response, error_response
-from tidemark.foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
+from tidemark.foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, auth_mode_of
 from tidemark.foundation.log.process import keep_secrets_from_logs
 from tidemark.foundation.log.tail import log_line
 from tidemark.foundation.sanitize import describe_error, raise_without_secrets
@@ -33,16 +33,18 @@ blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no 
 _log = logging.getLogger("tidemark.scaling")
 keep_secrets_from_logs()
 
-DOOR = door_of(os.environ)
+AUTH_MODE = auth_mode_of(os.environ)
 
-LEVEL = func.AuthLevel.ANONYMOUS if DOOR.sign_in else func.AuthLevel.FUNCTION
+LEVEL = func.AuthLevel.ANONYMOUS if AUTH_MODE.sign_in else func.AuthLevel.FUNCTION
 """What the host asks for before it calls: a key of the function or of the app, or nothing where `_respond` asks for
 the role of who is signed in. Never the master key, which opens everything there is: no person should type that into a page.
 """
 
-_health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
+_health = api.CachedAnswer(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
 _metrics: AutoscalerMetrics | None = None
-_examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
+_examination = api.CachedAnswer(
+    10.0, clock=time.monotonic
+)  # it asks every service there is, in threads of its own
 _of_targets = asyncio.Lock()  # the same of named targets: not kept, and one at a time
 
 Messages = func.Out[typing.List[str]]
@@ -113,7 +115,7 @@ async def _respond(
 ) -> func.HttpResponse:
     """The answer to those who may ask: the host has checked the key; where sign-in takes its place, this does."""
     try:
-        caller = admit(DOOR, req.headers, order=order)
+        caller = admit(AUTH_MODE, req.headers, order=order)
     except RefusedError as error:
         return _answer(error_response(error.status, str(error)))
     with raise_without_secrets():
@@ -235,7 +237,7 @@ async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
 async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
     """Tries, as the app itself, what a deployment needs; says for each failure what to do."""
     try:
-        admit(DOOR, req.headers)
+        admit(AUTH_MODE, req.headers)
     except RefusedError as error:
         return _answer(error_response(error.status, str(error)))
     warnings: list[str] = []
@@ -265,11 +267,11 @@ async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
 async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The page that shows all this; it also shows what is wrong with a configuration that cannot be used."""
     try:
-        admit(DOOR, req.headers)
+        admit(AUTH_MODE, req.headers)
     except RefusedError as error:
         if error.status == UNKNOWN:
             return _answer(api.sign_in())
-        return _answer(api.refused(error, req.headers.get("accept", ""), sign_in=DOOR.sign_in))
+        return _answer(api.refused(error, req.headers.get("accept", ""), sign_in=AUTH_MODE.sign_in))
     return _answer(api.dashboard())
 
 

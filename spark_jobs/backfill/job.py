@@ -19,7 +19,7 @@ from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.frame import CAPTURE_LAG, AppJobOptions, CaptureLag, JobSettings, finish
 from spark_jobs.sources.capture.capture import read_capture
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.option_values import seconds
@@ -98,7 +98,7 @@ def run(spark: SparkSession, settings: Settings) -> Sequence[str]:
     # A folder at fault is refused before anything is written.
     Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     hub = read_target(environment).hub
-    wanted = Wanted(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)
+    wanted = FileFilter(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)
     read = partial(read_capture, spark, settings.capture, quarantine=settings.quarantine, wanted=wanted)
     positions, events = read(columns=(*POSITION, "enqueued_at")), read()
     done = backfill(events, selection, settings.budget, environment, positions=positions)

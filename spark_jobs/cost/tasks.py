@@ -16,7 +16,7 @@ from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.account import Account, Billed, account
 from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.files import read_export
-from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.spans import CapacityEntry
 from tidemark.analysis.cost.targets import Options, unnamed
 
 CHARGES = """
@@ -31,7 +31,7 @@ SOURCED = f"{CHARGES}, source text"
 SEEN = """
     at double, kind text, current long, desired long, outcome text, reached long, reason text, line text, shadow long, used double
 """
-"""As `spans.Seen`; `used` is the metric of that name."""
+"""As `spans.CapacityEntry`; `used` is the metric of that name."""
 
 ROWS = {name: pa.struct(list(arrow_columns(text))) for name, text in tables.ALL.items()}
 
@@ -75,7 +75,7 @@ def accounts_in(
     """
     days = (row for batch in batches for row in batch.to_pylist())
     for target, own in groupby(days, key=itemgetter("target")):
-        seen: list[Seen] = []
+        seen: list[CapacityEntry] = []
         charges: list[Charge] = []
         for day in own:
             seen += [_seen(row, options.used) for row in day["seen"] or ()]
@@ -98,6 +98,6 @@ def accounts_in(
 _encoded = msgspec.msgpack.Encoder().encode
 
 
-def _seen(row: dict[str, Any], used: str | None) -> Seen:
+def _seen(row: dict[str, Any], used: str | None) -> CapacityEntry:
     value = row.pop("used")
-    return Seen(**row, metrics={} if used is None or value is None else {used: value})
+    return CapacityEntry(**row, metrics={} if used is None or value is None else {used: value})

@@ -38,7 +38,7 @@ from spark_jobs.reconciliation.transforms import (
 )
 from spark_jobs.reconciliation.transforms import ends as partition_ends
 from spark_jobs.schemas import row_schema
-from spark_jobs.sources.capture.capture import Then
+from spark_jobs.sources.capture.capture import TaskTransform
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.incarnations import load_checkpoints, newer_hubs, place_in
@@ -88,7 +88,7 @@ def settled_runs(checkpoints: Mapping[str, Checkpoint]) -> list[tuple[str, int, 
 
 def extract(
     spark: SparkSession,
-    read: Callable[[Then | None], DataFrame],
+    read: Callable[[TaskTransform | None], DataFrame],
     config: ConsumerConfig,
     settings: Mapping[str, str],
     results: Results,
@@ -112,7 +112,7 @@ def extract(
     with watch(spark, "reading the hub's events"):
         keys = EventKeys(config, paths, since, until, packing(), newer)
         account = RowAccount("the hub's events")
-        chunks = account.without(read(Then(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
+        chunks = account.without(read(TaskTransform(keys, row_schema(CHUNKS))), {}, rows=F.col("events"))
         events = _packed(results, distinct_events(chunks), "events")
         ends = collected(partition_ends(events).orderBy("partition"))
         account.check(**{name: sum(row[name] for row in ends) for name in ("events", "copies")})

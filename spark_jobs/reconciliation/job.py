@@ -34,9 +34,9 @@ from spark_jobs.reconciliation.transforms import (
     holes,
     judged,
 )
-from spark_jobs.sources.capture.capture import Then, read_capture
+from spark_jobs.sources.capture.capture import TaskTransform, read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.tables.results import Results
 from tidemark.analysis.errors import CHECK_FAILED, InputError
 from tidemark.analysis.limits import RowCount
@@ -156,7 +156,7 @@ def _finish(
 
 
 def _events(
-    spark: SparkSession, settings: Settings, config: ConsumerConfig, then: Then | None = None
+    spark: SparkSession, settings: Settings, config: ConsumerConfig, then: TaskTransform | None = None
 ) -> DataFrame:
     if settings.capture is not None:
         lag = settings.capture_lag.total_seconds()
@@ -165,7 +165,7 @@ def _events(
             settings.capture,
             quarantine=settings.quarantine,
             columns=event_columns(config),
-            wanted=Wanted(settings.since, settings.until, config.hub, lag=lag),
+            wanted=FileFilter(settings.since, settings.until, config.hub, lag=lag),
             then=then,
         )
     if settings.consumer_group.lower() == config.consumer_group.lower():

@@ -66,7 +66,7 @@ class Settings(JobSettings):
             raise InputError(f"--bin is {self.bin}; accepted: whole seconds, from 1 s")
 
 
-class _Found(Struct, frozen=True):
+class _Extract(Struct, frozen=True):
     """What the extract holds: the event's name, its table, if its rows have ids, and the whole export's time."""
 
     event: str
@@ -100,7 +100,12 @@ def _looked_at(spark: SparkSession, events: DataFrame, settings: Settings) -> tu
 
 
 def _judged(
-    spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, read: RowCount
+    spark: SparkSession,
+    results: Results,
+    kept: DataFrame,
+    found: _Extract,
+    settings: Settings,
+    read: RowCount,
 ) -> tuple[page.Findings, str]:
     with cached(_bins(kept, found, settings, settings.bin)) as bins:
         with watch(spark, "counting and correcting"):
@@ -181,7 +186,7 @@ def _finish(
     )
 
 
-def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
+def _choose(rows: Sequence[Any], settings: Settings) -> _Extract:
     if not rows:
         raise InputError(f"{settings.input} holds no events; accepted: exports of customEvents or AppEvents")
     by_name = {row["name"]: row for row in rows}
@@ -194,7 +199,7 @@ def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
     # All events of the export say how far it goes: one that is no longer tracked at all has no last day of its own.
     first, last = min(row["first"] for row in rows), max(row["last"] for row in rows)
     source = max(own, key=lambda row: row["rows"])["source"]
-    return _Found(event, source, any(row["with_id"] for row in own), first, last)
+    return _Extract(event, source, any(row["with_id"] for row in own), first, last)
 
 
 def _check_measurement(kept: DataFrame, settings: Settings) -> None:
@@ -208,13 +213,13 @@ def _check_measurement(kept: DataFrame, settings: Settings) -> None:
     raise InputError(f"--measurement '{settings.measurement}' is in no event; there are: {listed}")
 
 
-def _range(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
+def _range(found: _Extract, settings: Settings) -> tuple[datetime, datetime]:
     """From when to when the events were looked at, the end excluded."""
     end = found.last + timedelta(microseconds=1)
     return max(found.first, settings.since or found.first), min(end, settings.until or end)
 
 
-def _bins(kept: DataFrame, found: _Found, settings: Settings, width: timedelta) -> DataFrame:
+def _bins(kept: DataFrame, found: _Extract, settings: Settings, width: timedelta) -> DataFrame:
     begin, end = _range(found, settings)
     bounds = begin, end - timedelta(microseconds=1)
     first, last = (at - (at - FIRST_BIN) % width for at in bounds)
@@ -224,7 +229,7 @@ def _bins(kept: DataFrame, found: _Found, settings: Settings, width: timedelta) 
     return filled(binned(kept, width, settings.measurement), first, last, width)
 
 
-def _days(bins: Sequence[Row], found: _Found, settings: Settings) -> list[Day]:
+def _days(bins: Sequence[Row], found: _Extract, settings: Settings) -> list[Day]:
     """Days as judged: of one that is cut off, or ignored, nothing is known."""
     begin, end = _range(found, settings)
     days = []

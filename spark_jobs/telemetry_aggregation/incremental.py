@@ -30,7 +30,7 @@ from spark_jobs.tables.plain import read_parquet, write_parquet
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.kernel.samples import MINUTE, WINDOWS
 from spark_jobs.telemetry_aggregation.schemas import COUNTS
-from spark_jobs.telemetry_aggregation.tables import Taken
+from spark_jobs.telemetry_aggregation.tables import InputRecords
 from spark_jobs.telemetry_aggregation.transforms import distinct, floor_to, micros
 from tidemark.analysis.errors import JobError
 from tidemark.analysis.limits import check_sum
@@ -219,7 +219,7 @@ def _days(mark: Mark, reach: int) -> set[int]:
 
 def records_of_days(
     spark: SparkSession, folder: str, dataset: Dataset, mark: Mark, days: Iterable[str], table: str
-) -> Taken | None:
+) -> InputRecords | None:
     """The closed records that the rows of a table on these days are made of; None for none. `folder` is the stream's."""
     reach = dataset.reach if table == "scaling" else 0
     begins = [round(datetime.fromisoformat(f"{day}T00:00Z").timestamp()) * 1_000_000 for day in days]
@@ -230,7 +230,7 @@ def records_of_days(
     if not dataset.has_copies:
         records = distinct(records, dataset.keys)
     rows = sum(piece.rows for _, piece in pieces) if dataset.has_copies else None
-    return Taken(dataset, records, mark.closed, rows)
+    return InputRecords(dataset, records, mark.closed, rows)
 
 
 def _read(

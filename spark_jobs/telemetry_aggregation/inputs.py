@@ -47,11 +47,11 @@ def read(
         except InputError as error:
             raise InputError(f"--metrics {error}; accepted: Parquet files, or a Delta table") from None
         return _samples(frame, inputs)
-    from spark_jobs.sources.files.path_times import Wanted  # noqa: PLC0415 - only where it is read
+    from spark_jobs.sources.files.path_times import FileFilter  # noqa: PLC0415 - only where it is read
     from spark_jobs.sources.records import telemetry  # noqa: PLC0415
 
     if name == "telemetry":
-        wanted = Wanted(since, until)
+        wanted = FileFilter(since, until)
         return telemetry.read_consumer_telemetry(spark, path, quarantine=inputs.quarantine, wanted=wanted)
     return telemetry.read_decisions(
         spark, path, quarantine=inputs.quarantine, settings=inputs.settings, since=since, until=until

@@ -36,7 +36,7 @@ from spark_jobs.telemetry_aggregation.merging import merge, places_of
 from spark_jobs.telemetry_aggregation.schemas import COUNTS, GAUGES, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.tables import (
     Counts,
-    Taken,
+    InputRecords,
     days_of,
     records_once,
     table_of,
@@ -119,7 +119,7 @@ def latest(settings: Settings) -> int:
 
 def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    taken: list[Taken] = []
+    taken: list[InputRecords] = []
     file: Path | None = None
     quality: dict[str, Counts] = {}
     limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
@@ -227,7 +227,7 @@ def publish(spark: SparkSession, settings: Settings) -> str:
 
 
 def _write_days(
-    results: Results, name: str, taken: Sequence[Taken], sources: Mapping[str, str], settings: Settings
+    results: Results, name: str, taken: Sequence[InputRecords], sources: Mapping[str, str], settings: Settings
 ) -> None:
     changed, start = results.changed(name, sources), F.date_format("window_start", "yyyy-MM-dd")
     there = days_of(name, taken) if changed else set()

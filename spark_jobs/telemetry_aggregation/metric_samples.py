@@ -29,7 +29,7 @@ from spark_jobs.telemetry_aggregation.inputs import Inputs, read
 from spark_jobs.telemetry_aggregation.kernel.rows import ENCODED
 from spark_jobs.telemetry_aggregation.kernel.samples import MICROS
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
-from spark_jobs.telemetry_aggregation.tables import Counts, Taken
+from spark_jobs.telemetry_aggregation.tables import Counts, InputRecords
 from spark_jobs.telemetry_aggregation.transforms import micros
 from tidemark.analysis.errors import InputError
 
@@ -85,13 +85,15 @@ def aggregated_here(
     return file, counts
 
 
-def samples_for_tasks(spark: SparkSession, dataset: Dataset, inputs: Inputs, bounds: local.Bounds) -> Taken:
+def samples_for_tasks(
+    spark: SparkSession, dataset: Dataset, inputs: Inputs, bounds: local.Bounds
+) -> InputRecords:
     """METRICS with its copies. What is left out is counted as it is read."""
     frame, account = _read(spark, inputs), RowAccount("--metrics")
     given = dataset.prepare(between(frame, "at", bounds.since, bounds.until))
     limit = round(bounds.latest.timestamp() * MICROS)
     reasons = {"ahead": micros("at") >= limit, "invalid": ~(dataset.valid & F.col("at").isNotNull())}
-    return Taken(dataset, account.without(given, reasons), limit, frame.count(), account)
+    return InputRecords(dataset, account.without(given, reasons), limit, frame.count(), account)
 
 
 def counts_of_samples(account: RowAccount, table: DataFrame) -> Counts:

@@ -24,7 +24,7 @@ Counts = tuple[int, int, int, int, int]
 """As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""
 
 
-class Taken(NamedTuple):
+class InputRecords(NamedTuple):
     """Valid records of an input, before `until` (microseconds). `rows` is how many there are at most, None if nobody knows;
     `account` counts what is left out, where that is not known before they are read.
     """
@@ -36,7 +36,9 @@ class Taken(NamedTuple):
     account: RowAccount | None = None
 
 
-def records_once(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tuple[Taken, Counts]:
+def records_once(
+    dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack
+) -> tuple[InputRecords, Counts]:
     """The valid records until `limit` (microseconds), each once and cached while `used` lasts, and what became of all.
 
     Raises InputError when there is none: an empty input is an error of the path more often than a quiet day.
@@ -51,7 +53,7 @@ def records_once(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack
         raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
     _, read, counts, _ = account.check(kept=row.kept, duplicates=row.twice)
     quality = read, row.twice, 0, counts["ahead"], counts["invalid"]
-    return Taken(dataset, kept.drop("copies"), row.newest), quality
+    return InputRecords(dataset, kept.drop("copies"), row.newest), quality
 
 
 class Prices(Protocol):
@@ -64,13 +66,13 @@ class Prices(Protocol):
     def request_unit_targets(self) -> frozenset[str]: ...
 
 
-def tables_of(taken: Sequence[Taken], prices: Prices) -> dict[str, DataFrame]:
+def tables_of(taken: Sequence[InputRecords], prices: Prices) -> dict[str, DataFrame]:
     """The tables of all windows that the records make, which may come from several inputs."""
     names = {name for each in taken for name in each.dataset.tables}
     return {name: table_of(name, taken, prices) for name in TABLES if name in names}
 
 
-def table_of(name: str, taken: Sequence[Taken], prices: Prices) -> DataFrame:
+def table_of(name: str, taken: Sequence[InputRecords], prices: Prices) -> DataFrame:
     """A table of all windows out of the records of the inputs that have part in it, of which there is one at least."""
     given = [each for each in taken if name in each.dataset.tables]
     if name == "gauges":
@@ -84,7 +86,7 @@ def table_of(name: str, taken: Sequence[Taken], prices: Prices) -> DataFrame:
     return scaling(states, prices.prices, prices.request_unit_targets)
 
 
-def _gauges(taken: Sequence[Taken]) -> DataFrame | None:
+def _gauges(taken: Sequence[InputRecords]) -> DataFrame | None:
     if not taken:
         return None
     samples = united(part_of("gauges", each) for each in taken)
@@ -93,7 +95,7 @@ def _gauges(taken: Sequence[Taken]) -> DataFrame | None:
     return gauges(samples, rows, distinct=taken[0].dataset.has_copies)
 
 
-def part_of(name: str, taken: Taken) -> DataFrame:
+def part_of(name: str, taken: InputRecords) -> DataFrame:
     return taken.dataset.parts(taken.records, F.lit(taken.until))[name]
 
 
@@ -101,7 +103,7 @@ def united(frames: Iterable[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def days_of(name: str, taken: Sequence[Taken]) -> set[str]:
+def days_of(name: str, taken: Sequence[InputRecords]) -> set[str]:
     """The days of which the table has rows, as text: a record may make none."""
     days = set()
     for each in taken:

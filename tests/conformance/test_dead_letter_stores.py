@@ -229,7 +229,7 @@ class TestBlob(OnBlob, DeadLetterStoreContract):
     pass
 
 
-class CosmosPlace:
+class ContainerConnection:
     def __init__(self, connection_string):
         self.settings = {"Cosmos": connection_string}
         self.stores = []
@@ -256,6 +256,6 @@ class TestCosmos(DeadLetterStoreContract):
         async with CosmosServer() as server:
             # a letter of 1 MB takes 7,000 request units
             server.create_container("telemetry", "letters", "/partition", throughput=10_000)
-            place = CosmosPlace(server.connection_string)
+            place = ContainerConnection(server.connection_string)
             yield place
             await place.aclose()

@@ -140,7 +140,7 @@ class TestMemorySink(DocumentSinkContract):
         return MemoryPlace()
 
 
-class CosmosPlace:
+class ContainerConnection:
     def __init__(self, server):
         self.server = server
         self.sinks = []
@@ -167,7 +167,7 @@ class TestCosmosBulkSink(DocumentSinkContract):
     async def place(self):
         async with CosmosServer() as server:
             server.create_container("db", "flights", "/dest", throughput=40_000, version=self.version)
-            place = CosmosPlace(server)
+            place = ContainerConnection(server)
             yield place
             for sink in place.sinks:
                 assert sink.bulk is self.bulk

@@ -16,7 +16,7 @@ from scaling.web import api
 from tests.support.principals import SIGN_IN, principal
 from tidemark.foundation.checkup import Checkup
 from tidemark.foundation.http.answers import error_response, json_response
-from tidemark.foundation.http.callers import Door, RefusedError, admit, door_of
+from tidemark.foundation.http.callers import AuthMode, RefusedError, admit, auth_mode_of
 
 CLIENT_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 
@@ -37,7 +37,7 @@ class FakePlatform:
         self.lets_through = False
         self.strips = True
         self.checkup = Checkup(())
-        self.door = door_of(SIGN_IN)
+        self.mode = auth_mode_of(SIGN_IN)
 
     async def __aenter__(self):
         app = web.Application(middlewares=[self._authenticate])
@@ -92,8 +92,8 @@ class FakePlatform:
             if token and not self.key:
                 headers["x-ms-client-principal"] = principal("ann@example.org", *self.tokens[token])
             try:
-                door = Door() if self.key else self.door
-                caller = admit(door, headers, order=request.method == "POST")
+                mode = AuthMode() if self.key else self.mode
+                caller = admit(mode, headers, order=request.method == "POST")
                 answer = await work(request, caller)
             except RefusedError as error:
                 answer = error_response(error.status, str(error))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.calls.budgets import Budget, Call
 from scaling.calls.call_budgets import CallBudgets
-from scaling.calls.throttling import Asked, Scope
+from scaling.calls.throttling import Scope, ThrottlingWait
 
 MINUTE = 60.0
 
@@ -41,7 +41,9 @@ def test_no_window_holds_more_calls_than_its_budget_and_nobody_calls_who_was_ask
         else:
             assert refusal.seconds > 0
         if retry_after is not None:
-            budgets.note_throttling(call_of(target), Asked(retry_after, Scope.TENANT, certain=True), now)
+            budgets.note_throttling(
+                call_of(target), ThrottlingWait(retry_after, Scope.TENANT, certain=True), now
+            )
             quiet_until = max(quiet_until, now + retry_after)
 
     assert most_in_a_window(made, budget.seconds) <= budget.calls

@@ -13,7 +13,7 @@ from spark_jobs.schemas import APP_EVENTS
 from spark_jobs.sources.capture import capture
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.input_files import Quarantine
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spark
 from spark_jobs.sources.records import record_files
 from spark_jobs.sources.records.app_insights import read_app_insights
@@ -94,11 +94,11 @@ def test_of_a_stretch_of_time_nothing_else_is_opened(spark, tmp_path, elsewhere)
         folder = tmp_path / f"telemetry/date=2026-11-21/hour={hour:02d}"
         folder.mkdir(parents=True)
         (folder / "a.jsonl").write_bytes(msgspec.json.encode(CHECKPOINT) if hour == 8 else b"{broken")
-    wanted = Wanted(day + timedelta(hours=8), day + timedelta(hours=9), "Orders", lag=3600.0)
+    wanted = FileFilter(day + timedelta(hours=8), day + timedelta(hours=9), "Orders", lag=3600.0)
 
     assert read_capture(spark, str(tmp_path / "lake"), wanted=wanted).count() == 1
     assert read_capture(spark, str(tmp_path / "lake" / "ns" / "orders"), wanted=wanted).count() == 1
-    exact = Wanted(wanted.since, wanted.until)
+    exact = FileFilter(wanted.since, wanted.until)
     assert read_consumer_telemetry(spark, str(tmp_path / "telemetry"), wanted=exact).count() == 1
     with pytest.raises(InputError, match="cannot be read"), input_errors():
         read_capture(spark, str(tmp_path / "lake"), columns=["offset"]).collect()

@@ -20,7 +20,7 @@ from tests.support.infra.templates import (
 )
 from tests.support.principals import PLATFORM
 from tidemark.foundation.http import callers
-from tidemark.foundation.http.callers import Door, door_of
+from tidemark.foundation.http.callers import AuthMode, auth_mode_of
 from tidemark.foundation.http.deployed_app import CLIENT_ID
 
 AZURE_CLI = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"
@@ -45,7 +45,7 @@ def test_the_app_asks_for_roles_where_the_platform_signs_in_and_for_keys_elsewhe
     platform = PLATFORM if sign_in(world) else {}
 
     assert bool(sign_in(world)) is on
-    assert door_of({**settings(world), **platform}) == Door(platform=on, sign_in=on)
+    assert auth_mode_of({**settings(world), **platform}) == AuthMode(platform=on, sign_in=on)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
 from tidemark.foundation.azure.connections import describe_network_error
-from tidemark.foundation.azure.cosmos import CosmosPlace
+from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 
@@ -57,7 +57,7 @@ class KeyRange(Struct, frozen=True):
     id: str
 
 
-class CosmosContainer(CosmosPlace):
+class CosmosContainer(ContainerConnection):
     """Requests to one container. Each is sent once; a lost or unreadable answer becomes an Answer with status 0."""
 
     async def open(self) -> ContainerDefinition:

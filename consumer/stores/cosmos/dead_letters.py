@@ -12,7 +12,7 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 from consumer.model import DeadLetter, Stream
 from consumer.stores.dead_letter_document import event_of, from_document, to_document
 from tidemark.foundation.azure.connections import Settings, describe_network_error
-from tidemark.foundation.azure.cosmos import CosmosPlace
+from tidemark.foundation.azure.cosmos import ContainerConnection
 from tidemark.foundation.azure.retry_after import retry_after
 from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tidemark.foundation.gathering import gather, next_page
@@ -23,7 +23,7 @@ _FORBIDDEN = frozenset("/\\?#")  # in an id
 _Result = TypeVar("_Result")
 
 
-class CosmosDeadLetterStore(CosmosPlace):
+class CosmosDeadLetterStore(ContainerConnection):
     """A DeadLetterStore of one hub and consumer group. The container may hold those of others, too.
 
     It is created if missing, which needs the account's key: an identity may not create containers. A document holds 2 MB,

@@ -22,7 +22,7 @@ from scaling.scalers.arm.clients import open_resources, open_web
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.arm.resources import ArmResources
 from scaling.scalers.arm.states import may_be_on
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
@@ -60,11 +60,11 @@ class ArmAccess:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._webs: dict[str, Opened[WebSiteManagementClient]] = {}
+        self._webs: dict[str, LazyClient[WebSiteManagementClient]] = {}
         self._lists: Lists[Listed] = Lists()
         self._holders: dict[str, tuple[str | None, float]] = {}  # by resource, and when it was read
         self._unreadable: set[str] = set()
-        self.resources: Opened[ArmResources] = Opened(lambda: open_resources(settings))
+        self.resources: LazyClient[ArmResources] = LazyClient(lambda: open_resources(settings))
 
     def join(self, user: object, place: Place) -> None:
         """`user` reads a resource there."""
@@ -75,9 +75,11 @@ class ArmAccess:
             await self._lists.once.aclose()
             await asyncio.gather(self.resources.aclose(), *(web.aclose() for web in self._webs.values()))
 
-    def web(self, subscription: str) -> Opened[WebSiteManagementClient]:
+    def web(self, subscription: str) -> LazyClient[WebSiteManagementClient]:
         """The client of App Service for all plans of a subscription."""
-        opened: Opened[WebSiteManagementClient] = Opened(lambda: open_web(self._settings, subscription))
+        opened: LazyClient[WebSiteManagementClient] = LazyClient(
+            lambda: open_web(self._settings, subscription)
+        )
         return self._webs.setdefault(subscription.casefold(), opened)
 
     async def document(self, place: Place, version: str, now: float) -> Any | None:

@@ -32,7 +32,7 @@ from scaling.scalers.cosmos.throughput import (
 from scaling.scalers.resource.resource import at
 from tidemark.foundation.azure.connections import transport_options
 from tidemark.foundation.azure.cosmos_account import account_key, account_name
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
@@ -161,7 +161,7 @@ class DataPlane(Plane):
         self._database = database
         self._container = container
         self._settings = settings
-        self._client: Opened[CosmosClient] = Opened(
+        self._client: LazyClient[CosmosClient] = LazyClient(
             self._new_client, enter=methodcaller("__aenter__")
         )  # which reads the account
         self._partitions: tuple[int, float] | None = None

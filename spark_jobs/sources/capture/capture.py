@@ -2,7 +2,7 @@
 
 Options besides the path: `layout` (of the files' names), `quarantine` (a folder for files that cannot be read; without
 it they end the query), `columns` (of EVENTS, separated by commas: what is not asked for costs little), `secretStorage` (JSON
-for the file system), `partitionBytes` (about what one task reads), and `wanted` (JSON as `path_times.Wanted`: of which time,
+for the file system), `partitionBytes` (about what one task reads), and `wanted` (JSON as `path_times.FileFilter`: of which time,
 hub and partitions files are listed and read).
 
 A file of twice `partitionBytes` and more is read by several tasks, each a piece from one sync marker to another. A file
@@ -27,12 +27,12 @@ from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.files import NAME, CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.files.input_files import FoundFile
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.sources.files.spark_files import options_of, read_files, url_for_spark
 from spark_jobs.task_errors import fails_without_secrets
 
 
-class Then(NamedTuple):
+class TaskTransform(NamedTuple):
     """What each task makes of its batches before Spark sees them, and the schema of that."""
 
     work: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -47,8 +47,8 @@ def read_capture(
     columns: Collection[str] | None = None,
     layout: str = DEFAULT,
     storage: Mapping[str, Any] | None = None,
-    wanted: Wanted | None = None,
-    then: Then | None = None,
+    wanted: FileFilter | None = None,
+    then: TaskTransform | None = None,
 ) -> DataFrame:
     """The events of all capture files below `path`: EVENTS, or the chosen columns of it in that order; or what tasks make of
     them `then`.

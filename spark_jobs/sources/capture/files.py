@@ -14,7 +14,7 @@ from spark_jobs.sources.capture.avro_events import decode_file
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
 from spark_jobs.sources.columns.avro_container import CorruptFileError, announced_events, read_header
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from tidemark.analysis.errors import InputError
 
 NAME = "eventhubs_capture"
@@ -47,7 +47,10 @@ class CaptureFiles(FileOptions):
         if first is None:
             raise InputError(f"there are no capture files (*{ENDING}) in '{self.path}'")
         hub, name = self.wanted.hub, self.layout.origin(first.name).hub
-        if hub is not None and folder.first(ENDING, self.layout.look(first.name, Wanted(hub=hub))) is None:
+        if (
+            hub is not None
+            and folder.first(ENDING, self.layout.look(first.name, FileFilter(hub=hub))) is None
+        ):
             raise InputError(
                 f"the capture files in '{self.path}' are of the hub '{name}', none is of '{hub}' (EVENTHUB_NAME)"
             )
@@ -55,7 +58,7 @@ class CaptureFiles(FileOptions):
     def tasks(self) -> list[list[FoundFile]]:
         """Raises InputError for a file that is named otherwise than the layout says."""
         folder = self.folder()
-        first = None if self.wanted == Wanted() else folder.first(ENDING)
+        first = None if self.wanted == FileFilter() else folder.first(ENDING)
         found_files = folder.find(
             ENDING, None if first is None else self.layout.look(first.name, self.wanted)
         )

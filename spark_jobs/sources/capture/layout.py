@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from spark_jobs.sources.columns.event_columns import Origin
-from spark_jobs.sources.files.path_times import Look, Wanted, patterns
+from spark_jobs.sources.files.path_times import FileFilter, Look, patterns
 from tidemark.analysis.errors import InputError
 
 DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
@@ -59,7 +59,7 @@ class CaptureLayout:
             )
         return Origin(match["EventHub"], match["PartitionId"], path)
 
-    def look(self, first: str, wanted: Wanted) -> Look:
+    def look(self, first: str, wanted: FileFilter) -> Look:
         """Which folders and files may hold what is wanted. `first` is any file's path: it tells at which depth the layout
         begins. Raises InputError as `origin`.
         """
@@ -81,7 +81,7 @@ class CaptureLayout:
 
         return look
 
-    def globs(self, wanted: Wanted, now: datetime) -> list[str]:
+    def globs(self, wanted: FileFilter, now: datetime) -> list[str]:
         """Patterns of the folders that `look` would choose, from wherever in the layout a path may begin, or some folders above
         it; none where all are wanted, or the time tells nothing of the folders.
         """

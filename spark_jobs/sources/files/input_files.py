@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
-from spark_jobs.sources.files.path_times import Look, Wanted
+from spark_jobs.sources.files.path_times import FileFilter, Look
 from spark_jobs.tables.file_systems import file_system, protocol_of
 from tidemark.analysis.errors import InputError
 
@@ -177,7 +177,7 @@ class FileOptions:
     quarantine: str | None
     storage: dict[str, Any]
     partition_bytes: int
-    wanted: Wanted
+    wanted: FileFilter
 
     @classmethod
     def read(
@@ -201,9 +201,9 @@ class FileOptions:
         return Quarantine(self.quarantine, url or self.folder(), self.storage) if self.quarantine else None
 
 
-def _wanted(text: str) -> Wanted:
+def _wanted(text: str) -> FileFilter:
     try:
-        return msgspec.json.decode(text, type=Wanted)
+        return msgspec.json.decode(text, type=FileFilter)
     except msgspec.DecodeError as error:
         raise InputError(
             f"the option wanted is '{text[:200]}': {error}; accepted is a JSON object with since, until, hub,"

@@ -33,7 +33,7 @@ Times = Mapping[str, str | None]
 """Texts by unit."""
 
 
-class Wanted(Struct, frozen=True):
+class FileFilter(Struct, frozen=True):
     """What the files that are read may hold; what is unset takes all. Rows are not filtered by it.
 
     `hub` counts in any case. `lag`, in seconds: how much later than an event its file may be named.
@@ -94,13 +94,13 @@ def _text_of(known: Mapping[str, str], name: re.Match[str]) -> str:
     return known.get(name[1], "*")
 
 
-def in_paths(*patterns: str) -> Callable[[Wanted], Look]:
+def in_paths(*patterns: str) -> Callable[[FileFilter], Look]:
     """A Look for paths that have their time anywhere: `{Year}` and so on stand in the patterns for the numbers."""
     parsed = [
         re.compile("/" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(pattern))) for pattern in patterns
     ]
 
-    def of(wanted: Wanted) -> Look:
+    def of(wanted: FileFilter) -> Look:
         def look(path: str) -> bool | None:
             # The pattern that tells most comes first.
             match_found = next((match for each in parsed if (match := each.search(f"{path}/"))), None)

@@ -1,7 +1,7 @@
 """Data sources over files of records: which files a task reads, and what becomes of records that cannot be read.
 
 Options besides the path: `quarantine` (a folder; without it a record that cannot be read ends the query), `secretStorage`
-(JSON for the file system), `partitionBytes`, `wanted` (JSON as `path_times.Wanted`: of which time files are read). A
+(JSON for the file system), `partitionBytes`, `wanted` (JSON as `path_times.FileFilter`: of which time files are read). A
 record is in the output or among the rejects: a file `<name>.rejects` with the records as they were, and a reason for each in
 `<name>.reason.json`. A file that cannot be read at all is set aside whole. Lines of a file of twice `partitionBytes` and
 more are read by several tasks.
@@ -28,7 +28,7 @@ from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
-from spark_jobs.sources.files.path_times import Wanted, in_paths, patterns
+from spark_jobs.sources.files.path_times import FileFilter, in_paths, patterns
 from spark_jobs.sources.files.spark_files import options_of, read_files, url_for_spark
 from spark_jobs.sources.records.records import (
     BOM,
@@ -99,7 +99,7 @@ class RecordFiles(FileOptions):
 
     def tasks(self) -> list[list[FoundFile]]:
         """Raises InputError where there are no files."""
-        look = None if self.wanted == Wanted() else _look(self.wanted)
+        look = None if self.wanted == FileFilter() else _look(self.wanted)
         found_files = [
             file
             for file in self.folder().find("", look)
@@ -182,7 +182,7 @@ def read_records(
     path: str,
     quarantine: str | None,
     storage: Mapping[str, Any] | None,
-    wanted: Wanted | None = None,
+    wanted: FileFilter | None = None,
 ) -> DataFrame:
     """A batch frame. Raises InputError at once where there are no files, or the quarantine is among them."""
     url = url_for_spark(spark, path, storage)

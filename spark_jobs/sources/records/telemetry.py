@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.schemas import DECISIONS, TELEMETRY
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.sources.records import tables
 from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
 from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
@@ -44,7 +44,7 @@ def read_consumer_telemetry(
     *,
     quarantine: str | None = None,
     storage: Mapping[str, Any] | None = None,
-    wanted: Wanted | None = None,
+    wanted: FileFilter | None = None,
 ) -> DataFrame:
     """TELEMETRY of all files below `path` that are `wanted`. Raises InputError where there are none; records that cannot be
     read end the first action, or go to `quarantine`.

@@ -7,22 +7,22 @@ from tidemark.foundation.http.callers import (
     NOBODY,
     OPERATOR,
     READER,
+    AuthMode,
     Caller,
-    Door,
     RefusedError,
     admit,
-    door_of,
+    auth_mode_of,
     named,
 )
 
-KEYS = Door()
-NAMES = Door(platform=True)
+KEYS = AuthMode()
+NAMES = AuthMode(platform=True)
 """A key opens, and the platform tells who is signed in."""
-ROLES = Door(platform=True, sign_in=True)
+ROLES = AuthMode(platform=True, sign_in=True)
 
 
 @pytest.mark.parametrize(
-    ("settings", "door"),
+    ("settings", "mode"),
     [
         ({}, KEYS),
         ({"TIDEMARK_SIGN_IN": "true"}, KEYS),
@@ -39,8 +39,8 @@ ROLES = Door(platform=True, sign_in=True)
         (SIGN_IN, ROLES),
     ],
 )
-def test_the_platform_vouches_only_where_it_runs_and_signs_in(settings, door):
-    assert door_of(settings) == door
+def test_the_platform_vouches_only_where_it_runs_and_signs_in(settings, mode):
+    assert auth_mode_of(settings) == mode
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_with_sign_in_nobody_is_served_unknown(order):
     assert status(ROLES, {**nobody, "x-functions-key": "abc"}, order=order) == 401
 
 
-@pytest.mark.parametrize("door", [NAMES, ROLES])
+@pytest.mark.parametrize("mode", [NAMES, ROLES])
 @pytest.mark.parametrize("header", [principal("anna", OPERATOR)[:50], "x" * 100_000, "a,b"])
-def test_a_header_that_is_cut_huge_or_doubled_is_refused(door, header):
+def test_a_header_that_is_cut_huge_or_doubled_is_refused(mode, header):
     with pytest.raises(RefusedError, match="the header x-ms-client-principal ") as caught:
-        admit(door, order_headers(x_ms_client_principal=header), order=True)
+        admit(mode, order_headers(x_ms_client_principal=header), order=True)
 
     assert caught.value.status == 400
 
@@ -172,10 +172,10 @@ def test_an_order_with_a_key_needs_a_name(by):
         named(NOBODY, by)
 
 
-def status(door, headers, *, order=False):
+def status(mode, headers, *, order=False):
     """The status of the refusal; None for a caller who is served."""
     try:
-        admit(door, headers, order=order)
+        admit(mode, headers, order=order)
     except RefusedError as error:
         return error.status
     return None

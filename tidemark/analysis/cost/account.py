@@ -17,9 +17,9 @@ from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.spans import (
     DAY,
     HOUR,
+    CapacityEntry,
     Change,
     Hour,
-    Seen,
     Span,
     changes_of,
     cut,
@@ -152,7 +152,9 @@ class Account(Struct, frozen=True):
         return f"cheapest is {what}; {others}{bound}"
 
 
-def account(billed: Billed, seen: Sequence[Seen], charges: Iterable[Charge], last_day: int | None) -> Account:
+def account(
+    billed: Billed, seen: Sequence[CapacityEntry], charges: Iterable[Charge], last_day: int | None
+) -> Account:
     """`charges` are those of the billed resource; `last_day` is the newest of the whole export, which may be incomplete."""
     spans = spans_of(seen, billed.hold)
     hours = hours_of(spans, seen, billed.used)
@@ -302,7 +304,7 @@ def _by_quantity(charges: Sequence[Charge]) -> tuple[list[float], str]:
 # -- changes -----------------------------------------------------------------------------------------------
 
 
-def _changes(billed: Billed, spans: Sequence[Span], seen: Sequence[Seen]) -> list[ChangeCost]:
+def _changes(billed: Billed, spans: Sequence[Span], seen: Sequence[CapacityEntry]) -> list[ChangeCost]:
     cost: Callable[[Change, Mapping[float, list[Span]]], float] = (
         _whole_hours if billed.unit == REQUEST_UNITS else _added
     )

@@ -17,7 +17,7 @@ from tidemark.analysis.cost.charges import (
     run_of,
     sources_of,
 )
-from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.spans import CapacityEntry
 from tidemark.analysis.input_files import TABLE_ENDINGS, bytes_of, files_in, table_rows
 
 
@@ -60,10 +60,10 @@ def read_export(
     return list(charges_of(rows, columns_of(columns, amount, name), wanted, name))
 
 
-def seen_of(entry: LogEntry) -> Seen:
+def seen_of(entry: LogEntry) -> CapacityEntry:
     """An entry of the log as the costs need it."""
     effect = entry.effect
-    return Seen(
+    return CapacityEntry(
         entry.at,
         entry.kind.value,
         entry.current,

@@ -21,7 +21,7 @@ from tidemark.analysis.cost import tables
 from tidemark.analysis.cost.account import Account, Billed, account, price_text, totals
 from tidemark.analysis.cost.charges import Charge
 from tidemark.analysis.cost.files import read_exports, seen_of
-from tidemark.analysis.cost.spans import Seen
+from tidemark.analysis.cost.spans import CapacityEntry
 from tidemark.analysis.cost.tables import LINE, line
 from tidemark.analysis.cost.targets import Options, billed_targets, resource_option, resources_of, unnamed
 from tidemark.analysis.errors import InputError
@@ -94,7 +94,10 @@ SHOWN = 7
 
 
 def accounts_of(
-    seen: Mapping[str, list[Seen]], charges: list[Charge], billed: Mapping[str, Billed], options: Options
+    seen: Mapping[str, list[CapacityEntry]],
+    charges: list[Charge],
+    billed: Mapping[str, Billed],
+    options: Options,
 ) -> list[Account]:
     """Of all targets in the log, by name. Raises InputError for charges in several currencies."""
     one_currency({charge.currency for charge in charges})
@@ -114,10 +117,10 @@ def one_currency(currencies: Collection[str]) -> None:
         )
 
 
-def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[Seen]]:
+def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[CapacityEntry]]:
     """The log by target, of those whose capacity it tells. Raises InputError where it tells none of that time."""
     first, end = -inf if since is None else since.timestamp(), inf if until is None else until.timestamp()
-    by_target: dict[str, list[Seen]] = {}
+    by_target: dict[str, list[CapacityEntry]] = {}
     for entry in read_entries(log):
         if first <= entry.at < end:
             by_target.setdefault(entry.target, []).append(seen_of(entry))

@@ -14,7 +14,7 @@ HOUR, DAY = 3600.0, 86_400.0
 _MOVED = frozenset(outcome.value for outcome in MOVED)
 
 
-class Seen(Struct, frozen=True):
+class CapacityEntry(Struct, frozen=True):
     """What is needed of an entry of the scaling log; `at` in seconds since 1970, `shadow` the capacity simulated."""
 
     at: float
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
     shadow: int | None = None
 
 
-def spans_of(seen: Iterable[Seen], hold: float) -> list[Span]:
+def spans_of(seen: Iterable[CapacityEntry], hold: float) -> list[Span]:
     """A reading holds until the next one, and at most `hold` seconds: where the log is silent for longer, nothing is known.
     The last one is the end. Entries may come in any order, and twice.
     """
@@ -99,7 +99,7 @@ def cut(span: Span) -> Iterator[Span]:
         begin = end
 
 
-def hours_of(spans: Iterable[Span], seen: Iterable[Seen], used: str | None) -> list[Hour]:
+def hours_of(spans: Iterable[Span], seen: Iterable[CapacityEntry], used: str | None) -> list[Hour]:
     """The hours of which something is known, in order. `used` names the metric that counts the use."""
     hours: dict[float, Hour] = {}
     for span in spans:
@@ -128,7 +128,7 @@ class Change(Struct, frozen=True):
     line: str
 
 
-def changes_of(spans: Sequence[Span], seen: Iterable[Seen], hold: float) -> list[Change]:
+def changes_of(spans: Sequence[Span], seen: Iterable[CapacityEntry], hold: float) -> list[Change]:
     wishes = sorted(
         (each for each in seen if each.kind == "decision" and each.desired not in (None, each.current)),
         key=lambda each: (each.at, each.line),

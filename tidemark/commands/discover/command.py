@@ -17,7 +17,7 @@ from typer import Option
 from scaling.scalers.arm.clients import open_resources
 from scaling.scalers.arm.errors import classify
 from tidemark.commands.access.where import Root, fail
-from tidemark.commands.discover.found import Found
+from tidemark.commands.discover.found import Discovery
 from tidemark.commands.discover.reading import SubscriptionReader
 from tidemark.commands.discover.writing import Written, written
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings, local_settings, subscriptions_of
@@ -89,7 +89,7 @@ def not_read(unread: Iterable[str]) -> Iterator[str]:
         yield f"{names[0]}{others}: {reason}"
 
 
-async def _read(settings: Mapping[str, str], subscription: str) -> Found:
+async def _read(settings: Mapping[str, str], subscription: str) -> Discovery:
     async with await asyncio.to_thread(open_resources, settings, patient=True) as client:
         return await SubscriptionReader(client, subscription).read()
 
@@ -112,7 +112,7 @@ def _write(path: Path, text: str) -> None:
     half.replace(path)
 
 
-def _tell(out: Path, resources: Found, made: Written, settings_file: Path | None) -> None:
+def _tell(out: Path, resources: Discovery, made: Written, settings_file: Path | None) -> None:
     targets, sources = count_text(len(made.targets), "target"), count_text(len(resources.sources), "backlog")
     console.print(
         f"{escape(str(out))}: {targets} in dry-run, of {sources} found; every guess is marked", soft_wrap=True

@@ -46,7 +46,7 @@ class FoundSource(Struct, frozen=True):
     partitioned: bool = False
 
 
-class Found(Struct, frozen=True):
+class Discovery(Struct, frozen=True):
     """`left_out` is what cannot be scaled, and `unread` what could not be looked at, each with the reason."""
 
     subscription: str

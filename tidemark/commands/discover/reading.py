@@ -16,7 +16,7 @@ from scaling.scalers.arm.states import may_be_on
 from scaling.scalers.cosmos.throughput import ThroughputId
 from scaling.scalers.resource.kinds import KINDS
 from scaling.scalers.resource.resource import at, seen_of, why_refused
-from tidemark.commands.discover.found import Found, FoundSource, FoundTarget
+from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.foundation.errors import UnavailableError
 
 VERSIONS = {
@@ -41,7 +41,7 @@ class SubscriptionReader:
         self._left_out: list[str] = []
         self._unread: list[str] = []
 
-    async def read(self) -> Found:
+    async def read(self) -> Discovery:
         readers: dict[str, Callable[[Document], Any]] = {
             "Microsoft.Web/serverfarms": self._plan,
             "Microsoft.App/containerApps": self._known("container_app_minimum"),
@@ -52,7 +52,7 @@ class SubscriptionReader:
             "Microsoft.Storage/storageAccounts": self._storage,
         }
         await asyncio.gather(*(self._each(type_, reader) for type_, reader in readers.items()))
-        return Found(
+        return Discovery(
             self._subscription,
             tuple(sorted(self._targets, key=lambda target: target.resource_id.casefold())),
             tuple(sorted(self._sources, key=lambda source: (source.resource_id.casefold(), source.path))),

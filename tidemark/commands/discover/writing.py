@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 
 from msgspec import Struct
 
-from tidemark.commands.discover.found import Found, FoundSource, FoundTarget
+from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text
 
@@ -105,7 +105,7 @@ class Written(Struct, frozen=True):
     targets: tuple[str, ...]
 
 
-def written(resources: Found, settings: Mapping[str, str]) -> Written:
+def written(resources: Discovery, settings: Mapping[str, str]) -> Written:
     """Raises ValueError where there is nothing to scale. `settings` are those there are: a connection that leads to the
     same place is used by its name.
     """
@@ -133,7 +133,7 @@ def written(resources: Found, settings: Mapping[str, str]) -> Written:
     return Written(text, needed, tuple(names.values()))
 
 
-def _head(resources: Found, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
+def _head(resources: Discovery, backlogs: int, needed: Mapping[str, str]) -> Iterator[str]:
     yield f"# A first tidemark.toml, written by `tidemark discover` for subscription {one_line(resources.subscription)}."
     yield f"# It has {count_text(len(resources.targets), 'target')}, and as backlogs {count_text(backlogs, 'queue')} to choose from."
     yield "# Nothing is changed: every target is in dry-run. Look at each line that says `guess`, see in the log what would be"

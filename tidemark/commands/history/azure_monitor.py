@@ -16,7 +16,7 @@ from msgspec import Struct
 from scaling.scalers.arm.clients import open_monitor
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from tidemark.commands.history.model import MINUTE, Point, PullError, Source, Span
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.errors import UnavailableError
 from tidemark.foundation.sanitize import error_text
 
@@ -46,7 +46,7 @@ class MetricsReader:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._clients: dict[str, Opened[MonitorManagementClient]] = {}
+        self._clients: dict[str, LazyClient[MonitorManagementClient]] = {}
 
     async def read(self, source: Source, span: Span, *, top: int) -> Answer:
         """At most `top` time series of `source`, a point per minute of `span`; more of them are cut without a word."""
@@ -93,7 +93,7 @@ class MetricsReader:
     async def _client(self, source: Source) -> MonitorManagementClient:
         subscription = source.resource_id.split("/")[2]
         if subscription not in self._clients:
-            self._clients[subscription] = Opened(lambda: open_monitor(self._settings, subscription))
+            self._clients[subscription] = LazyClient(lambda: open_monitor(self._settings, subscription))
         return await self._clients[subscription].get()
 
 

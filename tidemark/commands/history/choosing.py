@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from scaling.config.policy import MetricSpec, PolicySpec
 from scaling.resource_id import ResourceId
-from tidemark.commands.history.model import PullError, Wanted
+from tidemark.commands.history.model import PullError, PullPlan
 from tidemark.commands.history.sources import (
     EVENT_HUBS,
     SERVICE_BUS,
@@ -55,7 +55,7 @@ KINDS = {
 """Collectors of what Azure Monitor counts the arrivals of."""
 
 
-class Found(Struct, frozen=True):
+class QueueEntity(Struct, frozen=True):
     """An entity as tidemark.toml names it."""
 
     kind: Kind
@@ -64,7 +64,7 @@ class Found(Struct, frozen=True):
     collector: str
 
 
-def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Settings) -> Wanted:
+def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Settings) -> PullPlan:
     """What to pull for a target. Options win over the configuration. Raises PullError naming the option to give."""
     spec = policies.get(options.target)
     if spec is None and not options.resource_id:
@@ -86,7 +86,7 @@ def chosen(options: Options, policies: Mapping[str, PolicySpec], settings: Setti
         raise PullError(
             f"--entity is missing: '{entity}' is a pattern, and the arrivals of one of {name} are pulled"
         )
-    return Wanted(
+    return PullPlan(
         options.target,
         f"{name}/{entity if service.dimension else '*'}",
         arrivals_of(resource, service, entity),
@@ -104,7 +104,7 @@ def _unknown(target: str, policies: Mapping[str, PolicySpec]) -> str:
     )
 
 
-def _entity(options: Options, spec: PolicySpec) -> Found | None:
+def _entity(options: Options, spec: PolicySpec) -> QueueEntity | None:
     """The entity of the metric asked for, or of the only one; None where --resource-id and --entity say all."""
     if options.metric:
         if options.metric not in spec.metrics:
@@ -138,11 +138,13 @@ def _entity(options: Options, spec: PolicySpec) -> Found | None:
     )
 
 
-def _found(metric: MetricSpec) -> Found | None:
+def _found(metric: MetricSpec) -> QueueEntity | None:
     kind = KINDS.get(metric.collector)
     if kind is None:
         return None
-    return Found(kind, str(metric.options["connection"]), str(metric.options[kind.option]), metric.collector)
+    return QueueEntity(
+        kind, str(metric.options["connection"]), str(metric.options[kind.option]), metric.collector
+    )
 
 
 def _plan(options: Options, spec: PolicySpec | None) -> tuple[ResourceId, str] | None:
@@ -157,7 +159,7 @@ def _plan(options: Options, spec: PolicySpec | None) -> tuple[ResourceId, str] |
 
 
 def _resource(
-    options: Options, spec: PolicySpec | None, entity: Found | None, settings: Settings
+    options: Options, spec: PolicySpec | None, entity: QueueEntity | None, settings: Settings
 ) -> tuple[ResourceId, str]:
     """The namespace or account, and what named it. Where nothing does, the one of the connection is looked for in the
     resource group of what the target scales: its name is unique in all of Azure, so a wrong group finds nothing.
@@ -183,7 +185,7 @@ def _scaled_resource(spec: PolicySpec | None) -> ResourceId | None:
         return None
 
 
-def _resource_name(entity: Found, settings: Settings) -> str:
+def _resource_name(entity: QueueEntity, settings: Settings) -> str:
     """The namespace or account of a connection; empty for an emulator's. Raises PullError for settings that are missing."""
     try:
         if entity.kind.service is STORAGE:
@@ -210,7 +212,7 @@ def _label(host: str) -> str:
     return name if dot and not name.isdigit() else ""
 
 
-def _notes(account: str, service: Service, entity: Found | None) -> Iterable[str]:
+def _notes(account: str, service: Service, entity: QueueEntity | None) -> Iterable[str]:
     if not service.dimension:
         yield (
             f"Azure Monitor counts the messages of the storage account {account}, not of one queue: arrivals are "

@@ -19,7 +19,7 @@ from tidemark.commands.access.where import fail
 from tidemark.commands.history.azure_monitor import MetricsReader
 from tidemark.commands.history.choosing import Options, chosen
 from tidemark.commands.history.journal import place_of
-from tidemark.commands.history.model import KEPT_DAYS, MINUTE, SETTLING, PullError, Wanted
+from tidemark.commands.history.model import KEPT_DAYS, MINUTE, SETTLING, PullError, PullPlan
 from tidemark.commands.history.pull import Puller, Result
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
 from tidemark.foundation.errors import SettingsError
@@ -113,7 +113,7 @@ def policies_of(settings: Mapping[str, str], root: Path) -> dict[str, PolicySpec
     return {name: policy.spec for name, policy in read_config(settings, root=root).policies.items()}
 
 
-async def _pull(wanted: Wanted, days: int, out: Path, settings: Mapping[str, str]) -> Result:
+async def _pull(wanted: PullPlan, days: int, out: Path, settings: Mapping[str, str]) -> Result:
     reader = MetricsReader(settings)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     try:
@@ -137,7 +137,7 @@ class _Bar:
         self._bar.console.print(f"[yellow]{escape(one_line(without_secrets(reason)))}[/]", soft_wrap=True)
 
 
-def summary(result: Result, wanted: Wanted, out: Path) -> Iterator[str]:
+def summary(result: Result, wanted: PullPlan, out: Path) -> Iterator[str]:
     """What the file holds, in words."""
     minutes = result.minutes
     first, last = min(minutes), max(minutes) + 1

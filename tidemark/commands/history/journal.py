@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from tidemark.commands.history.model import Minute, Minutes, PullError, Wanted
+from tidemark.commands.history.model import Minute, Minutes, PullError, PullPlan
 
 VERSION = 1
 
@@ -26,7 +26,7 @@ class Head(Struct, frozen=True):
     """Minutes are only added to those of the same head."""
 
     version: int
-    wanted: Wanted
+    wanted: PullPlan
 
 
 class Piece(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Journal:
             self.path.unlink(missing_ok=True)
         self._removed = True
 
-    def begin(self, wanted: Wanted) -> None:
+    def begin(self, wanted: PullPlan) -> None:
         """Takes over the pieces of an earlier pull, or begins. Raises PullError where they are of another pull."""
         data = os.pread(self._file, os.fstat(self._file).st_size, 0)
         head, end, rest = data.partition(b"\n")
@@ -100,7 +100,7 @@ class Journal:
 
 
 @contextmanager
-def opened(path: Path, wanted: Wanted) -> Iterator[Journal]:
+def opened(path: Path, wanted: PullPlan) -> Iterator[Journal]:
     """The journal of the file `path`, which no other pull has meanwhile. Raises PullError."""
     place = place_of(path)
     try:

@@ -52,7 +52,7 @@ class Source(Struct, frozen=True):
     filter: str
 
 
-class Wanted(Struct, frozen=True):
+class PullPlan(Struct, frozen=True):
     """A whole pull. `source` names what is counted in the file, as `<namespace>/<entity>`; `plan` is None where nobody's
     instances are. `notes` say what the numbers are not.
     """

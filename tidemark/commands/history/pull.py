@@ -20,9 +20,9 @@ from tidemark.commands.history.model import (
     Minutes,
     Point,
     PullError,
+    PullPlan,
     Source,
     Span,
-    Wanted,
     answered,
     counts,
     missing,
@@ -94,7 +94,7 @@ class Puller:
         self._untold: set[int] = set()
         self._offset = 0.0
 
-    async def pull(self, wanted: Wanted, days: int, path: Path) -> Result:
+    async def pull(self, wanted: PullPlan, days: int, path: Path) -> Result:
         """Reads what the file at `path` lacks of the last `days`, and writes it anew. Raises PullError; what was read
         until then is kept for the next pull to the same file.
         """
@@ -116,7 +116,7 @@ class Puller:
             journal.remove()
         return Result(minutes, len(minutes.keys() - before.keys()), len(self._untold), self._offset)
 
-    async def _now(self, wanted: Wanted) -> float:
+    async def _now(self, wanted: PullPlan) -> float:
         """Now by Azure's clock: this machine's may be ahead, and then minutes would count as over that are not. Shows, too,
         before anything long begins, that both resources can be read.
         """
@@ -175,7 +175,9 @@ class Puller:
                     backoff = min(backoff * 2, LONGEST_WAIT)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _require_arrivals(self, wanted: Wanted, minutes: Minutes, now: float, journal: Journal) -> None:
+    async def _require_arrivals(
+        self, wanted: PullPlan, minutes: Minutes, now: float, journal: Journal
+    ) -> None:
         """Raises PullError where no minute has a value: a name that does not exist looks the same as one without traffic."""
         if any(minute.arrivals is not None for minute in minutes.values()):
             return

@@ -76,7 +76,7 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
         raise
 
 
-class CosmosPlace:
+class ContainerConnection:
     """A container of a connection. Messages name it by its repr."""
 
     def __init__(self, settings: Settings, connection: str, database: str, container: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 Client = TypeVar("Client")
 
 
-class Opened(Generic[Client]):
+class LazyClient(Generic[Client]):
     """Opens the client in a thread, because importing an SDK takes half a second. The client belongs to the event loop of its
     first use. If it cannot be entered, it is closed. `open_client` raises ValueError, which names a wrong setting.
     """

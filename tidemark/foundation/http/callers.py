@@ -47,7 +47,7 @@ Settings = Mapping[str, str]
 Headers = Mapping[str, str]
 
 
-class Door(Struct, frozen=True):
+class AuthMode(Struct, frozen=True):
     """How callers of this process are authenticated.
 
     `platform`: App Service authentication runs in front of it and sets the headers. `sign_in`: roles decide, and the host asks
@@ -77,13 +77,13 @@ class RefusedError(Exception):
         self.status = status
 
 
-def door_of(settings: Settings) -> Door:
+def auth_mode_of(settings: Settings) -> AuthMode:
     """How callers are authenticated. Call it once per process, so that the host's authorization level matches our checks.
 
     A developer's host (`func start`, the local stack) never has the platform in front of it.
     """
     platform = is_deployed(settings) and _is_true(settings.get(AUTHENTICATION))
-    return Door(platform, platform and _is_true(settings.get(SIGN_IN)))
+    return AuthMode(platform, platform and _is_true(settings.get(SIGN_IN)))
 
 
 def is_deployed(settings: Settings) -> bool:
@@ -92,16 +92,16 @@ def is_deployed(settings: Settings) -> bool:
     return bool(settings.get(SITE, "").strip()) and not developing
 
 
-def admit(door: Door, headers: Headers, *, order: bool = False) -> Caller:
+def admit(mode: AuthMode, headers: Headers, *, order: bool = False) -> Caller:
     """Authenticate and authorize a request; returns its caller. `headers` need case-insensitive lookup. Raises RefusedError.
 
     It checks forged headers, then the identity, then the role, and for an order that no other site's page sent it.
     """
-    if not door.platform:
+    if not mode.platform:
         _refuse_forged(headers)
         return NOBODY
     principal = _principal(headers)
-    if door.sign_in:
+    if mode.sign_in:
         if principal is None:
             raise RefusedError(
                 UNKNOWN, f"sign in first: {SIGN_IN} is on, and the request has no signed-in caller"

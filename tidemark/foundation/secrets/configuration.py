@@ -28,7 +28,7 @@ class Kind(Enum):
     PUBLIC = auto()
 
 
-class Found(NamedTuple):
+class ConfigPart(NamedTuple):
     text: str
     kind: Kind
 
@@ -103,9 +103,9 @@ _REFERENCE = "@Microsoft.KeyVault("
 """The beginning of a reference to a key vault that the platform has not resolved. It names a secret, and is none."""
 
 
-def of_settings(settings: Mapping[str, str]) -> set[Found]:
+def of_settings(settings: Mapping[str, str]) -> set[ConfigPart]:
     """Every secret of the settings, whatever their names are."""
-    matches = set[Found]()
+    matches = set[ConfigPart]()
     for name, value in settings.items():
         text = _bare(value)
         parts = set(_parts(text))
@@ -129,7 +129,7 @@ def names_of(settings: Mapping[str, str]) -> set[str]:
     return {text.casefold() for text in texts if _WORD.fullmatch(text)}
 
 
-def of_text(text: str) -> set[Found]:
+def of_text(text: str) -> set[ConfigPart]:
     """The secrets in a connection string or an address; none in other texts."""
     return _without_public(_parts(_bare(text)))
 
@@ -140,28 +140,30 @@ def _bare(value: str) -> str:
     return _unquoted(text).strip() if text[:1] in {"'", '"'} else text
 
 
-def _in_secret(text: str) -> Iterator[Found]:
+def _in_secret(text: str) -> Iterator[ConfigPart]:
     """The whole text, and each line or member of a list in it: keys come in lists, and PEM has many lines."""
-    yield Found(text, Kind.SECRET)
+    yield ConfigPart(text, Kind.SECRET)
     yield from _in_header(text)
     parts = [part.strip() for part in re.split(r"[\r\n,]+", text)]
-    yield from (Found(part, Kind.SECRET) for part in parts if part != text and not part.startswith("-----"))
+    yield from (
+        ConfigPart(part, Kind.SECRET) for part in parts if part != text and not part.startswith("-----")
+    )
 
 
-def _in_header(value: str) -> Iterator[Found]:
+def _in_header(value: str) -> Iterator[ConfigPart]:
     """The credentials of a header: the token after its scheme, and the password in a Basic header."""
     scheme, blank, token = value.partition(" ")
     is_scheme = bool(blank) and _WORD.fullmatch(scheme) is not None
-    yield Found(value, Kind.WHOLE if is_scheme else Kind.SECRET)
+    yield ConfigPart(value, Kind.WHOLE if is_scheme else Kind.SECRET)
     if is_scheme:
-        yield Found(token.strip(), Kind.SECRET)
+        yield ConfigPart(token.strip(), Kind.SECRET)
     if scheme.casefold() == "basic":
         with suppress(ValueError):
             password = b64decode(token.strip()).decode().partition(":")[2]
-            yield Found(password, Kind.SECRET)
+            yield ConfigPart(password, Kind.SECRET)
 
 
-def _spelt(text: str) -> Iterator[Found]:
+def _spelt(text: str) -> Iterator[ConfigPart]:
     """Values that JSON, YAML, headers, command options or pairs name as secrets. A word after a colon may be prose."""
     if text.startswith("?") or (text.count("=") > 1 and "&" in text and "://" not in text):
         yield from _in_query(text.removeprefix("?"))
@@ -179,21 +181,21 @@ def _from_json(value: str) -> str:
         return value
 
 
-def of_address(url: str) -> set[Found]:
+def of_address(url: str) -> set[ConfigPart]:
     """The secrets of an address that gives access to everybody who has it, such as a webhook: all that follows the host."""
-    parts = {*_parts(url), Found(url, Kind.WHOLE if "://" in url else Kind.SECRET)}
+    parts = {*_parts(url), ConfigPart(url, Kind.WHOLE if "://" in url else Kind.SECRET)}
     _, slash, path = url.partition("://")[2].partition("/")
     if slash and _DRAWN.search(path):
-        parts.add(Found(path, Kind.WHOLE))
+        parts.add(ConfigPart(path, Kind.WHOLE))
     last = path.partition("?")[0].rstrip("/").rpartition("/")[2]
     if not _WORD.fullmatch(last):
-        parts.add(Found(last, Kind.SECRET))
+        parts.add(ConfigPart(last, Kind.SECRET))
     return _without_public(parts)
 
 
-def of_headers(headers: Mapping[str, str]) -> set[Found]:
+def of_headers(headers: Mapping[str, str]) -> set[ConfigPart]:
     """The credentials in the headers of a request, whatever the headers' names are."""
-    matches = set[Found]()
+    matches = set[ConfigPart]()
     for name, value in headers.items():
         if name.casefold() not in _PUBLIC_HEADERS and _is_hidden(name, value):
             matches |= set(_in_header(value))
@@ -210,7 +212,7 @@ def _is_secret(name: str, text: str) -> bool:
     )
 
 
-def _without_public(parts: Iterable[Found]) -> set[Found]:
+def _without_public(parts: Iterable[ConfigPart]) -> set[ConfigPart]:
     """The secrets among the parts. A password that equals the name of the user or the database is hidden only by its position:
     hidden wherever that name is, it would be revealed.
     """
@@ -219,12 +221,12 @@ def _without_public(parts: Iterable[Found]) -> set[Found]:
     return {each for each in matches if each.kind is not Kind.PUBLIC and each.text.casefold() not in public}
 
 
-def _parts(text: str) -> Iterator[Found]:
+def _parts(text: str) -> Iterator[ConfigPart]:
     if pairs := _pairs(text):
         parts = list(_in_pairs(pairs))
         yield from parts
         if any(part.kind is Kind.SECRET for part in parts):
-            yield Found(text, Kind.WHOLE)
+            yield ConfigPart(text, Kind.WHOLE)
     elif address := _ADDRESS.fullmatch(text):
         yield from _in_address(address["scheme"].casefold(), address["rest"])
 
@@ -254,27 +256,27 @@ def _is_known(key: str) -> bool:
     return _PUBLIC_KEYS.fullmatch(_plain(key)) is not None or _NAME.search(key) is not None
 
 
-def _in_pairs(pairs: Sequence[re.Match[str]]) -> Iterator[Found]:
+def _in_pairs(pairs: Sequence[re.Match[str]]) -> Iterator[ConfigPart]:
     for number, pair in enumerate(pairs):
         value = _unquoted(pair["value"].strip())
         if _PUBLIC_KEYS.fullmatch(_plain(pair["key"])):
-            yield from _parts(value) if "://" in value else [Found(value, Kind.PUBLIC)]
+            yield from _parts(value) if "://" in value else [ConfigPart(value, Kind.PUBLIC)]
         elif "sig=" in value:  # a shared access signature
             yield from _in_query(value)
         elif _is_hidden(pair["key"], value):
-            yield Found(value, Kind.SECRET)
-            yield Found(re.sub(r"\\(.)", r"\1", value), Kind.SECRET)  # as libpq reads it
-            yield Found(pair["value"].strip(), Kind.WHOLE)
+            yield ConfigPart(value, Kind.SECRET)
+            yield ConfigPart(re.sub(r"\\(.)", r"\1", value), Kind.SECRET)  # as libpq reads it
+            yield ConfigPart(pair["value"].strip(), Kind.WHOLE)
             following = pairs[number + 1].start() if number + 1 < len(pairs) else 0
             yield from _left_over(pair, following if following >= pair.end() else len(pair.string))
 
 
-def _left_over(pair: re.Match[str], end: int) -> Iterator[Found]:
+def _left_over(pair: re.Match[str], end: int) -> Iterator[ConfigPart]:
     """The text after a secret that is no pair: the rest of a secret that contains a blank or semicolon without quotation marks."""
     rest = pair.string[pair.end() : end].strip("; \t\r\n")
     if rest:
-        yield Found(pair.string[pair.start("value") : end].strip("; \t\r\n"), Kind.SECRET)
-        yield from (Found(part, Kind.SECRET) for part in {rest, *re.split(r"[;\s]+", rest)})
+        yield ConfigPart(pair.string[pair.start("value") : end].strip("; \t\r\n"), Kind.SECRET)
+        yield from (ConfigPart(part, Kind.SECRET) for part in {rest, *re.split(r"[;\s]+", rest)})
 
 
 def _is_hidden(name: str, value: str) -> bool:
@@ -292,7 +294,7 @@ def _unquoted(value: str) -> str:
     return value
 
 
-def _in_address(scheme: str, rest: str) -> Iterator[Found]:
+def _in_address(scheme: str, rest: str) -> Iterator[ConfigPart]:
     """The user part, the query, and the parts of the path that look drawn at random.
 
     A '@', '/', ':', '?' or '#' that stands uncoded in a password ends the user part too early for whoever parses it. So it
@@ -311,29 +313,31 @@ def _in_address(scheme: str, rest: str) -> Iterator[Found]:
     if at:
         yield from _in_user(user, scheme, is_web=is_web)
     where, question, query = after.partition("?")
-    yield from (Found(each, Kind.PUBLIC) for each in re.split(r"[/:#]", where) if not is_web)
-    yield from (Found(each, Kind.PUBLIC) for each in re.split(r"[+:]", scheme))
+    yield from (ConfigPart(each, Kind.PUBLIC) for each in re.split(r"[/:#]", where) if not is_web)
+    yield from (ConfigPart(each, Kind.PUBLIC) for each in re.split(r"[+:]", scheme))
     if question:
-        yield Found(query, Kind.WHOLE)
+        yield ConfigPart(query, Kind.WHOLE)
         yield from _in_query(query.partition("#")[0])
     if is_web:
         parts = where.partition("/")[2].split("/")
         yield from (
-            Found(part, Kind.SECRET) for part in parts if _DRAWN.fullmatch(part) and not _GUID.fullmatch(part)
+            ConfigPart(part, Kind.SECRET)
+            for part in parts
+            if _DRAWN.fullmatch(part) and not _GUID.fullmatch(part)
         )
 
 
-def _in_user(user: str, scheme: str, *, is_web: bool) -> Iterator[Found]:
+def _in_user(user: str, scheme: str, *, is_web: bool) -> Iterator[ConfigPart]:
     name, colon, password = user.partition(":")
     if colon:
-        yield Found(user, Kind.WHOLE)
-        yield Found(password, Kind.SECRET)
-        yield Found(name, Kind.PUBLIC)
+        yield ConfigPart(user, Kind.WHOLE)
+        yield ConfigPart(password, Kind.SECRET)
+        yield ConfigPart(name, Kind.PUBLIC)
     elif is_web or scheme.startswith("redis"):  # a token in place of a name
-        yield Found(user, Kind.SECRET)
+        yield ConfigPart(user, Kind.SECRET)
 
 
-def _in_query(query: str) -> Iterator[Found]:
+def _in_query(query: str) -> Iterator[ConfigPart]:
     """The values of parameters that are not known to be public, as they are and decoded, and connection strings in them."""
     for pair in query.split("&"):
         name, equals, value = pair.partition("=")
@@ -342,6 +346,6 @@ def _in_query(query: str) -> Iterator[Found]:
         texts = (value, unquote_plus(value), unquote(value))
         inner = [part for text in texts[1:] for part in _parts(text)]
         if inner:
-            yield from (*inner, Found(value, Kind.WHOLE))
+            yield from (*inner, ConfigPart(value, Kind.WHOLE))
         elif _is_hidden(name, texts[1]):
-            yield from (Found(text, Kind.SECRET) for text in texts)
+            yield from (ConfigPart(text, Kind.SECRET) for text in texts)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 
 from tidemark.foundation.secrets.configuration import (
-    Found,
+    ConfigPart,
     Kind,
     names_of,
     of_address,
@@ -49,8 +49,8 @@ class KnownSecrets:
     """The known secrets, and how to remove them from texts."""
 
     def __init__(self) -> None:
-        self._secrets = set[Found]()
-        self._passing: list[Found] = []
+        self._secrets = set[ConfigPart]()
+        self._passing: list[ConfigPart] = []
         self._names = set[str]()
         self._changing = Lock()  # threads of the doctor and of workers read their settings at the same time
         self._forms: dict[str, tuple[str, ...]] = {}
@@ -58,7 +58,7 @@ class KnownSecrets:
         self._needles: tuple[str, ...] = ()
         """Every form contains one of these, while there are at most `FEW`."""
 
-    def add(self, secrets: Iterable[Found], *, passing: bool = False) -> None:
+    def add(self, secrets: Iterable[ConfigPart], *, passing: bool = False) -> None:
         """Add secrets; adding one again changes nothing. A secret of fewer than `SHORTEST` characters is hidden only by its
         position. A `passing` one is forgotten after `PASSING` others.
         """
@@ -67,7 +67,7 @@ class KnownSecrets:
             if not fresh:
                 return
             self._secrets |= fresh
-            gone = set[Found]()
+            gone = set[ConfigPart]()
             if passing:
                 self._passing += fresh
                 gone, self._passing = set(self._passing[:-PASSING]), self._passing[-PASSING:]
@@ -84,7 +84,7 @@ class KnownSecrets:
             if fresh and any(form.casefold() in fresh for forms in self._forms.values() for form in forms):
                 self._prepare(self._secrets, anew=True)
 
-    def _prepare(self, secrets: Iterable[Found], *, anew: bool) -> None:
+    def _prepare(self, secrets: Iterable[ConfigPart], *, anew: bool) -> None:
         """Replace the forms and needles, and never change them: a thread that reads them meanwhile still finds the older secrets."""
         forms, needles = ({}, ()) if anew else (dict(self._forms), self._needles)
         fresh = {
@@ -160,12 +160,12 @@ _known = KnownSecrets()
 
 def hide(*secrets: str) -> None:
     """Hide these values in this process from now on."""
-    _known.add(Found(secret, Kind.SECRET) for secret in secrets)
+    _known.add(ConfigPart(secret, Kind.SECRET) for secret in secrets)
 
 
 def hide_token(token: str) -> None:
     """Hide a token that expires."""
-    _known.add([Found(token, Kind.WHOLE)], passing=True)
+    _known.add([ConfigPart(token, Kind.WHOLE)], passing=True)
 
 
 def hide_settings(settings: Mapping[str, str]) -> None:

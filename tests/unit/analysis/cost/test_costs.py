@@ -20,7 +20,7 @@ from tidemark.analysis.cost import page
 from tidemark.analysis.cost.account import AUTOSCALE, MANUAL, METERED, REQUEST_UNITS, STATIC, Billed, account
 from tidemark.analysis.cost.charges import Charge, billed_id, newest_runs
 from tidemark.analysis.cost.files import export_files, read_export, read_exports
-from tidemark.analysis.cost.spans import Seen, Span, changes_of, spans_of
+from tidemark.analysis.cost.spans import CapacityEntry, Span, changes_of, spans_of
 from tidemark.analysis.cost.targets import Options, billed_targets, resources_of
 from tidemark.analysis.errors import InputError
 
@@ -262,21 +262,25 @@ def test_the_manifest_of_a_run_tells_its_time_and_without_one_the_files_own_coun
 def log(*capacities, every=900.0, shadow=None, start=START):
     """Decisions that found these capacities."""
     return [
-        Seen(start + n * every, "decision", each, each, shadow=shadow) for n, each in enumerate(capacities)
+        CapacityEntry(start + n * every, "decision", each, each, shadow=shadow)
+        for n, each in enumerate(capacities)
     ]
 
 
 def test_a_capacity_holds_until_the_next_reading_and_no_longer_than_told():
-    seen = [Seen(0, "decision", 2), Seen(60, "effect", outcome="applied", reached=3), Seen(90, "effect", outcome="failed"),
-            Seen(2000, "decision", 3), Seen(2000, "decision", 3)]  # fmt: skip
+    seen = [CapacityEntry(0, "decision", 2), CapacityEntry(60, "effect", outcome="applied", reached=3), CapacityEntry(90, "effect", outcome="failed"),
+            CapacityEntry(2000, "decision", 3), CapacityEntry(2000, "decision", 3)]  # fmt: skip
 
     assert spans_of(reversed(seen), 900.0) == [Span(0, 60, 2), Span(60, 960, 3)]
 
 
 def test_an_action_with_several_effects_is_one_change_and_costs_once():
-    wish, end = Seen(0, "decision", 2, 3, reason="scale_out", line="why"), Seen(600, "decision", 3)
+    wish, end = (
+        CapacityEntry(0, "decision", 2, 3, reason="scale_out", line="why"),
+        CapacityEntry(600, "decision", 3),
+    )
     outcomes = [(60, "already_there"), (61, "applied"), (62, "applied")]
-    effects = [Seen(at, "effect", outcome=outcome, reached=3) for at, outcome in outcomes]
+    effects = [CapacityEntry(at, "effect", outcome=outcome, reached=3) for at, outcome in outcomes]
 
     one, several = ([wish, *found, end] for found in (effects[:1], effects))
     spans = [spans_of(seen, 900.0) for seen in (one, several)]

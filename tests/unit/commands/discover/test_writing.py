@@ -8,7 +8,7 @@ from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
 from scaling.service import registry
 from tidemark.commands.discover.command import not_read
-from tidemark.commands.discover.found import Found, FoundSource, FoundTarget
+from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.commands.discover.writing import written
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -33,7 +33,7 @@ def queue(name, group="rg", host=BUS):
 
 
 def found(*targets, sources=(), **more):
-    return Found(SUBSCRIPTION, targets, tuple(sources), **more)
+    return Discovery(SUBSCRIPTION, targets, tuple(sources), **more)
 
 
 def accepted(made, settings=None):

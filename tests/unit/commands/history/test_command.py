@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tidemark.commands.history.command import app, summary
 from tidemark.commands.history.journal import place_of
-from tidemark.commands.history.model import Minute, Source, Wanted
+from tidemark.commands.history.model import Minute, PullPlan, Source
 from tidemark.commands.history.pull import Result
 
 BUS = (
@@ -63,7 +63,7 @@ def test_a_configuration_with_problems_is_not_passed_over(tmp_path):
 
 
 def test_the_summary_counts_gaps_as_gaps():
-    wanted = Wanted("plan", "bus/orders", ARRIVALS, PLAN)
+    wanted = PullPlan("plan", "bus/orders", ARRIVALS, PLAN)
 
     assert list(summary(Result(MINUTES, 2, 0, 3.0), wanted, Path("h.csv"))) == [
         "h.csv: bus/orders from 2025-02-19 21:20:00Z to 2025-02-19 21:23:00Z, 3 minutes (2 new)",
@@ -75,7 +75,7 @@ def test_the_summary_counts_gaps_as_gaps():
 
 @pytest.mark.parametrize(("offset", "side"), [(3_600.0, "ahead of"), (-3_600.0, "behind")])
 def test_the_summary_says_what_was_odd(offset, side):
-    wanted = Wanted("plan", "bus/orders", ARRIVALS, None)
+    wanted = PullPlan("plan", "bus/orders", ARRIVALS, None)
 
     told = list(summary(Result(MINUTES, 2, 1, offset), wanted, Path("h.csv")))
 

@@ -14,7 +14,7 @@ from tests.support.disk import record_disk_calls
 from tidemark.commands.history import files, pull
 from tidemark.commands.history.azure_monitor import Answer
 from tidemark.commands.history.journal import Piece, opened, place_of
-from tidemark.commands.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Source, Span, Wanted
+from tidemark.commands.history.model import DAY, MINUTE, SETTLING, Minute, PullError, PullPlan, Source, Span
 from tidemark.commands.history.pull import ATTEMPTS, PATIENCE, REASKED, Puller
 from tidemark.foundation.errors import UnavailableError
 
@@ -22,7 +22,7 @@ NOW = 1_800_000_030.0
 LAST = int(NOW // MINUTE) - SETTLING
 ARRIVALS = Source("/bus", "IncomingMessages", "total", "EntityName eq 'orders'")
 PLAN = Source("/plan", "CpuPercentage", "average", "Instance eq '*'")
-WANTED = Wanted("plan", "bus/orders", ARRIVALS, PLAN)
+WANTED = PullPlan("plan", "bus/orders", ARRIVALS, PLAN)
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +215,7 @@ def test_a_journal_of_another_pull_is_refused_unless_it_read_nothing(tmp_path):
     path = tmp_path / "h.csv"
     with pytest.raises(Killed):
         run(path, shown=Watching(kill_after=1))
-    other = Wanted("plan", "bus/invoices", ARRIVALS, PLAN)
+    other = PullPlan("plan", "bus/invoices", ARRIVALS, PLAN)
 
     with pytest.raises(PullError, match=r"h\.csv\.partial holds what another pull has read"):
         run(path, wanted=other)
@@ -295,14 +295,14 @@ def test_a_wait_of_an_hour_is_left_to_a_later_pull(tmp_path):
 def test_without_a_plan_nobody_asks_for_instances(tmp_path):
     service = Service()
 
-    result = run(tmp_path / "h.csv", service, wanted=Wanted("plan", "bus/orders", ARRIVALS, None))
+    result = run(tmp_path / "h.csv", service, wanted=PullPlan("plan", "bus/orders", ARRIVALS, None))
 
     assert {name for name, _ in service.asked} == {"/bus"}
     assert {minute.instances for minute in result.minutes.values()} == {None}
 
 
 def test_a_pull_without_a_plan_goes_on_where_it_was_killed(tmp_path):
-    wanted = Wanted("plan", "bus/orders", ARRIVALS, None)
+    wanted = PullPlan("plan", "bus/orders", ARRIVALS, None)
     with suppress(Killed):
         run(tmp_path / "h.csv", shown=Watching(kill_after=1), wanted=wanted)
     service = Service()
@@ -323,7 +323,7 @@ def test_minutes_left_out_are_asked_for_twice_again_and_no_more(tmp_path):
             )
 
     service = Forgetful()
-    result = run(tmp_path / "h.csv", service, days=1, wanted=Wanted("plan", "bus/orders", ARRIVALS, None))
+    result = run(tmp_path / "h.csv", service, days=1, wanted=PullPlan("plan", "bus/orders", ARRIVALS, None))
 
     assert [span for _, span in service.asked[1:]] == [
         Span(LAST - DAY, LAST),

@@ -7,7 +7,7 @@ from rich.console import Console
 from scaling.calls.budgets import Budget, call_of
 from scaling.calls.call_budgets import CallBudgets
 from scaling.calls.noting import NOTIFY_AFTER, Noted, Noting
-from scaling.calls.throttling import Asked, Scope
+from scaling.calls.throttling import Scope, ThrottlingWait
 from scaling.calls.usage import SHOWN, CallsView, ProcessCalls, process_calls, seen
 from scaling.notices.events import calls_notice
 from scaling.service.metrics import INSTRUMENTS
@@ -152,7 +152,7 @@ def test_what_is_in_trouble_is_kept_before_what_is_called_most():
     refused = call_of("GET", "https://refused.servicebus.windows.net/q", "service_bus")
     budgets.ask(refused, 0.0)
     budgets.ask(refused, 0.0)
-    budgets.note_throttling(refused, Asked(90.0, Scope.TENANT, certain=True), 0.0)
+    budgets.note_throttling(refused, ThrottlingWait(90.0, Scope.TENANT, certain=True), 0.0)
 
     kept = process_calls("p", budgets.usage(0.0, NOW), NOW)
 

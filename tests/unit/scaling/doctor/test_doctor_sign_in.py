@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from scaling.doctor import calls, checks, examination
 from scaling.doctor.sign_in import FORGED, Answer, by_answers, by_environment, by_platform
 from tidemark.foundation.checkup import Verdict, ok
-from tidemark.foundation.http.callers import Door, RefusedError, admit
+from tidemark.foundation.http.callers import AuthMode, RefusedError, admit
 from tidemark.foundation.http.deployed_app import Access
 
 CLIENT = "33333333-4444-5555-6666-777777777777"
@@ -182,9 +182,9 @@ def test_a_forger_who_is_believed_is_told():
 
 def test_the_forged_header_is_one_that_opens_everything_to_whom_the_platform_lets_set_it():
     """Else its refusal would prove nothing."""
-    assert admit(Door(platform=True, sign_in=True), FORGED).name == "tidemark-doctor"
+    assert admit(AuthMode(platform=True, sign_in=True), FORGED).name == "tidemark-doctor"
     with pytest.raises(RefusedError, match="accepted only from App Service authentication"):
-        admit(Door(), FORGED)
+        admit(AuthMode(), FORGED)
 
 
 @asynccontextmanager
@@ -204,7 +204,7 @@ async def app_that(answer):
 def door(request):
     """An app behind a platform that takes no header away."""
     try:
-        admit(Door(platform=True, sign_in=True), request.headers)
+        admit(AuthMode(platform=True, sign_in=True), request.headers)
     except RefusedError as error:
         return web.json_response({"error": str(error)}, status=error.status)
     return web.json_response({"targets": []})

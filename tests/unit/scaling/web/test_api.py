@@ -407,7 +407,7 @@ async def test_an_answer_that_takes_longer_than_it_is_kept_is_made_once_all_the_
         await ready.wait()
         return json_response(len(made))
 
-    kept = api.Kept(5.0, clock=lambda: clock[0])
+    kept = api.CachedAnswer(5.0, clock=lambda: clock[0])
     first = asyncio.ensure_future(kept.get(make))
     await asyncio.sleep(0)
     clock[0] = 60.0
@@ -430,7 +430,7 @@ async def test_an_answer_for_everybody_is_made_once_in_a_while(world):
         await asyncio.sleep(0)
         return json_response(len(made))
 
-    kept = api.Kept(5.0, clock=lambda: clock[0])
+    kept = api.CachedAnswer(5.0, clock=lambda: clock[0])
     answers = await asyncio.gather(*(kept.get(make) for _ in range(50)))
     clock[0] = 4.9
     answers.append(await kept.get(make))
@@ -448,7 +448,7 @@ async def test_a_failure_is_not_kept():
             raise KeyError("first")
         return json_response("second")
 
-    kept = api.Kept(5.0, clock=lambda: 0.0)
+    kept = api.CachedAnswer(5.0, clock=lambda: 0.0)
     with pytest.raises(KeyError):
         await kept.get(make)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from spark_jobs.sources.capture import files as capture_files
 from spark_jobs.sources.capture.files import CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, EARLY, CaptureLayout
-from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.path_times import FileFilter
 from spark_jobs.sources.records.app_insights import AppInsightsSource
 from spark_jobs.sources.records.record_files import RecordFiles
 from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource
@@ -37,7 +37,7 @@ def path_of(layout, root, hub, partition, at):
 
 
 def wanted_of(**options):
-    return msgspec.json.encode(Wanted(**options)).decode()
+    return msgspec.json.encode(FileFilter(**options)).decode()
 
 
 def listed(monkeypatch):
@@ -157,7 +157,7 @@ def test_telemetry_is_listed_by_the_hours_of_its_records(tmp_path, monkeypatch):
 
 @given(TIMES, st.integers(0, 24 * 500), st.sampled_from(LAYOUTS), st.integers(-48, 24 * 500))
 def test_patterns_for_spark_cover_what_the_walk_takes(since, hours, layout, offset):
-    wanted = Wanted(since, since + timedelta(hours=hours), "Orders", ("0", "7"), lag=7200.0)
+    wanted = FileFilter(since, since + timedelta(hours=hours), "Orders", ("0", "7"), lag=7200.0)
     at = since + timedelta(hours=offset)
     patterns = CaptureLayout(layout).globs(wanted, NOW)
     path = path_of(layout, "", "oRDERS", "7", at).as_posix()
@@ -174,13 +174,13 @@ def test_patterns_for_spark_cover_what_the_walk_takes(since, hours, layout, offs
 
 
 def test_a_year_is_one_pattern_and_without_a_time_there_is_none():
-    year = Wanted(datetime(2025, 1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+    year = FileFilter(datetime(2025, 1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
 
     assert CaptureLayout().globs(year, NOW) == [
         *("*/*/*/*/*/2025", "*/*/*/*/2025", "*/*/*/2025"),
         *("*/*/2025", "*/2025", "2025"),
     ]
-    assert CaptureLayout().globs(Wanted(hub="orders"), NOW) == []
+    assert CaptureLayout().globs(FileFilter(hub="orders"), NOW) == []
 
 
 # -- pieces
