@@ -73,20 +73,27 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
     target = meta.number(found.target, found.default)
     if target <= 0:
         raise meta.unreadable(found.target, "a number above 0 is accepted")
-    interval, at_zero = parse_duration(made.table.get("interval", "1m")), made.table["minimum"] == 0
-    window = max(min(cooldown, LONGEST) if at_zero else 60.0, interval)
-    if at_zero and cooldown > LONGEST:
-        made.note(
-            f"cooldownPeriod {span_text(cooldown)}",
-            f"a metric's window takes its place, {span_text(LONGEST)} at most",
-        )
+    window = span_text(_window(cooldown, made))
     return Trigger(
         name=given.text("name"),
-        metric=made.metric(given.text("name") or found.base, {**found.options, "window": span_text(window)}),
+        metric=made.metric(given.text("name") or found.base, {**found.options, "window": window}),
         target=target,
         activation=max(meta.number(found.activation, 0), 0),
         value=given.text("metricType", "AverageValue") == "Value",
     )
+
+
+def _window(cooldown: float, made: Imported) -> float:
+    """Seconds: the rule `activation` takes the last one away when all of the window was quiet."""
+    interval = parse_duration(made.table.get("interval", "1m"))
+    if made.table["minimum"] > 0:
+        return max(60.0, interval)
+    if cooldown > LONGEST:
+        made.note(
+            f"cooldownPeriod {span_text(cooldown)}",
+            f"a metric's window takes its place, {span_text(LONGEST)} at most",
+        )
+    return max(min(cooldown, LONGEST), 60.0, interval)
 
 
 def _cron(meta: Given, where: str, made: Imported) -> Trigger | None:
