@@ -3,7 +3,8 @@
     python -m benchmarks.autoscaling [--traces DIR] [--only TEXT] [--conditions] [--out DIR]
 
 Every policy replays every trace; a table tells instance-hours as a ratio to the clairvoyant lower bound, late messages,
-actions and flaps; a plot draws cost against lateness. `--conditions` adds the rows of harder worlds for service_level.
+actions and flaps; a plot draws cost against lateness. `--conditions` adds rows for service_level that sees less of the world.
+Other worlds, senses and objectives: `python -m benchmarks.autoscaling.grid`.
 """
 
 from __future__ import annotations
@@ -51,15 +52,14 @@ class Job:
 
 def play(job: Job) -> Row:
     """One policy on one trace, in a process of its own."""
-    condition = CONDITIONS[job.condition] if job.condition >= 0 else CONDITIONS[0]
-    model, basis = condition.model, world.Model()
-    load = traces.load(Path(job.folder), job.trace, basis.service_rate)
+    condition, model = CONDITIONS[max(job.condition, 0)], world.Model()
+    load = traces.load(Path(job.folder), job.trace, model.service_rate)
     arrivals = load.arrivals
     if job.condition >= 0:
         policy = condition.policy()
     else:
         policy = next(entry for entry in FIELD if entry.name == job.policy).make(arrivals, model)
-    first = max(ceil(arrivals.mean() / basis.service_rate), 1)
+    first = max(ceil(arrivals.mean() / model.service_rate), 1)
     found = worlds.run(arrivals, policy, model, first, condition.sight)
     cost = found.instance_hours / bound.lower_bound(load)
     return Row(
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> None:
         "--traces", type=Path, default=traces.FOLDER, help="folder of NAME.csv.gz: t, arrivals"
     )
     parser.add_argument("--only", default="", help="policies whose name holds this text")
-    parser.add_argument("--conditions", action="store_true", help="also the harder worlds")
+    parser.add_argument("--conditions", action="store_true", help="also with worse observations")
     parser.add_argument("--out", type=Path, help="folder for the plot and the rows")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args(arguments)
@@ -170,7 +170,9 @@ def main(arguments: Sequence[str]) -> None:
     console.print(summary(f"{len(names)} traces, sampled as each does", rows, order))
     console.print(by_trace(rows, [name for name in order if name in {"service_level", "KEDA target 12"}]))
     if conditions:
-        console.print(summary("service_level in harder worlds", conditions, [c.name for c in CONDITIONS]))
+        console.print(
+            summary("service_level with worse observations", conditions, [c.name for c in CONDITIONS])
+        )
     if chosen.out is not None:
         chosen.out.mkdir(parents=True, exist_ok=True)
         draw(rows, {entry.name for entry in entries if entry.ours}, chosen.out)

@@ -53,11 +53,13 @@ SENSES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "oldest age alone": ((BACKLOG, OLDEST_AGE), ()),
     "active age": ((BACKLOG, OLDEST_ACTIVE_AGE), (GIVEN,)),
     "exact counts": ((BACKLOG, INCOMING, OUTGOING), (GIVEN,)),
-    "Event Hubs": ((BACKLOG, INCOMING, OUTGOING, OLDEST_ACTIVE_AGE), ()),
-    "Service Bus": ((BACKLOG, LATE_INCOMING, LATE_OUTGOING, OLDEST_ACTIVE_AGE), ()),
-    "storage queue": ((BACKLOG, OLDEST_AGE), ()),
+    "Event Hubs": ((BACKLOG, INCOMING, OUTGOING, OLDEST_ACTIVE_AGE), (GIVEN,)),
+    "Service Bus": ((BACKLOG, OLDEST_AGE), (GIVEN,)),
+    "storage queue": ((BACKLOG, OLDEST_AGE), (GIVEN,)),
 }
-"""What `service_level` reads, and which of its options are given. The last three are what a user of the service gets."""
+"""What `service_level` reads, and which of its options are given. The last three are what `tidemark discover` writes for a service,
+and what its collector has.
+"""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,9 @@ class Cell(Struct, frozen=True, order=True):
             )
         kind, _, share = self.policy.partition(" ")
         policy = PEERS[kind](model.concurrency, float(share or 1.0))
-        if kind == "KEDA":
-            policy.interval = self.look
+        policy.interval = max(
+            policy.interval, self.look
+        )  # Functions and Azure Monitor look every 30 and 60 s at best
         return policy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
@@ -91,21 +91,14 @@ FIELD = (
 
 @dataclass(frozen=True)
 class Condition:
-    """A row of its own for `service_level`: another world, another sight, or another objective."""
+    """A row of its own for `service_level`, which sees less of the world, or something else. Other worlds: `grid`."""
 
     name: str
-    model: Model = field(default_factory=Model)
     sight: Sight = CLEAR
-    wait: str = "60s"
     ready: bool = True
 
     def policy(self) -> Policy:
-        return ours.service_level(model=self.model, ready=self.ready, wait=self.wait)
-
-
-def _halves(second: int) -> float:
-    """Two hours at full speed, two at half, over and over."""
-    return 1.0 if second // 7200 % 2 == 0 else 0.5
+        return ours.service_level(ready=self.ready)
 
 
 CONDITIONS = (
@@ -113,16 +106,7 @@ CONDITIONS = (
     Condition("ready instances not told", ready=False),
     Condition("instances called ready 60 s early", sight=Sight(early=60)),
     Condition("instances called ready at once", sight=Sight(early=90)),
-    Condition("concurrency 1", Model(concurrency=1)),
-    Condition("concurrency 4", Model(concurrency=4)),
-    Condition("concurrency 64", Model(concurrency=64)),
-    Condition("service rate halves every other two hours", Model(drift=_halves)),
-    Condition("start-up 30 s", Model(start_up=30)),
-    Condition("start-up 180 s", Model(start_up=180)),
-    Condition("start-up 300 s", Model(start_up=300)),
     Condition("counts off by up to 10 %", sight=Sight(noise=0.1)),
     Condition("one observation in twenty lost", sight=Sight(lost=0.05)),
     Condition("metrics 60 s old", sight=Sight(age=60)),
-    Condition("objective 10 s", Model(wait=10), wait="10s"),
-    Condition("objective 10 min", Model(wait=600), wait="600s"),
 )

@@ -60,7 +60,7 @@ def shipped(
 def metric(name: str, interval: int, window: float) -> MetricSpec:
     """Counts of minutes have a window of their own, which is not stale while the newest minute is as late as expected."""
     if name in {LATE_INCOMING, LATE_OUTGOING}:
-        span = WindowSpec(span=5 * MINUTE, interval=MINUTE, max_age=LATE_BY + 4 * MINUTE, missing_allowed=1)
+        span = WindowSpec(span=5 * MINUTE, interval=MINUTE, delay=LATE_BY, missing_allowed=1)
     else:
         span = WindowSpec(span=window or 4.0 * interval, interval=float(interval), missing_allowed=1)
     return MetricSpec(collector="simulated", options={}, count="active", window=span)

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
 import pytest
 
-from benchmarks.autoscaling import bound, cells, field, grid, ours, peers, picture, traces
+from benchmarks.autoscaling import bound, cells, field, grid, ours, peers, picture, report, traces
 from benchmarks.autoscaling.worlds import Sight, run
 from tidemark.analysis.simulation import times
 from tidemark.analysis.simulation.peers import AzureMonitor, Keda
@@ -260,14 +261,35 @@ def test_a_burst_with_a_long_wait_is_begun_in_time_by_few_instances(
     assert found.aborted < 0.005
 
 
+@cache
+def five_hours():
+    return traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]
+
+
 @pytest.mark.parametrize("condition", field.CONDITIONS, ids=lambda condition: condition.name)
 def test_no_condition_makes_the_rule_collapse(condition):
-    load = traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]
-    found = run(load, condition.policy(), condition.model, ceil(load.mean() / 10.0), condition.sight)
-    work = load.sum() / 10.0 / 3600.0
+    load = five_hours()
+    found = run(load, condition.policy(), Model(), ceil(load.mean() / 10.0), condition.sight)
 
-    assert found.instance_hours < 2.6 * work
-    assert found.late < (0.25 if condition.model.wait < 30 or condition.model.start_up > 120 else 0.1)
+    assert found.instance_hours < 2.6 * load.sum() / 10.0 / 3600.0
+    assert found.late < 0.1
+
+
+@pytest.mark.parametrize(
+    ("world", "latest"),
+    [
+        *((Model(concurrency=concurrency), 0.1) for concurrency in (1, 4, 64)),
+        (Model(drift=cells.halves), 0.1),
+        *((Model(start_up=seconds), 0.25 if seconds > 120 else 0.1) for seconds in (30, 180, 300)),
+        *((Model(wait=seconds), 0.25 if seconds < 30 else 0.1) for seconds in (10, 600)),
+    ],
+)
+def test_no_world_makes_the_rule_collapse(world, latest):
+    load, policy = five_hours(), ours.service_level(model=world, wait=f"{world.wait}s")
+    found = run(load, policy, world, ceil(load.mean() / 10.0))
+
+    assert found.instance_hours < 2.6 * load.sum() / 10.0 / 3600.0
+    assert found.late < latest
 
 
 def test_the_picture_of_the_docs_is_what_the_rule_does():
@@ -311,6 +333,24 @@ def test_the_whole_grid_has_each_cell_by_a_name_of_its_own_and_can_be_restricted
     assert {(cell.wait, cell.policy) for cell in grid.chosen(asked)} == {(10, "KEDA 0.9")}
     asked = grid.parser().parse_args(["--whole", "--halves"])
     assert all(cell.halves for cell in grid.chosen(asked))
+
+
+def test_picture_and_table_of_the_docs_are_drawn_from_the_file_of_results():
+    rows, readme = grid.read(grid.RESULTS), report.README.read_text(encoding="utf-8")
+
+    assert report.FILE.read_text(encoding="utf-8") == report.draw(rows)
+    assert report.with_table(readme, rows) == readme
+
+
+def test_a_peer_is_shown_with_its_cheapest_target_that_keeps_the_objective():
+    rows = {
+        cells.Cell(policy=f"KEDA {share}"): grid.Row(5, 24, 1.0, work, late, 0.0, 5, 1.0, 0.0, "")
+        for share, work, late in (("0.6", 3.0, 0.2), ("0.75", 2.0, 0.9), ("0.9", 1.5, 1.2))
+    }
+
+    assert report.best_target(rows, cells.Cell(), "KEDA").work == 2.0
+    assert report.best_target({}, cells.Cell(), "KEDA") is None
+    assert report.text_of(None) == ""
 
 
 @pytest.mark.parametrize("load", cells.BURSTS)

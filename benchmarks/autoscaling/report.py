@@ -1,0 +1,140 @@
+"""docs/images/autoscaling-grid.svg and the README's table by service, drawn from the file of results.
+
+python -m benchmarks.autoscaling.report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from benchmarks.autoscaling.cells import WORLDS, Cell
+from benchmarks.autoscaling.grid import LONG_SHARES, RESULTS, SERVICES, SHARES, SLOW, USUAL, Row, read
+
+FILE = Path(__file__).parents[2] / "docs" / "images" / "autoscaling-grid.svg"
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- by service: benchmarks.autoscaling.report -->\n", "<!-- end -->\n"
+
+ALLOWED, FEW = 1.0, 3.0
+"""Per cent of late messages: the objective, and what is drawn as near it."""
+
+BLOCKS = {
+    "every message takes as long": Cell(),
+    "log-normal times": Cell(times="log-normal"),
+    "5 % take ten times as long": Cell(times="two classes"),
+    "evaluated every 60 s": Cell(look=60),
+    "wait 20 min": Cell(wait=1200),
+    "the service rate halves": Cell(halves=True),
+}
+"""Each is the base cell but for what its title says."""
+
+NOTES = (
+    f"Instance-hours as a multiple of the work, and late messages. Green: at most {ALLOWED:g} % late, yellow: at most {FEW:g} %.",
+    "Above each column: messages that an instance serves a second / processes at once, and the time of one.",
+)
+
+LEFT, COLUMN, LINE = 210, 96, 20
+
+STYLE = """<style>
+text { font: 12px system-ui, sans-serif; fill: #24292f; } .title { font-weight: 600; } .note { fill: #57606a; }
+.kept { fill: #aceebb; } .near { fill: #fae17d; } .late { fill: #ffcecb; } .none { fill: #eaeef2; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3; } .note { fill: #9198a1; }
+.kept { fill: #0f5323; } .near { fill: #5a4600; } .late { fill: #78191b; } .none { fill: #21262d; } }
+</style>"""
+
+
+def best_target(rows: Mapping[Cell, Row], cell: Cell, peer: str) -> Row | None:
+    """Of a peer in the world of `cell`: the cheapest target that keeps the objective, or the one that is late least."""
+    cells = [
+        replace(cell, policy=f"{peer} {share}", sense="", options="") for share in (*SHARES, *LONG_SHARES)
+    ]
+    found = [rows[each] for each in cells if each in rows]
+    return min(found, key=lambda row: (max(row.late, ALLOWED), row.work), default=None)
+
+
+def lines(rows: Mapping[Cell, Row], cell: Cell) -> Iterator[tuple[str, Row | None]]:
+    """Who is compared in one world, with what became of them; None where it was not replayed."""
+    for sense in USUAL:
+        yield f"service_level, {sense}", rows.get(replace(cell, sense=sense))
+    for peer in ("KEDA", "Functions"):
+        yield f"{peer}, best target", best_target(rows, cell, peer)
+    yield "Azure Monitor", rows.get(replace(cell, policy="AzureMonitor 0.875"))
+
+
+def text_of(row: Row | None) -> str:
+    return "" if row is None else f"{row.work:.2f}x {row.late:.1f} %"
+
+
+def draw(rows: Mapping[Cell, Row]) -> str:
+    parts, y = [], 20
+    for title, base in BLOCKS.items():
+        parts.append(f'<text class="title" x="4" y="{y}">{escape(title)}</text>')
+        for column, world in enumerate(SLOW):
+            x = LEFT + column * COLUMN
+            parts.append(f'<text class="note" x="{x + 4}" y="{y}">{world}, {_seconds(world)}</text>')
+            for number, (name, row) in enumerate(lines(rows, replace(base, world=world)), 1):
+                top = y + number * LINE
+                if not column:
+                    parts.append(f'<text x="4" y="{top}">{escape(name)}</text>')
+                parts.append(
+                    f'<rect class="{_class(row)}" x="{x}" y="{top - 14}" width="{COLUMN - 3}" height="{LINE - 2}"/>'
+                    f'<text x="{x + 4}" y="{top}">{text_of(row)}</text>'
+                )
+        y += (len(list(lines({}, base))) + 2) * LINE
+    for note in NOTES:
+        parts.append(f'<text class="note" x="4" y="{y}">{note}</text>')
+        y += LINE
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + len(SLOW) * COLUMN} {y}">',
+            STYLE,
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _seconds(world: str) -> str:
+    service_rate, concurrency = WORLDS[world]
+    return f"{concurrency / service_rate:.3g} s"
+
+
+def _class(row: Row | None) -> str:
+    if row is None:
+        return "none"
+    return "kept" if row.late <= ALLOWED else "near" if row.late <= FEW else "late"
+
+
+def table(rows: Mapping[Cell, Row]) -> str:
+    """Markdown: what a user of each service gets, beside the best target of KEDA and Functions."""
+    shown: list[tuple[str, list[Row | None]]] = []
+    for service, look in SERVICES:
+        own = [rows.get(Cell(world, sense=service, look=look)) for world in SLOW]
+        shown.append((f"{service}, every {look} s", own))
+    for peer in ("KEDA", "Functions"):
+        best = [best_target(rows, Cell(world), peer) for world in SLOW]
+        shown.append((f"{peer}, best target of each column", best))
+    head = " | ".join(f"{world}, {_seconds(world)}" for world in SLOW)
+    found = [f"| | {head} |", "|---" * (len(SLOW) + 1) + "|"]
+    found += [f"| {name} | {' | '.join(map(text_of, own))} |" for name, own in shown]
+    replayed = {(row.traces, row.hours) for _, own in shown for row in own if row is not None}
+    how = [
+        f"{count} traces" + (f", the first {hours} hours of each" if hours else "")
+        for count, hours in sorted(replayed)
+    ]
+    return "\n".join([*found, "", f"Replayed: {'; '.join(how)}.", ""])
+
+
+def with_table(readme: str, rows: Mapping[Cell, Row]) -> str:
+    """The README with its table by service as the rows have it."""
+    before, _, rest = readme.partition(BEGIN)
+    return before + BEGIN + "\n" + table(rows) + "\n" + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    FILE.write_text(draw(read(RESULTS)), encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8"), read(RESULTS)), encoding="utf-8")
