@@ -31,7 +31,7 @@ from tidemark.analysis.simulation.world import Seen
 BACKLOG, INCOMING, OUTGOING = "backlog", "incoming", "outgoing"
 OLDEST_AGE, OLDEST_ACTIVE_AGE = "oldest_age", "oldest_active_age"
 LATE_INCOMING, LATE_OUTGOING = "late_incoming", "late_outgoing"
-"""What a metric can be of a queue: messages there; those that came and those completed since the last observation; the age in
+"""What a metric can be of a queue, named as the options of `service_level` for it: messages there; those that came and those completed since the last observation; the age in
 seconds of the oldest message that waits, or of the oldest one that waits or is processed; those that came and those
 completed in the newest minute that is known, `LATE_BY` seconds after its end, with the end of the minute as its time.
 """

@@ -10,7 +10,17 @@ from scaling.config.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, Pol
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.window import WindowSpec
 from tidemark.analysis.simulation import peers, world
-from tidemark.analysis.simulation.driving import BACKLOG, INCOMING, OUTGOING, Shipped
+from tidemark.analysis.simulation.driving import (
+    BACKLOG,
+    INCOMING,
+    LATE_BY,
+    LATE_INCOMING,
+    LATE_OUTGOING,
+    MINUTE,
+    OLDEST_AGE,
+    OUTGOING,
+    Shipped,
+)
 from tidemark.foundation.wording import duration_text
 
 TODAY = "today's policy"
@@ -153,7 +163,7 @@ def _with_rule(
     out: Pace = UNPACED,
     inward: Pace = UNPACED,
 ) -> PolicySpec:
-    metrics = dict.fromkeys(reads, _metric(interval, target.policy, target.interval))
+    metrics = {name: _metric(target, target.reads[name], interval) for name in reads}
     rules = (RuleSpec(type=kind, name=kind, options=options),)
     if target.policy is not None:
         return structs.replace(
@@ -178,20 +188,18 @@ def _with_rule(
     )
 
 
-def _metric(interval: float, policy: PolicySpec | None, todays_interval: float) -> MetricSpec:
-    """The window has as many samples as the policy's, or five."""
-    spans = (
-        [] if policy is None else [metric.window.span / todays_interval for metric in policy.metrics.values()]
-    )
-    samples = max(spans, default=5.0)
-    window = WindowSpec(span=samples * interval, interval=interval)
+def _metric(target: Target, kind: str, interval: float) -> MetricSpec:
+    """The window has as many samples as the policy's, or five; of late counts, a sample for each minute."""
+    todays = [] if target.policy is None else list(target.policy.metrics.values())
+    samples = max((metric.window.span / target.interval for metric in todays), default=5.0)
+    each, delay = (MINUTE, LATE_BY) if kind in {LATE_INCOMING, LATE_OUTGOING} else (interval, 0.0)
+    window = WindowSpec(span=samples * each, interval=each, delay=delay)
     return MetricSpec(collector="simulated", options={}, count="active", window=window)
 
 
 def rule_options(target: Target, wait: float, late: float) -> dict[str, object]:
     """The rule's options, as tidemark.toml has them."""
-    kinds = {BACKLOG: "backlog", INCOMING: "incoming", OUTGOING: "outgoing"}
-    metrics = {kinds[kind]: name for name, kind in target.reads.items()}
+    metrics = {kind.removeprefix("late_"): name for name, kind in target.reads.items()}
     return {**metrics, "wait": f"{wait:g}s", "late": float(f"{late:.6g}"), **target.given}
 
 
@@ -199,9 +207,16 @@ def reads_of(spec: PolicySpec, queue: str) -> dict[str, str]:
     """Which of a policy's metrics is what of the queue that its metric `queue` is: what its rules say."""
     params = [rule.params for rule in Policy(spec).flat_rules if isinstance(rule, ServiceLevelRule)]
     own = [each for each in params if each.backlog == queue]
-    incoming = {each.incoming: INCOMING for each in own if each.incoming is not None}
-    outgoing = {each.outgoing: OUTGOING for each in own if each.outgoing is not None}
-    return {queue: BACKLOG} | incoming | outgoing
+    kinds = {queue: BACKLOG}
+    for each in own:
+        for name, kind, late in (
+            (each.incoming, INCOMING, LATE_INCOMING),
+            (each.outgoing, OUTGOING, LATE_OUTGOING),
+            (each.oldest_age, OLDEST_AGE, OLDEST_AGE),
+        ):
+            if name is not None:
+                kinds[name] = late if spec.metrics[name].window.delay else kind
+    return kinds
 
 
 def objective_of(spec: PolicySpec) -> QueueSpec | None:

@@ -10,6 +10,8 @@ from tests.support.analysis import CONFIG, MONDAY
 from tidemark.analysis.advise.question import Options, prepare
 from tidemark.analysis.backtest.candidates.grid import Targets
 from tidemark.analysis.backtest.replay.history import HistoryError, Reading
+from tidemark.analysis.simulation.field import field
+from tidemark.analysis.simulation.world import Seen
 
 RATE = Options(service_rate=10.0)
 
@@ -177,6 +179,41 @@ def test_a_policy_that_reads_more_than_the_queue_is_left_out_with_the_reason():
     assert found.target.policy is None
     assert told(found, "left out: it reads deep")
     assert found.target.maximum == 12
+
+
+AGES = SERVICE_LEVEL.partition("[targets.plan.metrics")[0].replace(
+    "incoming =", "oldest_age = 'waits'\noutgoing ="
+)
+AGES += """
+[targets.plan.metrics.waits]
+collector = "storage_queue"
+connection = "Bus"
+queue = "orders"
+count = "oldest_age"
+window = "5m"
+
+[targets.plan.metrics.came]
+collector = "azure_monitor"
+resource_id = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/n"
+metric = "CompleteMessage"
+aggregation = "total"
+window = "5m"
+"""
+
+
+def test_a_policy_that_reads_ages_and_late_counts_is_replayed_and_so_are_others_of_its_senses():
+    own = spec(CONFIG.partition("[[targets")[0] + AGES)
+    found = prepare("plan", minutes([60.0] * 30), RATE, own).target
+
+    assert found.policy is not None
+    assert found.reads == {"backlog": "backlog", "waits": "oldest_age", "came": "late_outgoing"}
+    for entry in field(found):
+        if entry.ours and not entry.name.startswith("target"):
+            options = entry.spec.rules[0].options
+            assert (options["oldest_age"], options["outgoing"]) == ("waits", "came")
+            assert entry.spec.metrics["came"].window.interval == 60.0
+        if entry.spec is not None:
+            entry.policy(found, 0.0).see(Seen(0.0, 5.0, 0.0, 2, 2, 5.0, 0.0))
 
 
 def test_todays_policy_is_replayed_as_if_it_were_not_in_dry_run():
