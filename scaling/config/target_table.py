@@ -137,7 +137,6 @@ class TargetTable:
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
             interval=every,
-            report_interval=self._collecting.interval if metrics else 0.0,
             **reader.found(dry_run=as_bool, external_hold=duration),
         )
         budget = reader.table("budget")

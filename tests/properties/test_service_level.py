@@ -30,6 +30,16 @@ OBJECTIVES = st.builds(
 )
 
 
+def late_counts(at):
+    """A minute some time before, sometimes one taken in before, or one of the future."""
+    return st.tuples(
+        st.sampled_from([at - 150.0, at - 3600.0, at, at + 1e6]),
+        st.sampled_from([60.0, 1e-3]),
+        COUNTED,
+        COUNTED,
+    )
+
+
 @st.composite
 def histories(draw):
     """Observations mostly an interval apart, sometimes much later, at once, or earlier."""

@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, sqrt
 
+from msgspec.structs import replace
+
 from scaling.rules.service_level.memory import FEATURES, MAX_FORECASTS, SCALES, Forecast, Memory
 
 FORGETTING_HALF_LIFE = 21_600.0
@@ -87,6 +89,7 @@ def begin(memory: Memory, rate: float, usual: float) -> None:
     """Starts from the first rate that was seen, and the rate that is assumed to be usual."""
     memory.rates = [rate] * FEATURES
     memory.usual_rate = max(rate, usual)
+    pair_rates(memory)
     memory.weights = list(FIRST_WEIGHTS)
     memory.covariance = [
         [FIRST_COVARIANCE if row == column else 0.0 for column in range(FEATURES)] for row in range(FEATURES)
@@ -100,12 +103,49 @@ def record_rate(memory: Memory, rate: float, seconds: float) -> None:
     age = memory.at - memory.since
     averaged_over = min(max(age, 0.0) + FIRST_USUAL_TIME, USUAL_AVERAGE)
     memory.usual_rate += seconds / averaged_over * (rate - memory.usual_rate)
+    memory.time.usually_busy += seconds / averaged_over * (memory.time.busy[0] - memory.time.usually_busy)
 
 
 def average_rates(memory: Memory, rate: float, seconds: float) -> None:
     """Moves the averages by `seconds` at a rate."""
-    averages = zip(memory.rates[1:], _weights_of(seconds), strict=True)
-    memory.rates = [rate, *(average + weight * (rate - average) for average, weight in averages)]
+    memory.rates = averages_after(memory.rates, rate, seconds)
+
+
+def averages_after(known: Sequence[float], value: float, seconds: float) -> list[float]:
+    """The newest value, and the averages over `SCALES` after `seconds` of it."""
+    averages = zip(known[1:], _weights_of(seconds), strict=True)
+    return [value, *(average + weight * (value - average) for average, weight in averages)]
+
+
+def pair_rates(memory: Memory) -> None:
+    """The messages being processed that go with the rates, where nothing more is known of them."""
+    time = memory.time
+    time.busy = [rate * time.used for rate in memory.rates]
+    time.usually_busy = memory.usual_rate * time.used
+
+
+def reckon_anew(memory: Memory, before: float, now: float) -> None:
+    """Puts another time of a message into arrivals that were inferred with `before` seconds.
+
+    They are what the backlog grew by and what was completed, which is messages being processed over the time of one. So a rate is kept as a
+    pair: only the second part changes. Of forecasts the first part is small.
+    """
+    change, ratio = 1.0 / now - 1.0 / before, before / now
+    memory.rates = [
+        max(rate + busy * change, 0.0) for rate, busy in zip(memory.rates, memory.time.busy, strict=True)
+    ]
+    memory.usual_rate = max(memory.usual_rate + memory.time.usually_busy * change, 0.0)
+    memory.forecasts = [
+        replace(
+            forecast,
+            arrived=memory.arrived - (memory.arrived - forecast.arrived) * ratio,
+            rate=forecast.rate * ratio,
+            usual=forecast.usual * ratio,
+            scale=forecast.scale * ratio,
+            rates=[rate * ratio for rate in forecast.rates],
+        )
+        for forecast in memory.forecasts
+    ]
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@
   present instances complete is a lower bound at any time. Only old instances serve for certain: the young ones, serving or
   not, bound the rate from both sides.
 * Concurrency: service rate times service time. It lets the rate follow a service time that changes, where no busy interval
-  measured the rate for an hour, or ever. Where completed messages are not counted: see `learn_from_drain`.
+  measured the rate for an hour, or ever. Where the concurrency is given, or completed messages are not counted, see `service_time`.
 * Start-up time: from the report that the change was decided on to the one that finds the instances ready, where the platform
   counts ready instances.
 * Warm-up: what a ready instance still takes to serve. Platforms count machines and know nothing of the app on them. It shows in
@@ -55,9 +55,9 @@ MIN_OLD = 600.0
 asks for more of them, and so on. Chosen: no start-up of the worlds tried was longer than 5 minutes.
 """
 
-BUSY, NOT_BUSY = 1.25, 0.8
-"""Times the concurrency of all instances: with more messages there all are busy, with fewer they are not. Chosen: a fifth to
-either side, because the concurrency is known to about that.
+BUSY = 1.25
+"""Times the concurrency of all instances: with more messages there all are busy. Chosen: a fifth more than they hold, because the
+concurrency is known to about that.
 """
 
 WAITED, WAITED_LONG = 1.5, 5.0
@@ -113,21 +113,8 @@ nowhere, because too many instances are never busy, while one that is too high s
 MIN_START_UP, MIN_CONCURRENCY, MIN_COMPLETED = 1.0, 1.0, 1e-6
 """Seconds, messages, and messages per second: with less nothing is divided."""
 
-MIN_IDLE_SHARE = 0.25
-"""Of the instances, so many must not have been needed at the end of a busy time to measure what one serves. Chosen: the
-rate is what the backlog fell by over these, so their number must not be small.
-"""
-
-MAX_DRAIN_CHANGE = 3.0
-"""A drain changes the rate by no more than this factor. Chosen: `RATE_WEIGHT` then moves it by a fifth at most."""
-
 MAX_RATE_RISE = 1.25
 """One interval raises the rate by no more than this factor: messages that vanish (a purge) look completed. Chosen."""
-
-SLOWER_DRAIN = 5.0
-"""A drain that measures a lower rate counts so many times less. A load that ends a busy time by falling makes instances look slow,
-and hardly anything makes them look fast. Chosen.
-"""
 
 
 class Interval(Struct, kw_only=True):
@@ -157,18 +144,18 @@ def service_rate(learned: LearnedInstance, concurrency: float) -> float:
     return learned.service_rate if learned.service_rate > 0.0 else concurrency / FIRST_SERVICE_TIME
 
 
-def learn_from_flow(
-    learned: LearnedInstance, interval: Interval, given_concurrency: float | None, now: float
-) -> None:
-    """Learns service time, service rate and concurrency (the latter, if it is not given) where messages are counted."""
+def learn_from_flow(learned: LearnedInstance, interval: Interval, now: float) -> None:
+    """Learns service time, service rate and concurrency where messages are counted. With a concurrency that is given, `service_time`
+    does.
+    """
     completed, present = interval.completed, interval.present
     if completed < MIN_COMPLETED or present < 1:
         return
     low, high = sorted((interval.backlog_before, interval.backlog_after))
     mean_backlog = (low + high) / 2
     took, confidence = mean_backlog / completed, min(mean_backlog / MANY_MESSAGES, 1.0)  # Little's law
-    learned.concurrency = learned.concurrency or given_concurrency or FIRST_CONCURRENCY
-    is_busy = _is_full(learned, interval, given_concurrency, low) or _did_wait(learned, interval, took, low)
+    learned.concurrency = learned.concurrency or FIRST_CONCURRENCY
+    is_busy = _is_full(learned, interval, low) or _did_wait(learned, interval, took, low)
     if low > 0.0 and low >= STEADY * high:
         measured = learned.service_rate_count > 0 or learned.service_time <= 0.0
         has_room = high <= learned.concurrency * present and measured
@@ -181,18 +168,13 @@ def learn_from_flow(
     elif interval.rate_of_present > learned.service_rate:
         _raise_rate(learned, interval.rate_of_present)
     elif abs(took - learned.service_time) < SAME_TIME * learned.service_time:
-        _follow_rate_or_concurrency(learned, interval, given_concurrency, confidence, now)
-        if given_concurrency is not None:
-            learned.concurrency = min(learned.concurrency, given_concurrency)
+        _follow_rate_or_concurrency(learned, interval, confidence, now)
 
 
-def _is_full(
-    learned: LearnedInstance, interval: Interval, given_concurrency: float | None, low: float
-) -> bool:
+def _is_full(learned: LearnedInstance, interval: Interval, low: float) -> bool:
     """Whether more messages were there than all instances hold, as far as that is known."""
     is_known = (
-        given_concurrency is not None
-        or learned.concurrency_count > CONCURRENCY_KNOWN
+        learned.concurrency_count > CONCURRENCY_KNOWN
         or learned.service_time <= 0.0
         or interval.arrived > GROWING * interval.completed
     )
@@ -246,7 +228,6 @@ def _measure_rate(learned: LearnedInstance, interval: Interval, now: float) -> N
 def _follow_rate_or_concurrency(
     learned: LearnedInstance,
     interval: Interval,
-    given_concurrency: float | None,
     confidence: float,
     now: float,
 ) -> None:
@@ -259,7 +240,7 @@ def _follow_rate_or_concurrency(
     is_doubted = now - learned.service_rate_at > RATE_BELIEVED
     if is_doubted:
         grown = learned.concurrency * (1.0 + min(interval.seconds / CONCURRENCY_DOUBLES, 1.0))
-        learned.concurrency = max(learned.concurrency, min(grown, given_concurrency or FIRST_CONCURRENCY))
+        learned.concurrency = max(learned.concurrency, min(grown, FIRST_CONCURRENCY))
     agrees = learned.service_rate < OTHER_RATE * implied_rate < OTHER_RATE * OTHER_RATE * learned.service_rate
     if is_doubted or (learned.concurrency_count > CONCURRENCY_KNOWN and not agrees):
         target = min(implied_rate, MAX_RATE_RISE * learned.service_rate)
@@ -276,30 +257,6 @@ def _take_rate(learned: LearnedInstance, measured: float, now: float, weight: fl
     learned.service_rate_at = now
     weight = max(weight, 1.0 / learned.service_rate_count)
     learned.service_rate += (measured - learned.service_rate) * weight
-
-
-def learn_from_drain(learned: LearnedInstance, interval: Interval, concurrency: float, now: float) -> None:
-    """Learns the service rate where no messages are counted, at the end of a time in which all instances were busy.
-
-    While all were busy, the backlog fell by what they served less what arrived. Right afterwards, what arrives keeps some of
-    them busy: the messages that are there then, over the concurrency. So the fall, over the instances that were not needed, is
-    what one instance serves.
-    """
-    full = concurrency * max(interval.serving, 1.0)
-    if interval.backlog_before > BUSY * full < interval.backlog_after:
-        learned.busy_growth = (interval.backlog_after - interval.backlog_before) / interval.seconds
-        learned.busy_instances = interval.serving
-        return
-    if interval.backlog_after >= NOT_BUSY * full or learned.busy_instances <= 0.0:
-        return
-    idle = learned.busy_instances - interval.backlog_after / concurrency
-    if learned.busy_growth < 0.0 and idle >= max(1.0, MIN_IDLE_SHARE * learned.busy_instances):
-        known = service_rate(learned, concurrency)
-        measured = min(max(-learned.busy_growth / idle, known / MAX_DRAIN_CHANGE), known * MAX_DRAIN_CHANGE)
-        learned.service_rate = known
-        weight = RATE_WEIGHT if measured > known else RATE_WEIGHT / SLOWER_DRAIN
-        _take_rate(learned, measured, now, weight=weight)
-    learned.busy_instances = 0.0
 
 
 def learn_start_up(learned: LearnedInstance, measured: float, now: float) -> None:

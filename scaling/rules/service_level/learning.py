@@ -7,7 +7,8 @@ that is not newer changes nothing. After a gap, or after the clock was set back,
 The steps of one report (`_learn`):
 
 1. `_follow_capacity`: which instances started, stopped, or serve now.
-2. `_follow_flow`: what arrived and was completed, and what that says of the instances.
+2. `_follow_time`: how long a message takes, by what is counted, by ages, and by the backlog.
+   `_follow_flow`: what arrived and was completed, and what that says of the instances.
 3. `_follow_queue`: what was begun, and how much of it late.
 4. `_follow_forecast`: past forecasts against what came, and the next one.
 5. `_follow_candidates`: the candidates on the same arrivals, and the best of them.
@@ -20,9 +21,18 @@ from math import isfinite
 
 from msgspec import Struct
 
-from scaling.rules.service_level import candidates, estimates, forecast, instances, queue, seasonality, sizing
+from scaling.rules.service_level import (
+    candidates,
+    estimates,
+    forecast,
+    instances,
+    queue,
+    seasonality,
+    service_time,
+    sizing,
+)
 from scaling.rules.service_level.estimates import Objective
-from scaling.rules.service_level.memory import Memory, changeable_copy
+from scaling.rules.service_level.memory import FEATURES, Memory, changeable_copy
 from scaling.rules.service_level.sizing import Outlook
 
 GAP = 3.5
@@ -53,7 +63,8 @@ class Observation(Struct, frozen=True, kw_only=True):
     """One report. `backlog` are the messages there, `incoming` and `outgoing` those that came and were completed in the last
     `interval` seconds (None: not counted). `current` instances were asked for, `ready` are ready (None: the platform does
     not count them), `most` is the maximum. `asked_at` is when the newest of them were asked for (None: not known, or long
-    ago). `oldest_age` are the seconds for which the oldest message waits (None: not known).
+    ago). `oldest_age` are the seconds for which the oldest message waits (None: not known). `late_counts` are (end, seconds, came,
+    completed) of time ranges that are over since some minutes, oldest first.
     """
 
     at: float
@@ -66,6 +77,19 @@ class Observation(Struct, frozen=True, kw_only=True):
     most: int
     asked_at: float | None = None
     oldest_age: float | None = None
+    late_counts: tuple[service_time.Count, ...] = ()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether messages that came, or were completed, are counted in time."""
+        return self.incoming is not None or self.outgoing is not None
+
+    @property
+    def counts(self) -> tuple[service_time.Count, ...]:
+        """All counts, late or fresh."""
+        if not self.is_counted:
+            return self.late_counts
+        return (*self.late_counts, (self.at, self.interval, self.incoming, self.outgoing))
 
     @property
     def believed_ready(self) -> int:
@@ -96,6 +120,8 @@ def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Mem
 def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     memory = Memory(since=seen.at, at=seen.at, interval=seen.interval, restart_reason=why)
     memory.learned.concurrency = objective.concurrency or 0.0
+    memory.flow_counted = seen.is_counted
+    service_time.use(memory.time, estimates.known_time(memory, objective), seen.at)
     usual = FIRST_USE * estimates.service_rate(memory, objective) * seen.believed_ready
     forecast.begin(memory, _rate_of_report(memory, seen, objective), usual)
     memory.expected_rate, memory.usual_now = memory.rates[0], memory.usual_rate
@@ -135,7 +161,10 @@ def _start_from(memory: Memory, seen: Observation, objective: Objective) -> None
     memory.oldest_age = -1.0 if seen.oldest_age is None else max(seen.oldest_age, 0.0)
     memory.waiting = max(seen.backlog - estimates.concurrency(memory, objective) * memory.serving, 0.0)
     memory.marks = [(seen.at, memory.arrived)]
-    memory.learned.busy_instances = 0.0
+    service_time.begin(
+        memory.time, seen.at, seen.backlog, estimates.concurrency(memory, objective) * memory.serving
+    )
+    memory.time.busy = [memory.time.processing] * FEATURES
 
 
 # A report that follows on another
@@ -147,6 +176,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     at_once = estimates.concurrency(memory, objective)
     served, present = memory.serving, memory.current
     certain = _follow_capacity(memory, seen, start_up, objective)
+    _follow_time(memory, seen, objective, seconds)
     service_rate = estimates.service_rate(memory, objective)
     interval = _interval_of(memory, seen, seconds, (served, present, certain), (at_once, service_rate))
     _follow_flow(memory, interval, seen.at, objective, at_once)
@@ -204,6 +234,48 @@ def _follow_capacity(memory: Memory, seen: Observation, start_up: float, objecti
     return max(after - sizing.count_instances(memory.recently_started), 0)
 
 
+def _follow_time(memory: Memory, seen: Observation, objective: Objective, seconds: float) -> None:
+    """What the report says of the time that a message takes. Where arrivals are inferred, all that came so far is reckoned anew with a
+    time that changed, for it is no surprise of the load.
+    """
+    is_inferred = not memory.flow_counted and not seen.is_counted
+    memory.flow_counted = seen.is_counted
+    time, at_once = memory.time, estimates.concurrency(memory, objective)
+    if (
+        not time.points
+    ):  # the memory of an older version: it inferred arrivals with the service rate of that time
+        time.used = at_once / instances.service_rate(memory.learned, at_once)
+        forecast.pair_rates(memory)
+        service_time.begin(time, memory.at, memory.backlog, at_once * memory.serving)
+    sample = service_time.Sample(
+        at=seen.at,
+        interval=seen.interval,
+        backlog=seen.backlog,
+        slots=at_once * memory.serving,
+        instances=memory.serving,
+        counts=seen.counts,
+        age=seen.oldest_age,
+    )
+    service_time.follow(time, sample)
+    before = time.used
+    if (
+        service_time.use(time, estimates.known_time(memory, objective), seen.at)
+        and is_inferred
+        and before > 0.0
+    ):
+        _reckon_anew(memory, before, time.used)
+    time.busy = forecast.averages_after(time.busy, (time.processing_before + time.processing) / 2.0, seconds)
+
+
+def _reckon_anew(memory: Memory, before: float, now: float) -> None:
+    """Arrivals were inferred with a message that takes `before` seconds; it takes `now` seconds."""
+    forecast.reckon_anew(memory, before, now)
+    seasonality.scale(memory.minute_shape, memory.usual_rates, before / now)
+    since = [(at, service_time.arrivals_between(memory.time, at, memory.at)) for at, _ in memory.marks]
+    marks = [(at, memory.arrived - arrived) for at, arrived in since if arrived is not None]
+    memory.marks = marks or memory.marks[-1:]
+
+
 def _interval_of(
     memory: Memory,
     seen: Observation,
@@ -220,7 +292,6 @@ def _interval_of(
     growth = (seen.backlog - memory.backlog) / seconds
     arrived = None if seen.incoming is None else max(seen.incoming, 0.0) / seen.interval
     completed = None if seen.outgoing is None else max(seen.outgoing, 0.0) / seen.interval
-    memory.flow_counted = arrived is not None or completed is not None
     if arrived is None:
         if completed is None:
             busy = min(served, (seen.backlog + memory.backlog) / 2 / at_once)
@@ -248,11 +319,14 @@ def _interval_of(
 def _follow_flow(
     memory: Memory, interval: instances.Interval, now: float, objective: Objective, at_once: float
 ) -> None:
+    learned, time = memory.learned, memory.time
+    if estimates.learns_both(memory, objective):
+        instances.learn_from_flow(learned, interval, now)
+    elif time.identified:
+        learned.service_rate, learned.service_rate_at = at_once / time.used, now
+        learned.service_rate_count = service_time.measured(time)
     if memory.flow_counted:
-        instances.learn_from_flow(memory.learned, interval, objective.concurrency, now)
         instances.follow_warm_up(memory, interval, at_once, now)
-    else:
-        instances.learn_from_drain(memory.learned, interval, at_once, now)
 
 
 def _follow_queue(
@@ -278,7 +352,10 @@ def _follow_queue(
     _count_late(memory, begun, late, max(overdue, 0.0))
     queue.mark_arrivals(memory, seen.at, wait)
     forecast.record_rate(memory, rate, seconds)
-    seasonality.record_rate(memory.minute_shape, memory.usual_rates, rate, seen.at - seconds, seen.at)
+    if memory.time.identified or memory.flow_counted:
+        seasonality.record_rate(memory.minute_shape, memory.usual_rates, rate, seen.at - seconds, seen.at)
+    else:  # nobody knows what came
+        memory.forecasts = []
     return old_now
 
 
@@ -300,7 +377,7 @@ def _follow_candidates(
     least: int,
     most: int,
 ) -> None:
-    if ahead.begin_within:  # no margin is chosen
+    if ahead.begin_within or not ahead.identified:  # no margin is chosen, or nobody knows what one would do
         candidates.begin_again(memory.candidates, memory.current, memory.waiting, memory.backlog)
         return
     candidates.simulate(

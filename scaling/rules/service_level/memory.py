@@ -45,6 +45,9 @@ MAX_NEEDS = 24
 and more than 24 different needs in a row were not seen in the recorded loads. Beyond, entries in the middle go.
 """
 
+MAX_POINTS = 48
+"""Points kept of the backlog's history, the older the further apart. Chosen: a dozen minutes of samples every 15 s, and hours behind them."""
+
 SCALES = (30.0, 120.0, 600.0, 3600.0)
 """Seconds over which arrival rates are averaged, beside the rate of the last interval. Measured on 26 recorded loads
 (21 November 2026): a blend of these four forecasts better than any one of them; the same time of the day before adds
@@ -165,6 +168,54 @@ class LearnedInstance(Struct, array_like=True, kw_only=True):
     busy_instances: float = 0.0
 
 
+class LearnedTime(Struct, array_like=True, kw_only=True):
+    """What is known of the time that a message takes: see `service_time`.
+
+    `used` are the seconds that the rule reckons with, 0 before the first report; by which `sense`, `since` when, and whether they are
+    `identified` or bounded. `points` are (at, backlog, message-seconds of
+    processing until then), oldest first; `worked` is the newest of the latter, `processing` how many messages are processed now,
+    `processing_before` at the report before. `busy` are the messages being processed, averaged like `Memory.rates`, and
+    `usually_busy` like `Memory.usual_rate`.
+
+    `count_*`, `new_*` (of the last minutes) and `age_*` are sums of message-seconds and of completed messages by counts and by ages, `counted_until` the time of
+    the newest count. `idle_age` is the age reported while nothing can wait, and says whether `age_includes_processing`. `oldest_came` is when the oldest message came.
+    `least_held` and `most_held` are bounds on the concurrency (0: none). `drain_rate` is how fast the backlog falls while all `drain_slots`
+    are taken, `drain_end` when nothing waits any more, `drained` the time of a message by `drains` such falls, and `drains_fast` says whether all
+    come to rest within a sample. `bound` is the
+    most that falls of the backlog allow (0: none).
+    """
+
+    used: float = 0.0
+    sense: str = ""
+    identified: bool = False
+    since: float = 0.0
+    points: list[tuple[float, float, float]] = field(default_factory=list)
+    worked: float = 0.0
+    processing: float = 0.0
+    processing_before: float = 0.0
+    busy: Rates = field(default_factory=lambda: [0.0] * FEATURES)
+    usually_busy: float = 0.0
+    counted_until: float = 0.0
+    count_worked: float = 0.0
+    count_completed: float = 0.0
+    new_worked: float = 0.0
+    new_completed: float = 0.0
+    age_worked: float = 0.0
+    age_completed: float = 0.0
+    idle_age: float = 0.0
+    age_includes_processing: bool = False
+    oldest_came: float = 0.0
+    least_held: float = 0.0
+    most_held: float = 0.0
+    drain_rate: float = 0.0
+    drain_slots: float = 0.0
+    drain_end: float = 0.0
+    drained: float = 0.0
+    drains: int = 0
+    drains_fast: bool = False
+    bound: float = 0.0
+
+
 class Memory(Struct, array_like=True, kw_only=True):
     """All of it. Times are seconds since the epoch, rates messages per second, counters messages since `since`.
 
@@ -218,6 +269,7 @@ class Memory(Struct, array_like=True, kw_only=True):
     restart_reason: str = ""
     oldest_age: float = -1.0
     owed: float = 0.0
+    time: LearnedTime = field(default_factory=LearnedTime)
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -278,6 +330,7 @@ def changeable_copy(memory: Memory) -> Memory:
         minute_shape=replace(shape, messages=[*shape.messages]),
         usual_rates=copy(usual),
         learned=copy(memory.learned),
+        time=replace(memory.time, points=[*memory.time.points]),
     )
 
 
@@ -317,4 +370,31 @@ def _sum_of_numbers(memory: Memory) -> float:
         + learned.service_time
         + learned.start_up
         + learned.warm_up
+        + _sum_of_time(memory.time)
+    )
+
+
+def _sum_of_time(time: LearnedTime) -> float:
+    return (
+        sum(map(sum, time.points))
+        + sum(time.busy)
+        + time.usually_busy
+        + time.used
+        + time.worked
+        + time.processing
+        + time.count_worked
+        + time.count_completed
+        + time.new_worked
+        + time.new_completed
+        + time.age_worked
+        + time.age_completed
+        + time.idle_age
+        + time.least_held
+        + time.most_held
+        + time.oldest_came
+        + time.drain_rate
+        + time.drain_slots
+        + time.drain_end
+        + time.drained
+        + time.bound
     )

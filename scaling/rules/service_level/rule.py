@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Reason, Verdict
-from scaling.rules.service_level import estimates, instances, learning, memory, report, sizing
+from scaling.rules.service_level import estimates, instances, learning, memory, report, service_time, sizing
 from scaling.rules.service_level.estimates import Objective
 from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.memory import Memory
@@ -26,6 +26,11 @@ from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.wording import duration_text, number_text
 
 LEARN = "learn"
+
+LATE_SAMPLES = 8
+"""Samples of a late count that are read at each report: those that were taken in before are left out. Chosen: more than a
+collector of minutes gives at once.
+"""
 
 REPORTED = "reported"
 """Comparator of numbers that the rule's sentence reports: they are compared with nothing."""
@@ -59,9 +64,9 @@ class ServiceLevelRule:
         """No message should wait longer than `wait`, but for the share `late` of them.
 
         `backlog`: messages waiting and being processed. `incoming`, `outgoing`: messages that arrived and were
-        completed per collection interval; without them both follow from the backlog. `concurrency`: messages one
+        completed per collection interval, also where they come some minutes late; without them both follow from the backlog.
+        `oldest_age`: seconds since the oldest message that waits came. `concurrency`: messages one
         instance processes at once. `start_up`: from asked-for to serving. `takes`: how long a message takes on average.
-        `oldest_age`: seconds for which the oldest waiting message waits.
         """
 
         backlog: str
@@ -153,7 +158,8 @@ class ServiceLevelRule:
             ready=view.counted_ready,
             most=max(view.maximum, view.current, 1),
             asked_at=_asked_at(view, at),
-            oldest_age=_count(view, self.params.oldest_age, at),
+            oldest_age=_age(view, self.params.oldest_age, at),
+            late_counts=_late_counts(view, self.params.incoming, self.params.outgoing, at),
         )
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
@@ -253,6 +259,9 @@ class ServiceLevelRule:
 
     def _reckoning(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
         """What the capacity follows from: a forecast, or the deadlines of what waits."""
+        if not outlook.identified:
+            there = number_text(known.backlog)
+            return f"it is not known how long a message takes, so {desired} follow from the {there} messages there"
         rate, wait = number_text(outlook.service_rate), duration_text(outlook.wait)
         if outlook.begin_within:
             return (
@@ -277,6 +286,35 @@ def _count(view: MetricsView, name: str | None, at: float) -> float | None:
     if window is None or not window.times or window.failure is not None or window.times[-1] != at:
         return None
     return window.values[-1]
+
+
+def _late_counts(
+    view: MetricsView, incoming: str | None, outgoing: str | None, at: float
+) -> tuple[service_time.Count, ...]:
+    """The newest samples of counts that come later than the backlog: each counts one interval of its metric, up to its time."""
+    counts: dict[float, list[float | None]] = {}
+    seconds = 0.0
+    for index, name in enumerate((incoming, outgoing)):
+        window = view.windows.get(name) if name is not None else None
+        if name is None or window is None or not window.times or window.times[-1] >= at:
+            continue
+        seconds = view.specs[name].interval
+        for end, value in zip(window.times[-LATE_SAMPLES:], window.values[-LATE_SAMPLES:], strict=True):
+            counts.setdefault(end, [None, None])[index] = value
+    return tuple((end, seconds, came, completed) for end, (came, completed) in sorted(counts.items()))
+
+
+def _age(view: MetricsView, name: str | None, at: float) -> float | None:
+    """How old the oldest message that waits is at the time of the backlog, by the newest sample of its age, unless that is more than an
+    interval older.
+    """
+    window = view.windows.get(name) if name is not None else None
+    if name is None or window is None or not window.times or window.failure is not None:
+        return None
+    later, age = at - window.times[-1], window.values[-1]
+    if later > view.specs[name].interval:
+        return None
+    return max(age + later, 0.0) if age > 0.0 else 0.0
 
 
 def _asked_at(view: MetricsView, at: float) -> float | None:

@@ -69,6 +69,14 @@ def record_rate(hour: MinuteShape, usual: UsualRates, rate: float, start: float,
         minute += 1.0
 
 
+def scale(hour: MinuteShape, usual: UsualRates, ratio: float) -> None:
+    """Multiplies all rates: the shape is relative to its hour, and stays."""
+    hour.messages = [messages * ratio for messages in hour.messages]
+    usual.sum *= ratio
+    usual.day = [rate * ratio for rate in usual.day]
+    usual.week = [rate * ratio for rate in usual.week]
+
+
 def _add_messages(hour: MinuteShape, minute: float, messages: float) -> None:
     index = int(minute // MINUTES)
     if index != hour.index:

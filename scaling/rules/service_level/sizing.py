@@ -126,6 +126,7 @@ class Outlook(Struct, kw_only=True):
     noise_time: float = 0.0
     begin_within: float = 0.0
     hold: float = 0.0
+    identified: bool = True
 
     def __post_init__(self) -> None:
         """Derives the times that are the same for all candidates. `begin_within` is 0 where the wait is not long."""
@@ -204,9 +205,9 @@ def fewest_that_keep_up(outlook: Outlook) -> int:
     """The fewest whole instances whose queue lasts for `STEADY_TIME` at the expected rate.
 
     With fewer, the queue fills the `KEEP_UP_WAIT` of the allowed wait before, and the instance given up is wanted again. None,
-    where the queue is the margin.
+    where the queue is the margin, or where arrivals are not known because the time of a message is not.
     """
-    if outlook.begin_within:
+    if outlook.begin_within or not outlook.identified:
         return 0
     level = outlook.expected / outlook.service_rate
     room = KEEP_UP_WAIT * outlook.wait

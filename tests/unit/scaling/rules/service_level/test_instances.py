@@ -84,7 +84,7 @@ def test_a_service_rate_learned_too_low_comes_back():
             certain=27,
             present=27,
         )
-        instances.learn_from_flow(known.learned, steady, None, known.at + 15.0 * second)
+        instances.learn_from_flow(known.learned, steady, known.at + 15.0 * second)
 
     assert rate_of(known) > 7.0
 
@@ -118,7 +118,7 @@ def test_messages_that_vanish_are_not_taken_for_a_fast_service():
         certain=6,
         present=6,
     )
-    instances.learn_from_flow(known.learned, purged, None, known.at + 15.0)
+    instances.learn_from_flow(known.learned, purged, known.at + 15.0)
 
     assert rate_of(known) < 1.1 * before
 
@@ -206,7 +206,7 @@ def test_a_burst_that_is_over_at_the_next_look_tells_nothing_of_how_long_message
             certain=1,
             present=1,
         )
-        instances.learn_from_flow(learned, burst, 32.0, 1e9 + 15.0 * second)
+        instances.learn_from_flow(learned, burst, 1e9 + 15.0 * second)
 
     assert learned.service_time == 0.4
 
@@ -224,7 +224,7 @@ def busy_of(known, *intervals):
             certain=present,
             present=present,
         )
-        instances.learn_from_flow(known.learned, one, None, known.at + 15.0 * second)
+        instances.learn_from_flow(known.learned, one, known.at + 15.0 * second)
     return rate_of(known)
 
 
@@ -249,6 +249,6 @@ def test_where_more_come_than_are_completed_all_are_busy_whatever_they_are_said_
         certain=10,
         present=10,
     )
-    instances.learn_from_flow(learned, growing, None, 1e9)
+    instances.learn_from_flow(learned, growing, 1e9)
 
     assert 10.0 < learned.service_rate < 12.0

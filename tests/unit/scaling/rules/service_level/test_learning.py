@@ -33,12 +33,12 @@ def test_a_wild_load_gets_a_margin():
 
 def test_a_busy_instance_tells_what_it_serves():
     known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP, objective=SIXTEEN_AT_ONCE)
-    assert instances.service_rate(known.learned, 16.0) == pytest.approx(7.0)
+    assert instances.service_rate(known.learned, 16.0) == pytest.approx(7.0, rel=0.02)
 
 
 def test_a_service_rate_that_halves_is_noticed_within_minutes():
     known = learned([100.0] * 40, backlog=900.0, objective=SIXTEEN_AT_ONCE)
-    assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0)
+    assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0, rel=0.02)
     known = learned(
         [50.0] * 30, backlog=900.0, start=NOW + 40 * STEP, memory=known, objective=SIXTEEN_AT_ONCE
     )
@@ -80,7 +80,7 @@ def test_an_instance_that_is_called_ready_but_serves_later_is_found_out():
     learnt = known.learned
     assert learnt.warm_up_count == 1
     assert learnt.warm_up == pytest.approx(4 * STEP, abs=STEP)
-    assert instances.service_rate(learnt, 16.0) == pytest.approx(10.0, rel=0.02)
+    assert instances.service_rate(learnt, 16.0) == pytest.approx(10.0, rel=0.05)
     assert estimates.start_up_time(known, SIXTEEN_AT_ONCE) == pytest.approx(learnt.start_up + learnt.warm_up)
 
 
@@ -129,7 +129,8 @@ def test_messages_that_waited_too_long_are_counted_on_the_day_they_were_begun():
 
 
 def test_arrivals_follow_from_the_backlog_where_nothing_is_counted():
-    known = learned([80.0] * HOUR, incoming=None, outgoing=None, current=10, service=16.0)
+    given = Objective(wait=60.0, late=0.01, takes=1.0)
+    known = learned([80.0] * HOUR, incoming=None, outgoing=None, current=10, service=16.0, objective=given)
     assert known.rates[3] == pytest.approx(80.0, rel=0.05)
 
 
@@ -150,13 +151,14 @@ def test_without_counts_the_service_rate_follows_from_how_a_backlog_is_drained()
         seen = observation(at, backlog=backlog, current=current, incoming=None, outgoing=None)
         known = learning.learn(known, seen, given)
         at += STEP
-    assert known.learned.service_rate_count > 5
-    assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0, rel=0.25)
+    assert known.time.drains > 5
+    assert (known.time.sense, known.time.identified) == ("drain", True)
+    assert estimates.service_rate(known, given) == pytest.approx(10.0, rel=0.25)
 
 
 def test_what_is_completed_follows_from_the_other_two():
     known = learned([80.0] * 40, backlog=900.0, current=8, outgoing=None, objective=SIXTEEN_AT_ONCE)
-    assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0)
+    assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0, rel=0.02)
 
 
 def test_the_shape_of_the_hour_is_learned_and_trusted_within_a_day():
