@@ -7,6 +7,8 @@ import pytest
 from msgspec import structs
 
 from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Controls, Reason, ScaleAction
+from scaling.notice import Acknowledged, Drain
 from scaling.ports import PoisonMessage
 from tests.support.scaling.browser import (
     CONTRASTS,
@@ -50,8 +52,19 @@ async def press_until_focused(page, name, *, limit=40):
 
 
 async def test_a_card_shows_numbers_reason_and_explanation(show, api):
+    target, now = api.targets["plan-orders"], time.time()
+    current = target.state.expected
+    way = (current, current - 1, now)
+    pending = ScaleAction("plan-orders@1", "plan-orders", *way, now + 720.0, Reason.SCALE_IN)
+    drain = Drain("plan-orders@1", *way, now + 120.0, now + 720.0, current)
+    target.state = structs.replace(target.state, pending=pending, drain=drain)
+    target.controls = Controls(acknowledged=Acknowledged("plan-orders@1", ("a",)))
     page = await show()
-    view = api.targets["plan-orders"].view(time.time())
+    view = target.view(time.time())
+
+    chip = card(page).locator(".chip", has_text="workers:")
+    assert await chip.inner_text() == f"workers: 1 of {current} acknowledged"
+    assert (await chip.get_attribute("title")).endswith(", then withdrawn")
     reason = view.reason.replace("_", " ")
 
     assert await numbers(page) == [str(view.current), str(view.desired), "of 1..8"]

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from scaling.config.policy_file import load_config
+from scaling.doctor.checks import right_of
 from scaling.scalers.arm.resources import ArmResources, Followed
 from scaling.scalers.resource.kinds import KINDS, Kind
 from scaling.scalers.resource.resource import changed, seen_of, why_refused
@@ -263,3 +264,17 @@ def test_facts_travel_with_the_policy_into_the_log():
     spec = load().spec
 
     assert msgspec.json.decode(msgspec.json.encode(spec), type=type(spec)) == spec
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_only_who_removes_named_instances_needs_the_right_to(removes):
+    machines = APP.replace("Microsoft.App/containerApps", "Microsoft.Compute/virtualMachineScaleSets")
+    options = {"kind": "virtual_machine_scale_set", "remove_acknowledged": removes}
+    params = AzureResourceScaler.Params(resource_id=machines, **options)
+
+    asked = right_of(params).actions
+    assert [each.removeprefix("Microsoft.Compute/virtualMachineScaleSets/") for each in asked] == [
+        "write",
+        *(["delete/action"] if removes else []),
+    ]
+    assert AzureResourceScaler.facts(params).removes_named is removes
