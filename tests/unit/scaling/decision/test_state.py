@@ -97,6 +97,7 @@ def test_after_the_clock_was_put_right_it_is_decided_by_what_is_present(ahead: i
         {"external_change": ExternalChange(3, 5, NOW + 86_400.0)},
         {"corrupt_since": NOW + 86_400.0},
         {"others_changes": tuple(NOW + 86_400.0 + i for i in range(30))},
+        {"sent": tuple((f"plan@{i}", NOW + 86_400.0 + i) for i in range(30))},
         {"asked_to_wait": AskedToWait(NOW + 86_400.0, NOW + 86_500.0)},
     ],
 )

@@ -13,8 +13,9 @@ import pytest
 from scaling.config.policy import DrainSpec
 from scaling.config.policy_file import load_config
 from scaling.decision.orders import ORDERS
+from scaling.drains.draining import announced_again_at
 from scaling.model import NO_CONTROLS, Controls, Override, Pause, Reason
-from scaling.notice import Acknowledged, DrainEnd
+from scaling.notice import Acknowledged, Drain, DrainEnd
 from scaling.service import messages, registry
 from scaling.storage.rows import read_target, target_row
 from scaling.target_facts import TargetFacts
@@ -176,6 +177,14 @@ async def test_an_unanswered_notice_is_given_again_after_a_while_and_not_before(
     ]
     assert len(set(notices)) == 2
     assert made.platform.ledger == []
+
+
+def test_a_notice_of_a_clock_that_ran_a_day_ahead_holds_no_later_one_back():
+    ahead = NOW + 86_400.0
+    drain = Drain("plan@0", 3, 2, ahead, ahead, ahead, 3, end=DrainEnd.UNANSWERED, ended_at=ahead)
+
+    assert announced_again_at(policy(drain=DRAIN), at(3, drain=drain), NOW) is None
+    assert announced_again_at(policy(drain=DRAIN), at(3, drain=drain), ahead + 1.0) == ahead + 600.0
 
 
 async def test_the_lines_say_for_whom_a_scale_in_waits_and_how_long():
