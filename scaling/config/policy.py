@@ -188,6 +188,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     drain: DrainSpec | None = None
     interval: float = 0.0  # seconds between two evaluations; 0: at every collection
     facts: TargetFacts = TargetFacts()
+    report_interval: float = 0.0  # seconds between two reports, at least; 0: the windows say it
 
 
 class Policy:
@@ -252,7 +253,8 @@ class Policy:
     @cached_property
     def interval(self) -> float:
         """Seconds from one report to the next; 0 if the policy does not say."""
-        return min((window.interval for window in self.windows.values()), default=self.spec.interval)
+        windows = (window.interval for window in self.windows.values())
+        return self.spec.report_interval or min(windows, default=self.spec.interval)
 
     @cached_property
     def memory(self) -> float:

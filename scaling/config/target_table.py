@@ -110,7 +110,7 @@ class TargetTable:
         tried = reader.apart("shadow", REPLACED)
         if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
             reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
-        every = self._every()
+        paced = self._every()
         minimum = reader.take("minimum", 1, whole(0))
         maximum = reader.require("maximum", max(minimum, 1), whole(1))
         if minimum > maximum:
@@ -136,7 +136,7 @@ class TargetTable:
             drain=read_drain(reader.table("drain")),
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
-            interval=every,
+            **paced,
             **reader.found(dry_run=as_bool, external_hold=duration),
         )
         budget = reader.table("budget")
@@ -172,15 +172,15 @@ class TargetTable:
             rules=rules, minimum=minimum, maximum=maximum, out=out, inward=inward, queue=queue
         )
 
-    def _every(self) -> float:
-        """Seconds between two evaluations of this target, if not at every collection; its windows follow them."""
+    def _every(self) -> dict[str, Any]:
+        """Seconds between two evaluations of this target, if not at every collection, and in any case; its windows follow them."""
         every = self._reader.take("interval", 0.0, positive_duration)
         if every:
             try:
                 self._collecting = with_every(self._collecting, every)
             except ValueError as error:
                 self._reader.problem("interval", str(error))
-        return every
+        return {"interval": every, "report_interval": self._collecting.interval}
 
     def _effect_timeout(self, action_ttl: float) -> float:
         """An action whose message is lost has to be sent again while it lives."""

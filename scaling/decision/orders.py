@@ -13,6 +13,7 @@ from scaling.model import Controls, Direction, Override, Pause, Promotion
 from scaling.notice import Acknowledged
 from tidemark.foundation.durations import parse_duration
 from tidemark.foundation.errors import OrderError
+from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import duration_text
 
 DEFAULT_OVERRIDE = 3600.0
@@ -180,7 +181,8 @@ def acknowledge(
         raise OrderError(
             f"worker: {MAX_WORKERS} others have acknowledged this notice, which are all that are kept"
         )
-    text = f"drain notice {notice} acknowledged by {'all workers' if worker == EVERY_WORKER else f'worker {worker}'}"
+    who = "all workers" if worker == EVERY_WORKER else f"worker {one_line(worker)}"
+    text = f"drain notice {one_line(notice)} acknowledged by {who}"
     return msgspec.structs.replace(controls, acknowledged=Acknowledged(notice, workers)), text
 
 

@@ -84,10 +84,10 @@ WHOLE = [
     scaled_object(
         trigger(name="a"), trigger("cron", metadata={"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "desiredReplicas": "3"}),
         trigger("prometheus", metadata={"serverAddress": "https://p.test", "query": "up", "threshold": "2"}),
-        fallback={"failureThreshold": 3, "replicas": 6}, minReplicaCount=1,
+        fallback={"failureThreshold": 3, "replicas": 6}, minReplicaCount=1, cooldownPeriod=300, pollingInterval=60,
         advanced={"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}}},
     ),
-    scaled_object(trigger(name="a"), advanced={"scalingModifiers": {"formula": "a * 2", "target": "4"}}),
+    scaled_object(trigger(name="a"), cooldownPeriod=300, pollingInterval=60, advanced={"scalingModifiers": {"formula": "a * 2", "target": "4"}}),
 ]  # fmt: skip
 
 

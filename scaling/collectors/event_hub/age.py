@@ -19,7 +19,7 @@ from scaling.collectors.azure_entity import DEADLINE
 from scaling.collectors.event_hub import lag
 from scaling.collectors.event_hub.collector import PARALLEL, Clients, EventHubLagCollector
 from scaling.ports import CollectError, Reading
-from tidemark.foundation.azure.opening import Opened
+from tidemark.foundation.azure.opening import LazyClient
 from tidemark.foundation.gathering import gather
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ class EventHubAgeCollector(EventHubLagCollector):
         if self._receiving:
             await asyncio.wait(set(self._receiving), timeout=CLOSING)
         if self._receiving:
-            left, self._client = self._client, Opened(self._open)
+            left, self._client = self._client, LazyClient(self._open)
             await self._abandon(left)
             raise CollectError(
                 f"{self._label}: a link of the read before has not closed; the next read opens others"
             )
 
-    async def _abandon(self, client: Opened[Clients]) -> None:
+    async def _abandon(self, client: LazyClient[Clients]) -> None:
         for task in self._receiving:
             task.cancel()
         with contextlib.suppress(Exception):  # whatever it is, the client is not used again

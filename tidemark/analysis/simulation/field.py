@@ -167,7 +167,13 @@ def _with_rule(
     rules = (RuleSpec(type=kind, name=kind, options=options),)
     if target.policy is not None:
         return structs.replace(
-            target.policy, metrics=metrics, rules=rules, out=out, inward=inward, plateau=None
+            target.policy,
+            metrics=metrics,
+            rules=rules,
+            out=out,
+            inward=inward,
+            plateau=None,
+            report_interval=interval,
         )
     return PolicySpec(
         target=target.name,

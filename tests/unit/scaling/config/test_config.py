@@ -5,10 +5,11 @@ from typing import Literal
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.config.checks import _circles
-from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
+from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, Policy, RateLimit
 from scaling.config.policy_file import decoded, load_config
 from scaling.service.reading import seconds_to_next
 from tidemark.foundation.durations import parse_duration
@@ -261,6 +262,8 @@ def test_a_window_of_a_source_that_counts_grains_has_a_sample_for_each(schedule,
 
     assert (window.interval, window.delay, window.min_samples, window.missing_allowed) == found
     assert policy.interval == policy.windows["backlog"].interval
+    alone = structs.replace(policy.spec, metrics={"m": policy.spec.metrics["m"]}, rules=())
+    assert Policy(alone).interval == policy.interval  # the time between two reports, whatever a sample counts
 
 
 def test_the_classic_rules_numbers_are_the_defaults():

@@ -5,21 +5,24 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.config.policy import DrainSpec
 from scaling.config.policy_file import load_config
 from scaling.decision.orders import ORDERS
 from scaling.drains.draining import announced_again_at
+from scaling.log_entry import LogKind
 from scaling.model import NO_CONTROLS, Controls, Override, Pause, Reason
 from scaling.notice import Acknowledged, Drain, DrainEnd
 from scaling.service import messages, registry
 from scaling.storage.rows import read_target, target_row
 from scaling.target_facts import TargetFacts
-from tests.support.scaling.runner import NOW, World, at, changed, metric, policy, report
+from tests.support.scaling.runner import MINUTE, NOW, World, at, changed, metric, policy, report
 from tidemark.analysis.simulation.driving import evaluate
 from tidemark.foundation.errors import OrderError
 from tidemark.foundation.settings_reader import ConfigError
@@ -153,6 +156,57 @@ async def test_what_becomes_of_an_announced_scale_in_is_what_the_table_says(case
 
     assert made.platform.ledger == later
     assert ends[notice.notice] is end
+    for entry in await made.entries(LogKind.DECISION):
+        kept = await made.log.get("plan", entry.at, "decision")
+        assert same(entry.recommendation, replay(decode_inputs(kept.inputs)))
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+async def test_whatever_comes_twice_late_or_never_no_scale_in_leaves_before_its_workers_let_it(seed):
+    """An hour of loads, answers, lost and doubled messages, and processes that die before they put a message out."""
+    random, drain = Random(seed), (DRAIN, ANYWAY)[seed % 2]
+    made, carried = world(msgspec.structs.replace(drain, again=180.0), capacity=6), []
+    inner, answered, seen = made.scaler.apply, {}, {}
+
+    async def apply(action, *, now):
+        if action.to_capacity < action.from_capacity:
+            notice = (await made.state()).drain
+            assert notice.notice == action.action_id
+            enough = len(answered.get(notice.notice, ())) >= notice.needed
+            assert enough or (notice.goes_anyway and now >= notice.deadline)
+            assert made.backlog == LOW  # what the last report said, too
+            carried.append(action)
+        return await inner(action, now=now)
+
+    made.scaler.apply = apply
+    for minute in range(60):
+        if minute % 5 == 0:
+            made.backlog = random.choice((LOW, LOW, STEADY, HIGH))
+        await made.tick()
+        made.metrics *= random.choice((1, 1, 2))
+        while made.metrics:
+            outcome = await made.autoscaler().evaluate(made.metrics.pop())
+            made.actions += outcome.messages * random.choice((0, 1, 1, 2))
+        await made.verify()
+        random.shuffle(made.actions)
+        for message in made.actions[: random.choice((0, 5, 5))]:
+            await made.autoscaler().apply(message)
+            if random.random() < 0.8:
+                made.actions.remove(message)
+        notice = (await made.state()).drain
+        if notice is not None:
+            seen.setdefault(notice.notice, []).append(notice.end)
+            told = random.choice((notice.notice, random.choice(list(seen))))
+            workers = answered.get(told, ()) if told == notice.notice else ()
+            workers += tuple(f"worker-{n}" for n in range(random.choice((0, 3, 6))))
+            await acknowledge(made, *dict.fromkeys(workers), notice=told)
+            answered = {told: tuple(dict.fromkeys(workers))}
+        made.clock.now += MINUTE
+
+    assert carried
+    assert len(seen) > 3
+    for ends in seen.values():  # what is over stays over, as it ended
+        assert len(dict.fromkeys(end for end in ends if end is not None)) <= 1
 
 
 async def last(made: World):

@@ -29,6 +29,9 @@ OPERATORS = {
     "greaterthan": ">", "greaterthanorequal": ">=", "lessthan": "<", "lessthanorequal": "<=",
     "equals": "==", "notequals": "!=",
 }  # fmt: skip
+LONGEST = 43_200.0
+"""Seconds of a window, as Azure Monitor has it."""
+
 GRAINS = ("12h", "6h", "1h", "30m", "15m", "5m", "1m")
 
 
@@ -102,7 +105,7 @@ def _condition(rule: Given, resource: str, made: Imported) -> Condition | None:
         made.note(rule.path, f"the time aggregation {over} has no equivalent, so the rule is left out")
         return None
     change = _change(rule, made)
-    window = max(trigger.seconds("timeWindow", 600.0), 60.0)
+    window = min(max(trigger.seconds("timeWindow", 600.0), 60.0), LONGEST)
     grain = _grain(trigger, window, made)
     options, divided = _metric(trigger, aggregation, resource, window, grain, made)
     if change is None or options is None:

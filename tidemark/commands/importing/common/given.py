@@ -65,6 +65,12 @@ class Given:
             raise self.unreadable(name, "a text is accepted")
         return one_line(str(value)).strip()
 
+    def require(self, name: str) -> str:
+        """A text that has to be there."""
+        if not self.has(name):
+            raise UnreadableError(f"{self.path}.{name} is missing")
+        return self.text(name)
+
     def flag(self, name: str, *, default: bool) -> bool:
         if not self.has(name):
             return default

@@ -14,8 +14,11 @@ from msgspec import Struct
 from scaling.config.toml import bare_key, table_lines
 from scaling.resource_id import ResourceId
 from scaling.rules.expression import CAPACITY_NAMES
-from tidemark.foundation.sanitize import one_line, without_secrets
+from tidemark.foundation.sanitize import one_line, shorten, without_secrets
 from tidemark.foundation.wording import count_text
+
+MAX_NOTE = 500
+"""Characters of a note: it is one line of the file, and of the screen."""
 
 SCALERS = {
     "microsoft.web/serverfarms": {"scaler": "app_service_plan"},
@@ -46,7 +49,7 @@ class Imported:
 
     def note(self, what: str, why: str) -> None:
         """Notes something that is not carried over, or not as it was: why, and what to do."""
-        text = without_secrets(one_line(f"{what}: {why}"))
+        text = shorten(without_secrets(one_line(f"{what}: {why}")), MAX_NOTE)
         if text not in self.notes:
             self.notes.append(text)
 
@@ -98,13 +101,17 @@ def written(found: Sequence[Imported], source: str) -> Written:
     webhooks: dict[str, Any] = {}
     settings: dict[str, str] = {}
     for name, each in zip(names, found, strict=True):
-        webhooks |= {key: {**hook, "targets": [name]} for key, hook in each.webhooks.items()}
+        for key, hook in each.webhooks.items():  # two settings may have one name
+            webhooks[key if key not in webhooks else f"{key}-{len(webhooks) + 1}"] = {
+                **hook,
+                "targets": [name],
+            }
         settings |= each.settings
     lines = list(_head(found, source, settings))
     if webhooks:
         lines += ["", *table_lines("notify", {"webhooks": webhooks})]
     for name, each in zip(names, found, strict=True):
-        lines += ["", f"# {one_line(each.source)}"]
+        lines += ["", f"# {shorten(one_line(each.source), 200)}"]
         lines += [f"# Not as it was: {note}" for note in each.notes]
         lines += table_lines(f"targets.{bare_key(name)}", each.whole)
     text = "\n".join(lines) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from scaling.resource_id import ResourceId
@@ -24,7 +25,7 @@ def by_identity(made: Imported, kind: str, host: str) -> str:
 
 def by_setting(made: Imported, name: str, what: str) -> str:
     """The name of an app setting that its owner has to fill in."""
-    name = setting_name(name) if not name.replace("_", "").isalnum() or not name[:1].isalpha() else name
+    name = name if re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII) else setting_name(name)
     made.settings.setdefault(name, what)
     return name
 

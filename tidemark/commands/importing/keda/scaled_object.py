@@ -16,6 +16,8 @@ from tidemark.commands.importing.keda.triggers import Trigger, read_trigger
 ROUND = 60.0
 """Seconds between two evaluations, as the app has them by default."""
 
+DAY = 86_400.0
+
 _PAUSED = "autoscaling.keda.sh/paused"
 _COALESCE = re.compile(r"([A-Za-z_]\w*)\s*\?\?\s*(\w+(?:\.\w+)?)")
 
@@ -203,7 +205,7 @@ def _fallback(spec: Given, made: Imported) -> None:
     low, high = made.table["minimum"], made.table["maximum"]
     wanted = given.whole("replicas", low)
     after = max(given.whole("failureThreshold", 3), 1) * spec.seconds_of("pollingInterval", 30.0)
-    made.table["fallback"] = {"capacity": min(max(wanted, low), high), "after": span_text(after)}
+    made.table["fallback"] = {"capacity": min(max(wanted, low), high), "after": span_text(min(after, DAY))}
     behavior = given.text("behavior", "static")
     if behavior.casefold() != "currentreplicasifhigher":
         made.note(

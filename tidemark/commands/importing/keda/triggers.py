@@ -16,6 +16,9 @@ from tidemark.commands.importing.common.queues import BUS, QUEUES, by_identity, 
 from tidemark.commands.importing.keda.crons import floors_of
 from tidemark.foundation.durations import parse_duration
 
+LONGEST = 43_200.0
+"""Seconds of a window. Chosen: at one sample a minute its samples take 12 KB."""
+
 
 class Trigger(Struct, frozen=True, kw_only=True):
     """A metric with its `target`, a ratio if it is a `value`; or the periods of a schedule in a time zone."""
@@ -70,16 +73,27 @@ def read_trigger(given: Given, cooldown: float, made: Imported) -> Trigger | Non
     target = meta.number(found.target, found.default)
     if target <= 0:
         raise meta.unreadable(found.target, "a number above 0 is accepted")
-    window = max(
-        cooldown if made.table["minimum"] == 0 else 60.0, parse_duration(made.table.get("interval", "1m"))
-    )
+    window = span_text(_window(cooldown, made))
     return Trigger(
         name=given.text("name"),
-        metric=made.metric(given.text("name") or found.base, {**found.options, "window": span_text(window)}),
+        metric=made.metric(given.text("name") or found.base, {**found.options, "window": window}),
         target=target,
         activation=max(meta.number(found.activation, 0), 0),
         value=given.text("metricType", "AverageValue") == "Value",
     )
+
+
+def _window(cooldown: float, made: Imported) -> float:
+    """Seconds: the rule `activation` takes the last one away when all of the window was quiet."""
+    interval = parse_duration(made.table.get("interval", "1m"))
+    if made.table["minimum"] > 0:
+        return max(60.0, interval)
+    if cooldown > LONGEST:
+        made.note(
+            f"cooldownPeriod {span_text(cooldown)}",
+            f"a metric's window takes its place, {span_text(LONGEST)} at most",
+        )
+    return max(min(cooldown, LONGEST), 60.0, interval)
 
 
 def _cron(meta: Given, where: str, made: Imported) -> Trigger | None:
@@ -102,12 +116,17 @@ def _connection(
 
 
 def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
+    key = "subscriptionName" if meta.has("topicName") else "queueName"
+    name, combine = meta.require(key), dict[str, str]()
     if meta.flag("useRegex", default=False):
-        made.note(
-            where,
-            "a pattern of queues is not carried over: write a metric for each queue, or a pattern if `tidemark lint` accepts one",
-        )
-        return None
+        pattern, operation = _pattern(name), meta.text("operation", "sum").casefold()
+        if pattern is None or operation not in {"sum", "max"}:
+            made.note(
+                where,
+                f"'{name}' with operation {operation} is not carried over: of patterns, `.` and `.*` are, and sum and max",
+            )
+            return None
+        name, combine = pattern, {"combine": operation}
     connection = (
         by_identity(made, BUS, meta.text("namespace"))
         if meta.has("namespace")
@@ -119,14 +138,27 @@ def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
             "connection": connection,
             "topic": meta.text("topicName"),
         }
-        options["subscription"] = meta.text("subscriptionName", "?")
+        options["subscription"] = name
     else:
         options = {
             "collector": "service_bus_queue",
             "connection": connection,
-            "queue": meta.text("queueName", "?"),
+            "queue": name,
         }
-    return _Read(options, "messageCount", 5, "activationMessageCount")
+    return _Read({**options, **combine}, "messageCount", 5, "activationMessageCount")
+
+
+_PIECES = re.compile(r"(\.\*)|(\.)|(\\[.-])|([A-Za-z0-9_/-])")
+
+
+def _pattern(regex: str) -> str | None:
+    """A regular expression that matches anywhere in a name, as `*` and `?`; None for one that says more."""
+    body = regex.removeprefix("^").removesuffix("$")
+    if "".join(match[0] for match in _PIECES.finditer(body)) != body:
+        return None
+    found = "".join("*" if m[1] else "?" if m[2] else (m[3] or m[4])[-1] for m in _PIECES.finditer(body))
+    found = f"{'' if regex.startswith('^') else '*'}{found}{'' if regex.endswith('$') else '*'}"
+    return re.sub(r"\*+", "*", found)
 
 
 def _storage(meta: Given, where: str, made: Imported) -> _Read:
@@ -138,7 +170,7 @@ def _storage(meta: Given, where: str, made: Imported) -> _Read:
     options = {
         "collector": "storage_queue",
         "connection": connection,
-        "queue": meta.text("queueName", "?"),
+        "queue": meta.require("queueName"),
         "count": count,
     }
     return _Read(options, "queueLength", 5, "activationQueueLength")
@@ -188,7 +220,7 @@ def _hub(meta: Given, where: str, made: Imported) -> _Read:
 
 def _prometheus(meta: Given, where: str, made: Imported) -> _Read:
     url = _address(meta, "serverAddress", where, made)
-    options = {"collector": "prometheus", "url": url, "query": meta.text("query", "?")}
+    options = {"collector": "prometheus", "url": url, "query": meta.require("query")}
     if meta.flag("ignoreNullValues", default=True):
         made.note(
             where,
@@ -259,7 +291,7 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
     options: dict[str, Any] = {
         "collector": "azure_monitor",
         "resource_id": resource,
-        "metric": meta.text("metricName", "?"),
+        "metric": meta.require("metricName"),
     }
     options |= {"aggregation": aggregation if aggregation in _AGGREGATIONS else "average"}
     grain = meta.seconds("metricAggregationInterval", 300.0)
