@@ -77,7 +77,7 @@ def find_bounds(folder: Path, names: Sequence[str], progress: Progress) -> None:
     """Works out the bounds that are not known yet, and keeps them."""
     task = progress.add_task("lower bounds", total=len(names))
     for name in names:
-        bound.lower_bound(traces.load(folder, name, world.Model().service_rate), bound.KEPT)
+        bound.lower_bound(traces.load(folder, name, world.Model().service_rate), keep=True)
         progress.advance(task)
 
 

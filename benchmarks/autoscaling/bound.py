@@ -20,22 +20,24 @@ LONG = 3000
 
 
 KEPT = Path(__file__).parent / "bounds.json"
-FOUND = Path(gettempdir()) / "tidemark-bounds.json"
-"""Lower bounds already worked out, by the load they are of: a linear program of 20,000 slots takes its time. The first are of
-whole traces and kept in the repository.
-"""
+"""Lower bounds of whole traces, by the load they are of: a linear program of 20,000 slots takes its time."""
+FOUND = Path(gettempdir()) / "tidemark-bounds"
+"""A file for each of other loads, which several processes may write."""
 
 
-def lower_bound(load: Load, found: Path = FOUND) -> float:
-    """Of the base world; worked out once, and written to `found`."""
+def lower_bound(load: Load, *, keep: bool = False) -> float:
+    """Of the base world, worked out once; with `keep` the repository's file gets it."""
     key = f"{load.name}-{sha256(load.arrivals.tobytes()).hexdigest()[:16]}"
-    for path in (KEPT, found):
-        if path.exists() and key in (known := json.loads(path.read_text())):
-            return float(known[key])
-    least = round(instance_hours(load.arrivals, Model()), 4)
-    known = json.loads(found.read_text()) if found.exists() else {}
-    found.write_text(json.dumps({**known, key: least}, indent=1, sort_keys=True) + "\n")
-    return least
+    known, found = json.loads(KEPT.read_text()), FOUND / key
+    if key not in known and found.exists() and (text := found.read_text()):
+        known[key] = float(text)
+    elif key not in known:
+        known[key] = round(instance_hours(load.arrivals, Model()), 4)
+        FOUND.mkdir(exist_ok=True)
+        found.write_text(str(known[key]))
+    if keep:
+        KEPT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return float(known[key])
 
 
 def instance_hours(arrivals: np.ndarray, model: Model) -> float:

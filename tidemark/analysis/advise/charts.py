@@ -44,7 +44,7 @@ def curve(found: Answer) -> Figure:
         if all(abs(row.instance_hours / each.instance_hours - 1.0) > NEAR for each in named):
             named.append(row)
             wait, late = row.objective or (0.0, 0.0)
-            text = f"{wait_text(wait)}, {100 * late:.3g} %"
+            text = f"{wait_text(wait)}, {100 * late:.3g} %" if row.objective else row.policy
             axes.annotate(text, place(row), xytext=(6, 7), textcoords="offset points", fontsize=8)
     peers = iter([(BLUE, "s"), (BLUE, "D"), (PURPLE, "^"), (PURPLE, "v")])
     for row in found.rows:

@@ -31,14 +31,14 @@ from tidemark.analysis.simulation.world import Seen
 BACKLOG, INCOMING, OUTGOING = "backlog", "incoming", "outgoing"
 OLDEST_AGE, OLDEST_ACTIVE_AGE = "oldest_age", "oldest_active_age"
 LATE_INCOMING, LATE_OUTGOING = "late_incoming", "late_outgoing"
-"""What a metric can be of a queue, named as the options of `service_level` for it: messages there; those that came and those completed since the last observation; the age in
+"""What a metric can be of a queue: messages there; those that came and those completed since the last observation; the age in
 seconds of the oldest message that waits, or of the oldest one that waits or is processed; those that came and those
 completed in the newest minute that is known, `LATE_BY` seconds after its end, with the end of the minute as its time.
 """
 
 MINUTE = 60.0
-LATE_BY = 150.0
-"""Azure Monitor has a minute's counts of Service Bus two to three minutes after its end: docs/collectors.md."""
+LATE_BY = 180.0
+"""As `azure_monitor` reads them: see DELAY in scaling/collectors/number/azure_monitor.py."""
 
 
 class Shipped:

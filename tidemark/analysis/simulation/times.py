@@ -21,6 +21,12 @@ these, late shares differ by less than 3 points from those of messages one by on
 NEAR = 15
 """Seconds back up to which completed messages are reckoned second by second, and that are served at once then."""
 
+AHEAD = 900
+"""Seconds that are served at once at most: where the number of instances changes, those after it are served again."""
+
+SHORTEST = 1e-6
+"""Seconds of the shortest message: one of no time at all would be served at no rate that is a number."""
+
 NOTHING = np.zeros(NEAR)
 
 Times = tuple[tuple[float, float], ...]
@@ -54,9 +60,9 @@ EXPONENTIAL = _quantiles([-log(1.0 - (each + 0.5) / (2 * CLASSES)) for each in r
 class Completion(Struct, frozen=True):
     """Completed messages of a second as a weighted sum of the messages begun up to earlier seconds.
 
-    `longest` is the time in seconds of the class that takes longest. `now` is the weight of the second itself; `near` are those of the seconds before it, the oldest first; `far` seconds further back
-    have the weights `shares`. Between two seconds counts are on a straight line: with messages of less than a second that makes
-    of so many slots exactly the rate that they serve.
+    `longest` is the time in seconds of the class that takes longest. `now` is the weight of the second itself; `near` are those of
+    the seconds before it, the oldest first; `far` seconds further back have the weights `shares`. Between two seconds counts are
+    on a straight line: with messages of less than a second that makes of so many slots exactly the rate that they serve.
     """
 
     longest: float
@@ -68,7 +74,7 @@ class Completion(Struct, frozen=True):
     @property
     def at_once(self) -> int:
         """Seconds that can be served at once, as none of them is needed for another."""
-        return NEAR if self.now or self.near else int(self.far[0])
+        return NEAR if self.now or self.near else min(int(self.far[0]), AHEAD)
 
     def of(self, begun: np.ndarray, second: int) -> float:
         """Completed until a second."""
@@ -88,7 +94,7 @@ def completion(times: Times, mean: float) -> Completion:
     """Of messages that take `mean` seconds on average."""
     weights: dict[int, float] = {}
     for share, multiple in times:
-        whole, part = divmod(multiple * mean, 1.0)
+        whole, part = divmod(max(multiple * mean, SHORTEST), 1.0)
         weights[int(whole)] = weights.get(int(whole), 0.0) + share * (1.0 - part)
         if part:
             weights[int(whole) + 1] = weights.get(int(whole) + 1, 0.0) + share * part

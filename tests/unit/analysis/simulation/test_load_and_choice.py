@@ -12,6 +12,7 @@ from tidemark.analysis.simulation import load as by_second
 from tidemark.analysis.simulation.answer import Recorded, Row, choose, frontier, play
 from tidemark.analysis.simulation.driving import (
     BACKLOG,
+    LATE_BY,
     LATE_INCOMING,
     LATE_OUTGOING,
     OLDEST_ACTIVE_AGE,
@@ -132,7 +133,7 @@ def test_metrics_of_a_queue_are_what_they_are_called(interval):
         assert values[OLDEST_AGE] == pytest.approx(now - waiting[0] if len(waiting) else 0.0, abs=1.0)
         assert (values[OLDEST_AGE] > 0) == (len(waiting) > 0)
         assert values[OLDEST_ACTIVE_AGE] == pytest.approx(now - active[0] if len(active) else 0.0, abs=1.0)
-        minute = (now - 150) // 60
+        minute = int(now - LATE_BY) // 60
         assert (LATE_INCOMING in values) == (minute >= 1)
         if minute >= 1:
             assert {sample.at - ours.MONDAY for sample in samples[-2:]} == {60.0 * minute}

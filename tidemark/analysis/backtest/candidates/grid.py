@@ -369,18 +369,18 @@ class _AnyOptions:
 
 @lru_cache(maxsize=64)
 def _unchecked(cls: Any) -> Any:
-    options = {field.encode_name: field.default for field in msgspec.structs.fields(cls.Params)}
-    known = [(name, Any, None if value is msgspec.NODEFAULT else value) for name, value in options.items()]
-    params = msgspec.defstruct("Params", known, kw_only=True)
+    names = [field.encode_name for field in msgspec.structs.fields(cls.Params)]
+    params = msgspec.defstruct("Params", [(name, Any, None) for name in names], kw_only=True)
     kept = {name: getattr(cls, name) for name in ("COUNTS", "DEFAULT_COUNT", "GROWING") if hasattr(cls, name)}
     if hasattr(cls, "timing"):  # decides what a window is, so it is read as far as it can be
         kept["timing"] = partial(_timing, cls)
     return type(cls.__name__, (), {"Params": params, **kept})
 
 
-def _timing(cls: Any, params: Any) -> tuple[float, float]:
-    with suppress(TypeError, ValueError):
-        return cls.timing(params)  # type: ignore[no-any-return]
+def _timing(cls: Any, given: Any) -> tuple[float, float]:
+    known = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not None}
+    with suppress(msgspec.ValidationError, TypeError, ValueError):
+        return cls.timing(msgspec.convert(known, cls.Params))  # type: ignore[no-any-return]
     return 0.0, 0.0
 
 
