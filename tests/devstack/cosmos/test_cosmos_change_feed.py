@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.cosmos import PartitionKey
-from azure.cosmos.aio import CosmosClient
 from azure.cosmos.exceptions import (
     CosmosBatchOperationError,
     CosmosHttpResponseError,
@@ -32,17 +31,6 @@ async def server(clock):
     async with CosmosServer(clock=clock) as running:
         running.create_container("flights", "flights", "/origin", throughput=30_000)
         yield running
-
-
-@pytest.fixture
-async def client(server):
-    async with CosmosClient(server.endpoint, server.key) as connected:
-        yield connected
-
-
-@pytest.fixture
-def container(client):
-    return client.get_database_client("flights").get_container_client("flights")
 
 
 async def make(client, name, **options):

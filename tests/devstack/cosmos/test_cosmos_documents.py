@@ -28,17 +28,6 @@ async def server():
         yield running
 
 
-@pytest.fixture
-async def client(server):
-    async with CosmosClient(server.endpoint, server.key) as connected:
-        yield connected
-
-
-@pytest.fixture
-def container(client):
-    return client.get_database_client("flights").get_container_client("flights")
-
-
 async def fill(container, count):
     origins = ["JFK", "LGA", "EWR", "ORD", "SFO"]
     for number in range(count):

@@ -37,11 +37,6 @@ async def client(server):
         yield connected
 
 
-@pytest.fixture
-def container(client):
-    return client.get_database_client("flights").get_container_client("flights")
-
-
 def stored(server):
     return server.document_count("flights", "flights")
 
