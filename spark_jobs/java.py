@@ -106,7 +106,7 @@ def _java_of_package() -> Path | None:
 
 
 def _version(java: Path) -> int:
-    """The major version of a Java program, 0 if it does not tell one."""
+    """The major version of a Java program, 0 if it does not print one."""
     try:
         answer = subprocess.run(  # noqa: S603 - the user's own Java
             [java, "-version"], capture_output=True, text=True, timeout=60, check=False

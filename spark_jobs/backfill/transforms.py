@@ -24,7 +24,7 @@ PLAN = row_schema(
     """,
     digits=DecimalType(38, 0),
 )
-"""One row per partition. `events` counts copies of an event, too; `digest` tells sets of positions apart."""
+"""One row per partition. `events` counts copies of an event, too; `digest` differs for different sets of positions."""
 
 REPLAYED = row_schema("""
     partition text, sequence_number long, offset text, enqueued_us long, partition_key text,

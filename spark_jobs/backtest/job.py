@@ -135,7 +135,7 @@ def _task(
 
 def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | None]:
     """The choice of each target, and the one for all, as `choose` and `for_all` make them. The choices of targets that are not
-    drawn have the scores of the candidates that are told of them.
+    drawn have the scores of the candidates that the page shows.
     """
     budget = job.settings.rules.late_budget
     best = sorted(collected(chosen(scores, budget)), key=lambda row: row.target)

@@ -45,7 +45,7 @@ RECOMMENDATIONS = row_schema("""
 """What to set for each target; scores are of the held-out part. `changes` is TOML."""
 
 CHOSEN = row_schema("target text, recommended text, candidates long, names long")
-"""The best candidate of the training part by target; `names` tells sets of candidates apart."""
+"""The best candidate of the training part by target; `names` differs for different sets of candidates."""
 
 
 class Task(Struct, frozen=True, kw_only=True):

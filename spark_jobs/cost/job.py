@@ -107,7 +107,7 @@ def read_charges(spark: SparkSession, path: str, wanted: frozenset[str], amount:
 
 
 def _told_twice(charges: DataFrame) -> tuple[str, int, str, str] | None:
-    """A resource and day that two sources tell charges of, and the sources."""
+    """A resource and a day for which two sources have charges, and the sources."""
     ends = F.min("source").alias("one"), F.max("source").alias("other")
     row = first_of(
         charges.groupBy("resource", "day").agg(*ends).where("one != other").orderBy("resource", "day")
@@ -178,7 +178,7 @@ def load(
     entries = account.check(joined=sum(row["entries"] for row in rows_found))
     if not rows:
         raise InputError(
-            f"--log {settings.log} tells no capacity in the time asked for; a scaling log is accepted"
+            f"--log {settings.log} has no capacity in the time asked for; a scaling log is accepted"
         )
     accounts = [account_of(bytes(row["account"])) for row in rows]
     with watch(spark, f"writing {settings.output}"):

@@ -26,7 +26,7 @@ CHARGES = """
 """As `charges.Charge`."""
 
 SOURCED = f"{CHARGES}, source text"
-"""With the first file of the source that told it."""
+"""With the first file of its source."""
 
 SEEN = """
     at double, kind text, current long, desired long, outcome text, reached long, reason text, line text, shadow long, used double
@@ -46,7 +46,7 @@ ACCOUNTS = pa.schema(
     ]
 )
 """An account without what goes on for days, the whole of it, and the rows of its tables; none of these for a target whose log
-tells no capacity. `entries` of the log and `charges` are those of the target.
+has no capacity. `entries` of the log and `charges` are those of the target.
 """
 
 account_of: Callable[[bytes], Account] = msgspec.msgpack.Decoder(Account).decode
@@ -71,7 +71,7 @@ def accounts_in(
     batches: Iterable[pa.RecordBatch], billed: Mapping[str, Billed], options: Options, last_day: int | None
 ) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: rows by target, each a day of its log or of its charges, in; ACCOUNTS out. One target is held at a time;
-    one whose log tells no capacity has no account.
+    one without a capacity in the log has no account.
     """
     days = (row for batch in batches for row in batch.to_pylist())
     for target, own in groupby(days, key=itemgetter("target")):

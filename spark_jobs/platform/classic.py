@@ -27,7 +27,7 @@ def is_classic(spark: SparkSession) -> bool:
 
 
 def running_tasks(spark: SparkSession) -> str:
-    """Tasks done and to do of the running stages; nothing where the session does not tell."""
+    """Tasks done and to do of the running stages; nothing if the session does not know them."""
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return ""

@@ -36,7 +36,7 @@ def input_errors() -> Iterator[None]:
 
 
 def input_error_of(error: Exception) -> InputError | None:
-    """The InputError that Spark's exception tells of; None if it tells of none, or is not Spark's."""
+    """The InputError that Spark's exception stands for; None if it is another error, or not Spark's."""
     if not isinstance(error, SPARK_ERRORS):
         return None
     text = str(error)

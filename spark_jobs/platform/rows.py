@@ -1,4 +1,4 @@
-"""Rows of a frame, brought to the driver: times with their zone. Frames of a stretch of time, or used more than once.
+"""Rows of a frame, brought to the driver: times with their zone. Frames of a time range, or used more than once.
 
 `DataFrame.collect` gives times as the driver's local clock would show them, without a zone. On a driver in Berlin noon in
 UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the functions here.
@@ -68,7 +68,7 @@ class RowAccount:
     def without(
         self, frame: DataFrame, reasons: Mapping[str, Column], *, rows: Column | None = None
     ) -> DataFrame:
-        """The rows for which no reason to leave them out holds; a row counts for the first reason that does. `rows` tells of how
+        """The rows for which no reason to leave them out holds; a row counts for the first reason that does. `rows` is of how
         many it is (1).
         """
         whys = [F.when(is_left_out, F.lit(name)) for name, is_left_out in reasons.items()]
@@ -86,7 +86,7 @@ class RowAccount:
         """
         counts: dict[str, int] = {}
         for seen, again in self._seen:
-            # Of a pass that gives no row at all, Spark may throw away what was observed, and never tell it.
+            # Of a pass that gives no row at all, Spark may drop what was observed, and never report it.
             count_of = seen.get if any(used.values()) else collected(again)[0].asDict()
             for name, count in count_of.items():
                 counts[name] = counts.get(name, 0) + count

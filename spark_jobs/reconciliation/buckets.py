@@ -95,7 +95,7 @@ def _rows(chunks: pa.Table) -> pa.Table:
     tables = [pa.ipc.open_stream(row.as_buffer()).read_all() for row in chunks["rows"]]
     # They come in any order, but hardly ever overlap: so what is in order within each is in order over all.
     tables.sort(key=lambda table: table["sequence_number"][0].as_py())
-    # Columns that some lack are null there: documents whose ids are made of positions tell no time.
+    # Columns that some lack are null there: documents whose ids are made of positions have no time.
     return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
 
 
@@ -167,7 +167,7 @@ def count_settled(
     checked: Mapping[str, Sequence[tuple[int, int]]],
 ) -> pa.Table:
     """The rows of a bucket's events, by `schema`, with the `documents` and `dead_letters` of each among the `known`, which are CHUNKS
-    with `kind`. `timed`: a document is of an event only where both times agree. A letter is never where they do not: a hub
+    with `kind`. `timed`: a document is of an event only where both times agree. A dead letter never is where they do not: a hub
     that was deleted and made anew has the numbers again. `checked`: by partition, ranges of numbers from first to
     last, in order, that do not overlap; it is a column, too.
     """
@@ -204,13 +204,13 @@ def count_settled(
 
 
 def _same_time(one: _Longs, other: _Longs, *, unknown: bool) -> NDArray[np.bool_]:
-    """Of two times each, as `_micros` gives them, whether they are the same one; `unknown` where either is not told."""
+    """Of two times each, as `_micros` gives them, whether they are the same one; `unknown` where either is missing."""
     same: NDArray[np.bool_] = np.abs(one // 1000 - other // 1000) <= _SKEW
     return np.where((one != 0) & (other != 0), same, unknown)
 
 
 def _micros(rows: pa.Table) -> _Longs:
-    """When they were enqueued; 0 where nobody knows: so the consumer has it, too, where its host tells no time."""
+    """When they were enqueued; 0 where nobody knows: the consumer, too, writes 0 if its host gives no time."""
     micros: _Longs = pc.fill_null(rows["enqueued_at"].cast(pa.int64()), 0).to_numpy()
     return micros
 

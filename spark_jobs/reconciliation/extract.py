@@ -59,7 +59,7 @@ class Sides(Struct, frozen=True):
     ends: Sequence[Row]
     """ENDS, in the order of partitions."""
     documents: DataFrame | None
-    """None where `known` tells all of them: ids are made of positions."""
+    """None where `known` has all of them: ids are made of positions."""
     known: DataFrame
     """`positions` of documents and dead letters."""
     checkpoints: Mapping[str, Checkpoint] | None

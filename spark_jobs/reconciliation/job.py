@@ -297,7 +297,7 @@ def command(
     """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
 
     The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
-    from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
+    from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not decide.
     """
     given = job.read(JOB, LIMITED)
     settings = Settings(

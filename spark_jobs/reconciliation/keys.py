@@ -44,7 +44,7 @@ def identity_of(config: ConsumerConfig) -> Identity:
 
 
 def event_columns(config: ConsumerConfig) -> tuple[str, ...]:
-    """Those of EVENTS that keys are made of, and that tell which events are looked at: the others need not be read."""
+    """Those of EVENTS that keys are made of, and that say which events are compared: the others need not be read."""
     if identity_of(config) is Identity.POSITION:
         return _POSITIONS
     # Of these only the partition key is wanted, which nothing but a transform looks at.

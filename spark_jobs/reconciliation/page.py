@@ -41,7 +41,7 @@ _IDENTITY = {
         "event of the same id is superseded by it."
     ),
     Identity.BODY: (
-        "Ids come from the body, and nothing in a document tells its event: a document of the event's id, written after "
+        "Ids come from the body, and nothing in a document names its event: a document of the event's id, written after "
         "the event was enqueued, is taken for it. An event whose id comes again later cannot be proven to have been "
         "written itself; CONSUMER_META=true makes the answer exact."
     ),
@@ -71,7 +71,7 @@ class Findings(Struct, frozen=True):
     span: tuple[datetime, datetime] | None = None
     """The first and the last hour; None: of `hours`, whose rows are those of columns of the heat map otherwise."""
     yet_to_come: str = ""
-    """As the function of this name tells it."""
+    """What the function of this name returns."""
 
     @property
     def events_total(self) -> int:

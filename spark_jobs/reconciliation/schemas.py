@@ -8,14 +8,14 @@ from spark_jobs.schemas import row_schema
 
 
 class Identity(StrEnum):
-    """How a document tells which event it is of; from the consumer's settings."""
+    """How a document names its event; from the consumer's settings."""
 
     POSITION = "position"
     """CONSUMER_ID=position: the id is hub, partition and sequence number. Exact."""
     META = "meta"
     """The id is a field of the body, and CONSUMER_META=true keeps the last writer's position in `_tm`. Exact."""
     BODY = "body"
-    """The id is a field of the body, and nothing tells the last writer: a document written since then must do."""
+    """The id is a field of the body, and nothing names the last writer: any document written since then counts."""
 
 
 class Status(StrEnum):
@@ -63,7 +63,7 @@ DOCUMENT_KEYS = row_schema("""
     id text, partition_key text, modified_at time, partition text, sequence_number long,
     enqueued_at time
 """)
-"""Documents, with the position of the event they are of where they tell it. `enqueued_at` is from `_tm`."""
+"""Documents, with the position of their event if they have it. `enqueued_at` is from `_tm`."""
 
 ENDS = row_schema("""
     partition text, first long, last long, earliest time, latest time, events long, copies long, copied long, twice long,

@@ -38,10 +38,10 @@ BUCKET_BITS = 18
 """Of the count of sequence numbers that one task looks at together: a partition may have any number of them."""
 
 _WIDE = 1 << 10
-"""Buckets from which on a gap is told to all tasks instead of to those of its buckets: there cannot be many of these."""
+"""Buckets from which on a gap is sent to all tasks instead of to those of its buckets: there cannot be many of these."""
 
 _TASKS = 200
-"""In a shuffle, where the session tells no number: Spark's own default."""
+"""In a shuffle, if the session has no number: Spark's own default."""
 
 _PACKED = ("partition", "bucket", "rows")
 _COUNTED = StructType(
@@ -93,7 +93,7 @@ def ends(events: DataFrame) -> DataFrame:
 
 
 def packed_positions(documents: DataFrame) -> DataFrame:
-    """CHUNKS of the numbers that DOCUMENT_KEYS tell."""
+    """CHUNKS of the numbers in DOCUMENT_KEYS."""
     known = documents.where("partition IS NOT NULL AND sequence_number IS NOT NULL")
     return known.select(*EVENT, "enqueued_at").mapInArrow(packing(), row_schema(buckets.CHUNKS))
 
@@ -253,7 +253,7 @@ def _with_keepers(events: DataFrame, documents: DataFrame | None, identity: Iden
     lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
     last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
     frame = kept.join(last, on=["document_id", "partition_key"], how="left")
-    return frame.withColumn("documents", F.lit(0).cast("long"))  # no document tells whose it is
+    return frame.withColumn("documents", F.lit(0).cast("long"))  # no document names its event
 
 
 def _status(identity: Identity, due: Due) -> Column:

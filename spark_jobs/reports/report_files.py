@@ -18,7 +18,7 @@ from tidemark.analysis.report import Report, page_or_reason
 
 def write_report(spark: SparkSession, make: Callable[[], Report], folder: str) -> str:
     """Makes the page, and writes it and its pictures into `folder`, as Spark understands it, over what is there; returns the page's. What to
-    run next is told on the terminal.
+    run next is printed on the terminal.
 
     Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
     to `Folder`, as it does reading; so is a place that Spark has no file system for. Where that cannot, the page is put below

@@ -8,7 +8,7 @@ The search adds one break at a time, or two where one alone does not stand: the 
 absolute residuals. It is kept if
 
 - both sides have `minimum_days` known days, and for a seasonal series every weekday after it was seen before it, else
-  a weekend and a loss cannot be told apart; of a series without season, the quartiles of both sides do not overlap;
+  a weekend and a loss look the same; of a series without season, the quartiles of both sides do not overlap;
 - the level changed by at least `least_change`;
 - the change is at least `strictness` standard errors. The error of a level of n days is 1.2533 x scale / sqrt(n), the
   asymptotic error of a median; the scale is 1.4826 x the median absolute residual, the p smallest left out where p

@@ -53,7 +53,7 @@ class NewFile(NamedTuple):
 
 
 def has_table(url: str) -> bool:
-    """Raises JobError where that cannot be told."""
+    """Raises JobError if that cannot be found out."""
     store, options = deltas_store(url)
     with _one_line(f"{url} cannot be looked at"):
         return DeltaTable.is_deltatable(store, options)
@@ -139,7 +139,7 @@ def live(url: str, version: int | None) -> tuple[str, list[str], list[str]]:
     """The schema of a version (the newest) as JSON, the names of the columns that it is partitioned by, which are in no file,
     and its files below the table's.
 
-    Raises InputError where there is no table, JobError for what files alone do not tell.
+    Raises InputError where there is no table, JobError for tables that need more than their files.
     """
     table = _opened(url, version)
     protocol, metadata = table.protocol(), table.metadata()

@@ -65,7 +65,7 @@ def local_folder(spark: SparkSession, path: str) -> Path | None:
 
 
 def has(spark: SparkSession, path: str, name: str) -> bool:
-    """Whether the folder has something of this name. Raises JobError where Spark cannot tell: an error is not the answer
+    """Whether the folder has something of this name. Raises JobError where Spark fails: an error is not the answer
     that nothing is there.
     """
     if is_pythons(spark, path):
@@ -81,7 +81,7 @@ def has(spark: SparkSession, path: str, name: str) -> bool:
 
 
 def is_delta(spark: SparkSession, path: str) -> bool:
-    """True where the table at `path` is one of Delta Lake: it has a log. Raises JobError where Spark cannot tell."""
+    """True where the table at `path` is one of Delta Lake: it has a log. Raises JobError where Spark fails."""
     return has(spark, path, "_delta_log")
 
 

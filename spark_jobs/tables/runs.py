@@ -41,7 +41,7 @@ class Run(Struct, frozen=True):
     """A run that finished: what it read (with versions, positions or batches), what it counted, how it was asked, and why its
     check failed (nothing: it passed). `at` is when it finished, in seconds since 1970.
 
-    `run` counts the runs of the folder from 1; `key` tells runs of the same number apart. `about` are facts of the job, such as
+    `run` counts the runs of the folder from 1; `key` differs for two runs of the same number. `about` are facts of the job, such as
     the hub. `versions` are of the Delta tables, by name; a table that is kept by day has its days in `sources`, with what their
     rows are made of: the same text, the same rows.
     """

@@ -70,7 +70,7 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
         if has_source(spark, "delta"):
             return reader.format("delta").load(path).select(*METRICS.names)
         raise InputError(
-            f"--metrics {path} is a Delta table, and its files alone do not tell a stream which rows are new; leave"
+            f"--metrics {path} is a Delta table, and its files alone do not show a stream which rows are new; leave"
             " --checkpoint out, or add Delta Lake to Spark (--packages io.delta:...)"
         )
     from spark_jobs.sources.records import telemetry  # noqa: PLC0415

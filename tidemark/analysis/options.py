@@ -42,7 +42,7 @@ History = Annotated[
 TargetName = Annotated[
     str | None, Option(help="A target of tidemark.toml; needed where the history holds several.")
 ]
-LogBeside = Annotated[Path | None, Option(help="Scaling log beside arrivals: tells what an instance serves.")]
+LogBeside = Annotated[Path | None, Option(help="Scaling log beside arrivals: shows what an instance serves.")]
 
 
 def app_settings(root: Path) -> dict[str, str]:

@@ -34,7 +34,7 @@ class Report:
         self._parts: list[str] = []
         self._pictures: dict[str, bytes] = {}
         self.next_steps: list[tuple[str, str]] = []
-        """Why, and the command: at the end of the page, and told on the terminal."""
+        """Why, and the command: at the end of the page, and printed on the terminal."""
 
     def heading(self, text: str) -> None:
         self._parts.append(f'<h2 id="{slug(text)}">{escape(text)}</h2>')
@@ -113,8 +113,8 @@ class Report:
 def page_or_reason(
     make: Callable[[], Report], write: Callable[[Report], str], folder: str, console: Console
 ) -> str:
-    """Makes the page, writes it, and tells what to run next; returns where it is. The tables in `folder` are finished by then,
-    and no page ever costs a result: whatever fails here is told in one line, and the answer is the folder.
+    """Makes the page, writes it, and prints what to run next; returns where it is. The tables in `folder` are finished by then,
+    and no page ever costs a result: whatever fails here is reported in one line, and the answer is the folder.
     """
     try:
         report = make()
@@ -133,7 +133,7 @@ def page_or_reason(
 
 
 def write_page(make: Callable[[], Report], folder: Path, console: Console, label: str = "page") -> str:
-    """As `page_or_reason`, into a folder of this machine; tells where the page is."""
+    """As `page_or_reason`, into a folder of this machine; prints where the page is."""
 
     def write(report: Report) -> str:
         page = str(report.write(folder))

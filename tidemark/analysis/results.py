@@ -17,7 +17,7 @@ from tidemark.foundation.log.terminal import Console
 
 
 def write_rows(rows: Iterable[Any], path: Path, schema: pa.Schema | None = None) -> None:
-    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema the rows tell it."""
+    """Rows as one Parquet file, complete or absent, whoever writes to the same path. Without a schema it is that of the rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
     parquet.write_table(pa.Table.from_pylist(list(rows), schema=schema), half)

@@ -21,7 +21,7 @@ from tidemark.foundation.sanitize import one_line
 orders = typer.Typer(
     name="order", help="Orders to a target: they hold until lifted, or run out.", no_args_is_help=True
 )
-notify = typer.Typer(name="notify", help="Webhooks: who is told of what happens.", no_args_is_help=True)
+notify = typer.Typer(name="notify", help="Webhooks: who is notified of what happens.", no_args_is_help=True)
 notify.callback()(lambda: None)  # else `test`, the only command, would be `notify` itself
 
 By = Annotated[

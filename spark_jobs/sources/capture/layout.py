@@ -60,7 +60,7 @@ class CaptureLayout:
         return Origin(match["EventHub"], match["PartitionId"], path)
 
     def look(self, first: str, wanted: FileFilter) -> Look:
-        """Which folders and files may hold what is wanted. `first` is any file's path: it tells at which depth the layout
+        """Which folders and files may hold what is wanted. `first` is any file's path: it shows at which depth the layout
         begins. Raises InputError as `origin`.
         """
         self.origin(first)
@@ -83,7 +83,7 @@ class CaptureLayout:
 
     def globs(self, wanted: FileFilter, now: datetime) -> list[str]:
         """Patterns of the folders that `look` would choose, from wherever in the layout a path may begin, or some folders above
-        it; none where all are wanted, or the time tells nothing of the folders.
+        it; none where all are wanted, or the time decides about no folder.
         """
         folders = self.text.split("/")[:-1]
         placed = [place for place, folder in enumerate(folders) if "{Year}" in folder]

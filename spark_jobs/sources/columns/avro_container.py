@@ -1,7 +1,7 @@
 """Avro object container files: a header, then blocks of records, each ended by the file's sync marker. Pure.
 
 Only the container: what a record is made of is the decoder's business. A file is read whole, and every defect of it is
-told by position; a block is never guessed.
+reported with its position; a block is never guessed.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def in_paths(*patterns: str) -> Callable[[FileFilter], Look]:
 
     def of(wanted: FileFilter) -> Look:
         def look(path: str) -> bool | None:
-            # The pattern that tells most comes first.
+            # The most specific pattern comes first.
             match_found = next((match for each in parsed if (match := each.search(f"{path}/"))), None)
             return None if match_found is None else wanted.of_time(match_found.groupdict())
 

@@ -117,9 +117,9 @@ def _time_column(header: Sequence[str]) -> tuple[list[str], int]:
 
 
 def _day_comes_first(times: Iterable[str]) -> bool | None:
-    """Whether the portal wrote 21/11/2026, as all times of the file tell together; None where it makes no difference.
+    """Whether the portal wrote 21/11/2026, as all times of the file together show; None where it makes no difference.
 
-    Raises RejectedError where they tell neither or both.
+    Raises RejectedError where they show neither or both.
     """
     pairs = {(int(match[1]), int(match[2])) for time in times if (match := _portal_match(time))}
     day_first = next((each for each in sorted(pairs) if each[0] > 12 >= each[1]), None)
@@ -282,7 +282,7 @@ def _text(value: Any) -> str | None:
 def event_time(value: Any, *, day_first: bool | None = None) -> datetime:
     """A time in ISO 8601 or as the portal prints it ("11/21/2026, 8:02:14.123 AM"); UTC. Raises RejectedError.
 
-    `day_first` is the order of day and month in the portal's form; None: as the date itself tells.
+    `day_first` is the order of day and month in the portal's form; None: as the date itself shows.
     """
     if isinstance(value, str):
         try:
@@ -310,7 +310,7 @@ def _portal_match(time: str) -> re.Match[str] | None:
 
 
 def _portal_time(match: re.Match[str], *, day_first: bool | None) -> datetime:
-    """Raises ValueError, and RejectedError where nothing tells the order of day and month."""
+    """Raises ValueError, and RejectedError where nothing shows the order of day and month."""
     first, second = int(match[1]), int(match[2])
     if day_first is None:
         if first != second and max(first, second) <= 12:

@@ -47,7 +47,7 @@ from tidemark.analysis.errors import InputError
 PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""
 
-_HEAD = 1 << 10  # bytes that tell what kind of file it is
+_HEAD = 1 << 10  # bytes that show what kind of file it is
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
 
 

@@ -1,4 +1,4 @@
-"""Records in text files: lines of JSON, or one JSON document with a list; what is no record is told by its number. Pure."""
+"""Records in text files: lines of JSON, or one JSON document with a list; what is no record is reported by its number. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def texts(
     data: bytes | memoryview, size: int, has_lines: Callable[[bytes], bool]
 ) -> Iterator[tuple[int, bytes]]:
     """The text, decompressed where it is gzip, with the place that it begins at. Lines in gzip come some `size` bytes at a
-    time, so that nobody holds all of a large file; `has_lines` tells them by how the text begins.
+    time, so that nobody holds all of a large file; `has_lines` recognises them by how the text begins.
 
     Raises RejectedError for gzip that is cut or damaged, before anything of it comes.
     """

@@ -3,7 +3,7 @@
 Options: `connection` (the name of the connection's setting, as in the app: AzureWebJobsStorage, or one with
 `<name>__tableServiceUri` for an identity) and `table`. The settings are those of the driver's environment where the
 functions of this package are used; with `spark.read.format("azure_table")` alone, of the environment that Spark was
-started in. One task reads a stretch of time of one partition of the table: of a target. The options `since` and `until`,
+started in. One task reads a time range of one partition of the table: of a target. The options `since` and `until`,
 seconds since 1970, leave out what is older or newer.
 """
 

@@ -1,4 +1,4 @@
-"""What the consumer and the autoscaler tell of themselves: the sources "consumer_telemetry" and "scaling_log" over
+"""What the consumer and the autoscaler report: the sources "consumer_telemetry" and "scaling_log" over
 folders of JSON lines, and "azure_table" over Table Storage.
 """
 
@@ -86,6 +86,6 @@ def stream_decisions(
     """DECISIONS of JSON lines as they land. Raises InputError for a table, which cannot be streamed."""
     if path.startswith(tables.SCHEME):
         raise InputError(
-            f"'{path}' cannot be streamed: a table tells nothing of what is new; read it as a batch"
+            f"'{path}' cannot be streamed: a table does not show which rows are new; read it as a batch"
         )
     return stream_lines(spark, ScalingLogSource, path, quarantine, max_files_per_trigger)

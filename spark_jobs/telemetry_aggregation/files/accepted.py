@@ -40,7 +40,7 @@ def row_groups_of(folder: Path) -> list[RowGroup]:
     """
     if (folder / "_delta_log").exists():
         raise InputError(
-            f"--metrics {folder} is a Delta table, and its files alone do not tell which rows are live; accepted: Parquet"
+            f"--metrics {folder} is a Delta table, and its files alone do not show which rows are live; accepted: Parquet"
             " files. `tidemark spark telemetry-aggregation` reads Delta tables"
         )
     if not folder.exists():

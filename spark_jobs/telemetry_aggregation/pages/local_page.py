@@ -19,7 +19,7 @@ from tidemark.analysis import plots
 from tidemark.analysis.report import Report, number
 
 _WORDS = {"1m": "minute", "1h": "hour", "1d": "day"}
-POINTS = 400  # windows per plot: more cannot be told apart on the page
+POINTS = 400  # windows per plot: more cannot be distinguished on the page
 SHOWN = 4  # series per figure; the tables have all
 SERIES = ("subject", "part", "metric")
 STOPPING, RATE_LIMIT = "consumer.stopping", "consumer.rate_limit"

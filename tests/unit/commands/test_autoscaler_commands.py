@@ -159,7 +159,7 @@ def test_status_shows_the_budget_and_its_warning(tmp_path, running):
 
 
 def test_status_shows_calls_in_place_of_targets(tmp_path, running):
-    assert "no process has told of its calls within the last hour" in words(
+    assert "no process has reported its calls within the last hour" in words(
         run(tmp_path, "status", "--calls")
     )
     assert json.loads(run(tmp_path, "status", "--calls", "--json").output)["processes"] == []

@@ -94,7 +94,7 @@ class ChangeCost(Struct, frozen=True):
 class Account(Struct, frozen=True):
     """What one target cost. Units are instance-hours, or hours of 100 RU/s; money is None where no price is known.
 
-    `whole` are hours from the log's begin to its end, `known` those of which it tells the capacity. `static` is the highest
+    `whole` are hours from the log's begin to its end, `known` those for which it has the capacity. `static` is the highest
     capacity all the time; `shadow` what the simulated rules would have had, `beside` what there was at those times.
     """
 
@@ -259,7 +259,7 @@ def _price(
 
 
 DIFFERS = "the price differs by day: other charges are on the same resource, or its size was changed"
-METERED = "autoscale is on the bill: what is told as money is the price of as many RU/s as manual throughput"
+METERED = "autoscale is on the bill: what is shown as money is the price of as many RU/s as manual throughput"
 AT_NOTHING = (
     "what it used was billed at 0: a reservation pays for it? `--amount EffectiveCost` (FOCUS), or an export of amortized costs, "
     "spreads that over the use"
@@ -298,7 +298,7 @@ def _by_quantity(charges: Sequence[Charge]) -> tuple[list[float], str]:
         for day, (amount, quantity) in amounts.items()
         if quantity > 0
     ]
-    return prices, "the export tells no quantity of request units: no price; give --price"
+    return prices, "the export has no quantity of request units: no price; give --price"
 
 
 # -- changes -----------------------------------------------------------------------------------------------

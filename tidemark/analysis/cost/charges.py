@@ -39,7 +39,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 class Charge(Struct, frozen=True):
     """Of one resource (`resource` as `billed_id` gives it) on one day (UTC, since 1970). `quantity` is of whatever its meter
-    counts, None where the export does not say. `usage` tells charges for use from purchases, refunds and taxes. `region` is
+    counts, None where the export does not say. `usage` is False for purchases, refunds and taxes. `region` is
     empty where the export does not say it.
     """
 
@@ -147,21 +147,21 @@ def _day(value: Any, where: str) -> int:
 
 def _check_month_first(dates: Iterable[Any], where: str) -> None:
     """Azure's CSV exports write month/day/year in every country (github.com/Azure/azure-powershell/issues/20185), or ISO dates.
-    A spreadsheet that saves the file may turn them around. The end of a billing period tells, or any day after the 12th, or
-    several days of one month. Raises InputError for dates that are day first, and for those that do not tell.
+    A spreadsheet that saves the file may turn them around. The end of a billing period shows the order, or any day after the 12th, or
+    several days of one month. Raises InputError for dates that are day first, and for those that do not show it.
     """
     pairs = {
         tuple(map(int, each.groups()[:2])) for date in dates if (each := _AMERICAN.match(str(date).strip()))
     }
     turned = next((each for each in sorted(pairs) if each[0] > 12), None)
-    tells = any(second > 12 for _, second in pairs) or (
+    is_shown = any(second > 12 for _, second in pairs) or (
         len(pairs) > 1 and len({first for first, _ in pairs}) == 1
     )
-    if turned or not (tells or all(first == second for first, second in pairs)):
+    if turned or not (is_shown or all(first == second for first, second in pairs)):
         first, second = turned or min(each for each in pairs if each[0] != each[1])
         raise InputError(
             f"{where}: {first}/{second} {'is no' if turned else 'may not be'} month and day, as Azure writes them, and nothing "
-            "in the file tells; accepted is a file as Azure wrote it: with its column BillingPeriodEndDate, or a day after the 12th"
+            "in the file shows the order; accepted is a file as Azure wrote it: with its column BillingPeriodEndDate, or a day after the 12th"
         )
 
 
@@ -195,7 +195,7 @@ class _Manifest(Struct, rename="camel"):
 
 
 def run_of(manifest: bytes) -> Run | None:
-    """Of a manifest's text; None where it tells no time."""
+    """Of a manifest's text; None where it has no time."""
     try:
         described = msgspec.json.decode(manifest, type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -262,7 +262,7 @@ def check_once(twice: tuple[str, int, str, str] | None) -> None:
 
 
 class Origins:
-    """Which source told a resource's charges of a day. Raises InputError where two do."""
+    """Which source has a resource's charges of a day. Raises InputError where two do."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {}

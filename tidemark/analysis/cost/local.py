@@ -35,7 +35,7 @@ from tidemark.foundation.sanitize import one_line
 console = Console()
 
 LIMITED = {"unpriced": "targets", "unknown": "hours", "quarantined": "targets"}
-"""What --allow knows, and what its shares are of. `unknown` are hours of which the log tells no capacity."""
+"""What --allow knows, and what its shares are of. `unknown` are hours for which the log has no capacity."""
 
 EXPORTS = "Cost exports: FOCUS 1.0 or actual costs, CSV, .csv.gz or Parquet; a file or a folder."
 
@@ -54,9 +54,7 @@ class CostOptions:
     ] = None
     price: Annotated[
         list[str] | None,
-        Option(
-            help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. Otherwise the export tells it."
-        ),
+        Option(help="TARGET=AMOUNT per instance-hour, or per 100 RU/s and hour. By default the export's."),
     ] = None
     ru_target: Annotated[
         list[str] | None, Option(help="A target in RU/s, where the configuration does not say it.")
@@ -118,7 +116,7 @@ def one_currency(currencies: Collection[str]) -> None:
 
 
 def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict[str, list[CapacityEntry]]:
-    """The log by target, of those whose capacity it tells. Raises InputError where it tells none of that time."""
+    """The log by target, of those with a capacity in it. Raises InputError if there is none in that time."""
     first, end = -inf if since is None else since.timestamp(), inf if until is None else until.timestamp()
     by_target: dict[str, list[CapacityEntry]] = {}
     for entry in read_entries(log):
@@ -126,7 +124,7 @@ def read_seen(log: Path, since: datetime | None, until: datetime | None) -> dict
             by_target.setdefault(entry.target, []).append(seen_of(entry))
     known = {name: own for name, own in by_target.items() if any(seen.capacity is not None for seen in own)}
     if not known:
-        raise InputError(f"--log {log} tells no capacity in the time asked for; a scaling log is accepted")
+        raise InputError(f"--log {log} has no capacity in the time asked for; a scaling log is accepted")
     return known
 
 

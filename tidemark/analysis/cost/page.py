@@ -88,7 +88,7 @@ def _facts(accounts: Sequence[Account]) -> dict[str, str]:
 def _show(report: Report, account: Account, number: int) -> None:
     report.heading(account.billed.target)
     unknown = account.whole - account.known
-    sentence = f"The log tells its capacity for {duration_text(account.known * HOUR)}"
+    sentence = f"The log has its capacity for {duration_text(account.known * HOUR)}"
     sentence += (
         f", and nothing of {duration_text(unknown * HOUR)}; nothing is counted for that."
         if unknown > 0.02
@@ -167,7 +167,7 @@ def _by_hour(account: Account) -> Figure:
 
 
 MODEL = (
-    "The scaling log tells the capacity; a reading holds until the next one, and not longer than --hold. What lies beyond is not "
+    "The scaling log has the capacity; a reading holds until the next one, and not longer than --hold. What lies beyond is not "
     "known, and nothing is counted for it. Instances are billed by the time they ran; request units by the hour of UTC, at the "
     "highest throughput of the hour.\n\n"
     "The price of an instance-hour is what the export bills the plan, by what ran on it: the median of the days that log and export "

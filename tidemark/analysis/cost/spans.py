@@ -30,7 +30,7 @@ class CapacityEntry(Struct, frozen=True):
 
     @property
     def capacity(self) -> int | None:
-        """What the entry tells of the capacity of its time."""
+        """The capacity that the entry has for its time."""
         if self.kind == "decision":
             return self.current
         return self.reached if self.kind == "effect" and self.outcome in _MOVED else None
@@ -49,12 +49,12 @@ def spans_of(seen: Iterable[CapacityEntry], hold: float) -> list[Span]:
     """A reading holds until the next one, and at most `hold` seconds: where the log is silent for longer, nothing is known.
     The last one is the end. Entries may come in any order, and twice.
     """
-    tells = sorted(
+    readings = sorted(
         ((each.at, each.kind, each.capacity, each.shadow) for each in seen if each.capacity is not None),
         key=lambda each: (*each[:3], -1 if each[3] is None else each[3]),
     )
     spans, shadow = [], None
-    for (at, kind, capacity, imagined), (later, *_) in pairwise(tells):
+    for (at, kind, capacity, imagined), (later, *_) in pairwise(readings):
         shadow = imagined if kind == "decision" else shadow
         if later > at and capacity is not None:
             spans.append(Span(at, min(later, at + hold), capacity, shadow))
@@ -63,7 +63,7 @@ def spans_of(seen: Iterable[CapacityEntry], hold: float) -> list[Span]:
 
 class Hour(Struct):
     """An hour of UTC that begins at `start`. Seconds that are known, capacity times seconds, and the highest capacity; the same
-    of the shadow, and of the capacity while the shadow is known. `used` is the highest use that the log tells, in the unit.
+    of the shadow, and of the capacity while the shadow is known. `used` is the highest use in the log, in the unit.
     """
 
     start: float
@@ -141,7 +141,7 @@ def changes_of(spans: Sequence[Span], seen: Iterable[CapacityEntry], hold: float
     changes, wish = [], 0
     for place, following in zip(edges, [*edges, len(spans)][1:], strict=True):
         at, capacity = spans[place].begin, spans[place].capacity
-        # A capacity that changed while the log was silent is no change that it tells.
+        # A capacity that changed while the log was silent is no change of the log's.
         same = next((n for n in range(place, following) if spans[n].capacity != capacity), following)
         held = spans[place:same]
         while wish < len(wishes) and wishes[wish].at <= at:

@@ -106,6 +106,6 @@ MODEL = (
     "weeks; days share their hours where weeks that are left out are foretold as well, and a day has six floors at most. The newest "
     "quarter of the weeks is held out: nothing was learned from it, and the errors are of it.\n\n"
     "A floor only keeps instances there: the target's other rules go on above it. A rule `service_level` learns the minutes of the "
-    "hour by itself; what it cannot know are weeks that it has not lived through.\n\n"
+    "hour by itself; what it cannot know are weeks that are not in the history.\n\n"
     "Holidays, and months that differ from each other, are not in it."
 )

@@ -37,15 +37,15 @@ def periods_of(floors: Sequence[int], minimum: int, lead: int) -> list[dict[str,
 
 
 def _pieces(floors: Sequence[int], minimum: int, lead: int) -> Iterator[tuple[int, int, int, int]]:
-    """Day, minutes and floor of each stretch of a day with one floor above the minimum."""
+    """Day, minutes and floor of each time range of a day with one floor above the minimum."""
     for day in range(7):
         hours = range(24 * day, 24 * day + 24)
         for floor, own in groupby(hours, key=floors.__getitem__):
-            stretch = list(own)
+            hours = list(own)
             if floor <= minimum:
                 continue
-            begin, end = 60 * (stretch[0] % 24), 60 * (stretch[-1] % 24) + 60
-            rises = lead > 0 and floor > floors[stretch[0] - 1]  # before Monday's first hour is Sunday's last
+            begin, end = 60 * (hours[0] % 24), 60 * (hours[-1] % 24) + 60
+            rises = lead > 0 and floor > floors[hours[0] - 1]  # before Monday's first hour is Sunday's last
             if rises and begin < lead:
                 yield (day - 1) % 7, DAY + begin - lead, DAY, floor
             yield day, max(begin - lead, 0) if rises else begin, end, floor

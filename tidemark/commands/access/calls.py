@@ -22,7 +22,7 @@ def show(console: Console, calls_seen: CallsSeen) -> None:
         for line in (_columns(_HEADER), *_lines(process, calls_seen.now)):
             console.print(escape(line.rstrip()), soft_wrap=True, highlight=False)
     if not calls_seen.processes:
-        console.print("no process has told of its calls within the last hour")
+        console.print("no process has reported its calls within the last hour")
 
 
 def _lines(process: ProcessCalls, now: float) -> list[str]:

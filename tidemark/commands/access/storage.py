@@ -20,11 +20,11 @@ from tidemark.foundation.http.callers import NOBODY, named
 
 
 class StorageAccess:
-    """`tell` is given what could not be read although the rest can be shown; without it that is raised."""
+    """`warn` is given what could not be read although the rest can be shown; without it that is raised."""
 
-    def __init__(self, autoscaler: Autoscaler, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, autoscaler: Autoscaler, warn: Callable[[str], None] | None = None) -> None:
         self._autoscaler = autoscaler
-        self._tell = tell
+        self._warn = warn
         self._known: set[str] = set()
 
     async def aclose(self) -> None:
@@ -41,9 +41,9 @@ class StorageAccess:
         try:
             poison = await ports.poison.peek()
         except StoreUnavailableError as error:  # a right of its own; the targets can be shown without
-            if self._tell is None:
+            if self._warn is None:
                 raise
-            self._tell(f"poison messages are not known: {error}")
+            self._warn(f"poison messages are not known: {error}")
         return status_view(config, snapshots, poison, now=self._autoscaler.clock())
 
     async def calls(self) -> CallsSeen:

@@ -79,7 +79,7 @@ def discover_command(
 
 
 def not_read(unread: Iterable[str]) -> Iterator[str]:
-    """Each reason once, with the places it is of: who is not signed in is told so of each list."""
+    """Each reason once, with the lists that failed for it: without a sign-in all of them do."""
     places = defaultdict[str, list[str]](list)
     for line in unread:
         place, _, reason = line.partition(": ")

@@ -18,7 +18,7 @@ SourceKind = Literal["service_bus_queue", "service_bus_subscription", "storage_q
 
 
 class FoundTarget(Struct, frozen=True):
-    """What can be scaled: `size` is what it has now, `least` and `most` what it may have, where they are told; `note` for
+    """What can be scaled: `size` is what it has now, `least` and `most` what it may have, where they are known; `note` for
     people. `labels` name it in the metrics of what it is a part of.
     """
 

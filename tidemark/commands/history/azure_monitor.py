@@ -35,7 +35,7 @@ _MENDS = frozenset({Kind.THROTTLED, Kind.BUSY, Kind.UNKNOWN})
 
 
 class Answer(Struct, frozen=True):
-    """The time series of one metric; `date` is when it was answered, by Azure's clock, if it told."""
+    """The time series of one metric; `date` is when it was answered, by Azure's clock, if it was in the answer."""
 
     series: list[list[Point]]
     date: float | None = None

@@ -67,7 +67,7 @@ class Progress(Protocol):
 
 
 class Result(Struct, frozen=True):
-    """The whole file, how many minutes were new, of how many no answer told anything, and how far this clock is from
+    """The whole file, how many minutes were new, for how many no answer had a value, and how far this clock is from
     Azure's (seconds, ahead is positive).
     """
 
@@ -140,7 +140,7 @@ class Puller:
         return [count for half in halves for count in await self._instances(plan, half)]
 
     async def _series(self, source: Source, span: Span, *, top: int) -> list[list[Point]]:
-        """The time series of `span`. Where there are some they tell every minute, if only that it has no value: minutes left
+        """The time series of `span`. Where there are some they have every minute, if only that it has no value: minutes left
         out are asked for again, and counted when they stay out.
         """
         series = (await self._answer(source, span, top=top)).series

@@ -1,4 +1,4 @@
-"""Which metric tells the arrivals of what, and which the instances of a plan. Pure.
+"""Which metric counts the arrivals of what, and which the instances of a plan. Pure.
 
 * Service Bus and Event Hubs: `IncomingMessages` of the namespace, by `EntityName` (the queue, topic or event hub).
 * Storage queues: `Transactions` of the account's queue service with `ApiName` PutMessage. There is no dimension for the
@@ -16,7 +16,7 @@ from tidemark.commands.history.model import PullError, Source
 
 
 class Service(Struct, frozen=True):
-    """A kind of resource whose metrics tell arrivals. Without `dimension` they are those of the whole resource."""
+    """A kind of resource whose metrics count arrivals. Without `dimension` they are those of the whole resource."""
 
     type: str
     metric: str
@@ -52,7 +52,7 @@ def named(subscription: str, group: str, kind: str, name: str) -> ResourceId:
 
 
 def service_of(resource: ResourceId, option: str) -> Service:
-    """Raises PullError for a resource whose metrics tell no arrivals."""
+    """Raises PullError for a resource whose metrics count no arrivals."""
     (type_, name), *_ = resource.parts
     whole = named(resource.subscription, resource.group, f"{resource.provider}/{type_}", name)
     below = str(resource).removeprefix(str(whole))
@@ -78,7 +78,7 @@ def instances_of(plan: ResourceId, option: str) -> Source:
 
 
 def every_entity(source: Source) -> Source | None:
-    """The same metric by all entities, to tell their names; None where it knows none."""
+    """The same metric by all entities, to find their names; None where it knows none."""
     dimension, _, _ = source.filter.partition(" eq ")
     if " and " in source.filter:
         return None

@@ -192,4 +192,4 @@ def test_a_terminal_of_80_columns_shows_budgets_counts_and_waits():
         "  other             none                5     300        0          0",
     ]
     show(console, seen([], NOW))
-    assert "no process has told of its calls within the last hour" in console.export_text()
+    assert "no process has reported its calls within the last hour" in console.export_text()
