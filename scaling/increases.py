@@ -8,7 +8,7 @@ readings arrive in, and however often, no increase counts twice.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from math import inf
 
 from msgspec import Struct
 
@@ -20,8 +20,8 @@ messages stays one. Chosen: a timer fires within 3 s of a minute.
 """
 
 SHORTEST = 0.5
-"""Intervals that two readings count as apart at least. Chosen: a timer that fires late and then on time must not make a rate of the
-few messages between.
+"""Intervals that two readings are apart at least for an increase between them. Chosen: where a timer fires twice, or late and then on
+time, the few messages between are no rate; they are part of the next increase.
 """
 
 
@@ -60,26 +60,35 @@ def increases(readings: Readings, interval: float) -> tuple[list[float], list[fl
     """Times and increases per interval. There is none for the first reading of a counter.
 
     A number that falls began anew, and what it has counted since is the increase. If that is more than any other increase there is,
-    the number may have lost a part of a sum instead, as when an instance ends whose counter is in it: then there is none. Nor is
-    there one where a counter falls that the source has named: nothing began anew there.
+    the number may have lost a part of a sum instead, as when an instance ends whose counter is in it: then there is none. So it is with
+    the step by which it passes the number before the fall, for the part may have come back. Nor is there an increase
+    where a counter falls that the source has named: nothing began anew there.
     """
     grown: dict[float, float] = {}
-    begun: dict[float, float] = {}
-    steps = pairwise(zip(readings.times, readings.values, readings.counters, strict=True))
-    for (since, before, counter), (at, value, same) in steps:
-        apart = _intervals((at - since) / interval)
-        if counter != same:
+    doubted: dict[float, float] = {}
+    fallen_from = -1.0
+    since, before, known = -inf, 0.0, None
+    for at, value, counter in zip(readings.times, readings.values, readings.counters, strict=True):
+        apart = (at - since) / interval
+        if counter == known and apart < SHORTEST:
             continue
-        if value >= before:
-            grown[at] = (value - before) / apart
-        elif not counter:
-            begun[at] = value / apart
+        if counter != known:
+            fallen_from = -1.0
+        elif value < before:
+            fallen_from = max(fallen_from, before)
+            if not counter:
+                doubted[at] = value / _intervals(apart)
+        elif before < fallen_from <= value and not counter:
+            fallen_from, doubted[at] = -1.0, (value - before) / _intervals(apart)
+        else:
+            grown[at] = (value - before) / _intervals(apart)
+        since, before, known = at, value, counter
     highest = max(grown.values(), default=-1.0)
-    found = sorted((grown | {at: each for at, each in begun.items() if each <= highest}).items())
+    found = sorted((grown | {at: each for at, each in doubted.items() if each <= highest}).items())
     return [at for at, _ in found], [each for _, each in found]
 
 
 def _intervals(apart: float) -> float:
     """How many intervals two readings are apart."""
     whole = float(round(apart))
-    return whole if whole and abs(apart - whole) <= JITTER else max(apart, SHORTEST)
+    return whole if whole and abs(apart - whole) <= JITTER else apart
