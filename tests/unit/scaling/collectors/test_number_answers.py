@@ -21,8 +21,13 @@ from scaling.collectors.number.metric_answers import (
 )
 from scaling.collectors.number.metrics_reader import MetricsReader
 from scaling.collectors.number.prometheus import PrometheusCollector
+from scaling.config.policy_file import load_config
+from scaling.decision.seen import view_of
+from scaling.decision.transitions import windows_after_report
+from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.ports import CollectError
 from scaling.resource_id import ResourceId
+from scaling.service import registry
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
 BUS = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/bus"
@@ -357,3 +362,60 @@ async def test_a_reader_closes_before_and_after_use():
 
     await reader.close()
     await reader.close()
+
+
+POLICY = """
+[targets.plan]
+scaler = "advice"
+maximum = 5
+[targets.plan.metrics.backlog]
+collector = "storage_queue"
+connection = "C"
+queue = "q"
+[targets.plan.metrics.came]
+collector = "azure_monitor"
+resource_id = "BUS"
+metric = "IncomingMessages"
+aggregation = "total"
+empty = 0
+[targets.plan.metrics.done]
+collector = "azure_monitor"
+resource_id = "BUS"
+metric = "CompleteMessage"
+aggregation = "total"
+empty = 0
+[[targets.plan.rules]]
+type = "service_level"
+backlog = "backlog"
+incoming = "came"
+outgoing = "done"
+concurrency = 4
+""".replace("BUS", BUS)
+
+
+def test_minutes_of_azure_monitor_read_every_15_seconds_are_late_exact_counts_of_a_whole_window():
+    settings = {"COLLECT_SCHEDULE": "*/15 * * * * *"}
+    policy = load_config(POLICY, name="t.toml", settings=settings, plug_ins=registry).policies["plan"]
+    windows, start = {}, END + 240.0
+    for tick in range(60):
+        now = start + 15.0 * tick
+        end = newest_end(now, 180.0, 60)
+        samples = (
+            MetricSample("backlog", now, 7.0),
+            MetricSample("came", end, float(end % 1000)),
+            MetricSample("done", end, 2.0),
+        )
+        report = MetricsReport("plan", now, samples)
+        windows = windows_after_report(policy, windows, report, now=now)
+    view = view_of(policy, windows, TargetState(), Capacity(2, now), 2, now=now)
+    (rule,) = policy.rules
+    seen = rule.observed(view)
+
+    assert (policy.interval, seen.incoming, seen.outgoing) == (15.0, None, None)
+    ends = [end for end, *_ in seen.late_counts]
+    assert ends == sorted(set(ends))
+    assert ends[-1] == newest_end(now, 180.0, 60)
+    assert {count[1:] for count in seen.late_counts} == {(60.0, float(end % 1000), 2.0) for end in ends}
+    for name in ("came", "done"):
+        summary = view.metric(name)
+        assert (summary.problem, summary.gap, summary.count) == (None, False, 10)
