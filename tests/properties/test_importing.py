@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.config.toml import parsed
-from tests.support.scaling.imports import made_of, profile, rule, scaled_object, setting, trigger
+from tests.support.scaling.imports import QUEUE, made_of, profile, rule, scaled_object, setting, trigger
 from tidemark.commands.importing.common.given import UnreadableError
 from tidemark.commands.importing.documents import objects_of
 
@@ -80,7 +80,10 @@ WHOLE = [
         profile(), profile("week", "2", "5", recurrence=WEEKLY), profile("fixed", "3", "4", fixedDate=FIXED),
         notifications=[{"email": {"customEmails": ["a@b.test"]}, "webhooks": [{"serviceUri": "https://a.test/t0ken"}]}],
     ),
-    setting(profile(rules=[rule(), rule("Increase", 90, action={"value": "2"}), rule("Decrease", 30)])),
+    setting(
+        profile(rules=[rule(dimensions=[{"DimensionName": "a", "Operator": "Equals", "Values": ["b"]}]), rule("Increase", 90, action={"value": "2"}),
+                       rule("Decrease", 30), rule("Decrease", 9, metricName="MessageCount", metricResourceUri=QUEUE)])
+    ),
     scaled_object(
         trigger(name="a"), trigger("cron", metadata={"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "desiredReplicas": "3"}),
         trigger("prometheus", metadata={"serverAddress": "https://p.test", "query": "up", "threshold": "2"}),
@@ -88,6 +91,16 @@ WHOLE = [
         advanced={"horizontalPodAutoscalerConfig": {"behavior": {"scaleDown": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}}}},
     ),
     scaled_object(trigger(name="a"), cooldownPeriod=300, pollingInterval=60, advanced={"scalingModifiers": {"formula": "a * 2", "target": "4"}}),
+    scaled_object(
+        trigger("azure-eventhub", metadata={"eventHubName": "h", "eventHubNamespace": "ns", "consumerGroup": "g", "blobContainer": "c",
+                                            "checkpointStrategy": "blobMetadata", "storageConnectionFromEnv": "S"}),
+        trigger("azure-monitor", metadata={"resourceURI": "Microsoft.Cache/redis/r", "subscriptionId": "11111111-2222-3333-4444-555555555555",
+                                           "resourceGroupName": "rg", "metricName": "hits", "metricFilter": "Shard eq '1'",
+                                           "metricAggregationType": "Total", "metricAggregationInterval": "0:1:0", "targetValue": "5"}),
+        trigger("metrics-api", metadata={"url": "https://a.test/x", "valueLocation": "a.0.b", "targetValue": "5"}),
+        trigger("azure-queue", metadata={"queueName": "q", "accountName": "shop", "queueLength": "5", "activationQueueLength": "2"}),
+        trigger(metadata={"queueName": "^a-.*", "useRegex": "true", "operation": "max", "connectionFromEnv": "BUS"}),
+    ),
 ]  # fmt: skip
 
 

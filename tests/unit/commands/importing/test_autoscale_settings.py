@@ -192,6 +192,21 @@ def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):
     assert all(f"# Not as it was: {note}\n" in made.text for each in made.notes.values() for note in each)
 
 
+def test_many_rules_lose_the_prediction_before_they_lose_themselves():
+    rules = [rule(threshold=60 + n, action={"value": str(n)}) for n in range(1, 8)] + [rule("Decrease", 30)]
+    made, policies, _ = made_of(setting(profile(maximum="4", rules=rules)), linted=False)
+
+    assert (
+        policies["orders"]
+        .spec.rules[0]
+        .options["desired"]
+        .endswith("cpu_percentage.average < 30 else instances")
+    )
+    assert "the prediction that keeps Azure Monitor from flapping: the rules are too many for it" in notes(
+        made
+    )
+
+
 def test_rules_that_would_scale_in_alone_are_not_carried_over_without_the_others():
     rules = [rule(), rule("Decrease", 30), rule("Decrease", 5, metricName="Other", timeAggregation="Count")]
     policy = made_of(setting(profile(maximum="4", rules=rules)))[1]["orders"]

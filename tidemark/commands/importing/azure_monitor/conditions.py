@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import Struct
 
 from scaling.rules.expression import Expression, ExpressionError
-from tidemark.commands.importing.common.given import Given
+from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, number, setting_name, span_text
-from tidemark.commands.importing.common.queues import queue_of
+from tidemark.commands.importing.common.queues import full_id, queue_of
 from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.sanitize import one_line
 
 STATISTICS = {
     "average": "average",
@@ -33,6 +34,10 @@ LONGEST = 43_200.0
 """Seconds of a window, as Azure Monitor has it."""
 
 GRAINS = ("12h", "6h", "1h", "30m", "15m", "5m", "1m")
+
+
+MOST = 20
+"""Rules of a profile. Azure Monitor has ten."""
 
 
 class Condition(Struct, frozen=True):
@@ -71,13 +76,15 @@ def read_conditions(rules: Sequence[Given], resource: str, made: Imported) -> li
 
     All rules that scale in have to hold. So if one of them cannot be carried over, none is: the rest would scale in sooner.
     """
+    if len(rules) > MOST:
+        raise UnreadableError(f"a profile with {len(rules)} rules; accepted are {MOST}")
     found: list[Condition] = []
     left_out = False
     for rule in rules:
         condition = _condition(rule, resource, made)
         if condition is not None:
             found.append(condition)
-        elif rule.at("scaleAction").text("direction").casefold() != "increase":
+        elif rule.at("scaleAction").text("direction").casefold() == "decrease":
             left_out = True
     if left_out and any(not each.out for each in found):
         made.note(
@@ -156,19 +163,11 @@ def _metric(
         "approximatemessagecount",
     }:
         return {**queue, "window": span_text(window)}, True
-    dimensions: dict[str, str] = {}
-    for each in trigger.tables("dimensions"):
-        values = each.listed("values") or each.listed("Values")
-        if each.text("operator", "Equals").casefold() != "equals" or len(values) != 1:
-            made.note(
-                f"{each.path} ({each.text('dimensionName')})",
-                "one value of a dimension can be read, by Equals, so the rule is left out; write it with a metric of your own",
-            )
-            return None, False
-        dimensions[each.text("dimensionName")] = str(values[0])
-    if uri.startswith("/subscriptions/"):
-        name = uri
-    else:
+    dimensions = _dimensions(trigger, made)
+    if dimensions is None:
+        return None, False
+    name = full_id(uri)
+    if not name:
         setting = setting_name(made.name, "metric resource id")
         made.settings[setting] = (
             f"the resource id that metric {trigger.text('metricName')} is of; it was {uri[:120] or 'not given'}"
@@ -187,6 +186,21 @@ def _metric(
     divided = trigger.flag("dividePerInstance", default=False)
     options |= {"per_instance": True} if own and not divided and aggregation not in {"total", "count"} else {}
     return options, divided
+
+
+def _dimensions(trigger: Given, made: Imported) -> dict[str, str] | None:
+    """One value for each; None where more is asked for."""
+    found: dict[str, str] = {}
+    for each in trigger.tables("dimensions"):
+        name, values = each.text("dimensionName"), each.listed("values")
+        if each.text("operator", "Equals").casefold() != "equals" or len(values) != 1 or not name:
+            made.note(
+                f"{each.path} ({name})",
+                "one value of a dimension can be read, by Equals, so the rule is left out; write it with a metric of your own",
+            )
+            return None
+        found[name] = one_line(str(values[0]))
+    return found
 
 
 def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, Any]]:
@@ -255,13 +269,35 @@ def _level_in(out: Condition, inward: Condition, low: int, high: int) -> Any:
 
 
 def _expression(conditions: Sequence[Condition], low: int, made: Imported) -> dict[str, Any]:
+    problem = ""
+    for predicting in (True, False):
+        text = _desired(conditions, low, predicting=predicting)
+        try:
+            Expression(text)
+        except ExpressionError as error:
+            problem = str(error)
+            continue
+        if not predicting:
+            made.note(
+                "the prediction that keeps Azure Monitor from flapping",
+                "the rules are too many for it; `tidemark lint` shows where they must flap",
+            )
+        return {"type": "composite", "desired": text}
+    made.note(
+        "the rules",
+        f"not accepted as an expression ({problem}), so the number of instances stays; write them anew",
+    )
+    return {"type": "composite", "desired": "instances"}
+
+
+def _desired(conditions: Sequence[Condition], low: int, *, predicting: bool) -> str:
     out = [each for each in conditions if each.out]
     inward = [each for each in conditions if not each.out]
     text = "instances"
     if inward:
         counts = list(dict.fromkeys(each.count for each in inward))
         count = f"max({', '.join([*counts, str(low)])})"
-        kept = [_kept(each, count) for each in out if each.operator in {">", ">="}]
+        kept = [_kept(each, count) for each in out if predicting and each.operator in {">", ">="}]
         text = f"min({count}, instances) if {' and '.join([*(each.text for each in inward), *kept])} else instances"
     if out:
         counts = list(dict.fromkeys(each.count for each in out))
@@ -270,15 +306,7 @@ def _expression(conditions: Sequence[Condition], low: int, made: Imported) -> di
             many if len(counts) > 1 else f"max({counts[0]}, instances)" if counts[0].isdigit() else counts[0]
         )
         text = f"{count} if {' or '.join(each.text for each in out)} else {text}"
-    try:
-        Expression(text)
-    except ExpressionError as error:
-        made.note(
-            "the rules",
-            f"their expression is not accepted ({error}), so the number of instances is kept; write them anew",
-        )
-        text = "instances"
-    return {"type": "composite", "desired": text}
+    return text
 
 
 def _kept(out: Condition, count: str) -> str:

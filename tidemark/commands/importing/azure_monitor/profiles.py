@@ -19,6 +19,7 @@ from tidemark.commands.importing.azure_monitor.windows_zones import iana_of
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported
 from tidemark.commands.importing.common.weeks import DAY, WEEK, lasting, periods
+from tidemark.foundation.sanitize import one_line
 
 MOST_BEGINS = 200
 """Begins of a profile in a week. Chosen: more than one an hour is no schedule that people wrote."""
@@ -66,7 +67,7 @@ def _name(text: str) -> str:
     except (ValueError, RecursionError):
         found = None
     if isinstance(found, Mapping) and found.get("for"):
-        return f"default after {found['for']}"[:100]
+        return one_line(f"default after {found['for']}")[:100]
     return text[:100] or "default"
 
 

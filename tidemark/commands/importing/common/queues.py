@@ -30,6 +30,15 @@ def by_setting(made: Imported, name: str, what: str) -> str:
     return name
 
 
+def full_id(text: str) -> str:
+    """A resource id as it stands; empty for anything else."""
+    try:
+        ResourceId.parse(text)
+    except ValueError:
+        return ""
+    return text
+
+
 def queue_of(uri: str, made: Imported) -> dict[str, Any] | None:
     """The collector of a queue's length, if a URI names a queue."""
     try:

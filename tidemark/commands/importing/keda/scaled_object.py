@@ -17,6 +17,8 @@ ROUND = 60.0
 """Seconds between two evaluations, as the app has them by default."""
 
 DAY = 86_400.0
+MOST = 20
+"""Triggers of an object. Chosen: the windows of as many metrics, 12 h long, are within what a target stores."""
 
 _PAUSED = "autoscaling.keda.sh/paused"
 _COALESCE = re.compile(r"([A-Za-z_]\w*)\s*\?\?\s*(\w+(?:\.\w+)?)")
@@ -43,6 +45,10 @@ def from_scaled_object(given: Given, resource_id: str = "") -> Imported:
     )
     _bounds(spec, made)
     _paces(spec, made)
+    if len(spec.tables("triggers")) > MOST:
+        raise UnreadableError(
+            f"{spec.path}.triggers: found {len(spec.tables('triggers'))}; accepted are {MOST}"
+        )
     rules = [
         read_trigger(each, spec.seconds_of("cooldownPeriod", 300.0), made) for each in spec.tables("triggers")
     ]

@@ -12,7 +12,7 @@ from scaling.config.toml import as_toml
 from scaling.schedules.timetable import zone_of
 from tidemark.commands.importing.common.given import Given
 from tidemark.commands.importing.common.imported import Imported, span_text
-from tidemark.commands.importing.common.queues import BUS, QUEUES, by_identity, by_setting
+from tidemark.commands.importing.common.queues import BUS, QUEUES, by_identity, by_setting, full_id
 from tidemark.commands.importing.keda.crons import floors_of
 from tidemark.foundation.durations import parse_duration
 
@@ -229,11 +229,19 @@ def _prometheus(meta: Given, where: str, made: Imported) -> _Read:
     return _Read(options, "threshold", 0, "activationThreshold", "value")
 
 
+_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[\d{1,6}\])*", re.ASCII)
+
+
 def _api(meta: Given, where: str, made: Imported) -> _Read | None:
     if meta.text("format", "json").casefold() != "json":
         made.note(where, "only answers in JSON are read: give the number by prometheus, or in JSON")
         return None
     path = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", meta.text("valueLocation", "value"))
+    if not _PATH.fullmatch(path):
+        made.note(
+            where, f"of its path only names and numbers can be carried over; found {as_toml(path[:60])}"
+        )
+        return None
     url = _address(meta, "url", where, made)
     if meta.has("authMode") or meta.has("authModes"):
         made.note(
@@ -249,10 +257,17 @@ def _api(meta: Given, where: str, made: Imported) -> _Read | None:
     )
 
 
+_URL = re.compile(
+    r"https://(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}(?::[1-9]\d{0,3})?(?:/[\w./~-]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""An address without a user's name and a query, which may be secrets."""
+
+
 def _address(meta: Given, key: str, where: str, made: Imported) -> str:
     """An address that may be called as it stands; else the app setting that is to hold another one."""
     url = meta.text(key)
-    if url.startswith("https://") and "@" not in url and "?" not in url:
+    if len(url) <= 200 and _URL.fullmatch(url):
         return url
     setting = by_setting(
         made,
@@ -280,9 +295,7 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
         f"/subscriptions/{meta.text('subscriptionId')}/resourceGroups/{meta.text('resourceGroupName')}/providers",
         meta.text("resourceURI").strip("/"),
     ))  # fmt: skip
-    if "FromEnv" in "".join(meta.names()) or not (
-        meta.has("subscriptionId") and meta.has("resourceGroupName")
-    ):
+    if not full_id(resource):
         setting = by_setting(
             made, f"{made.name} resource id", f"the full id of {meta.text('resourceURI', 'the resource')}"
         )
