@@ -27,6 +27,7 @@ OBJECTIVES = st.builds(
     concurrency=st.one_of(st.none(), st.floats(0.1, 1e4)),
     start_up=st.one_of(st.none(), st.floats(0.5, 1e4)),
     takes=st.one_of(st.none(), st.floats(0.001, 1e5)),
+    spend=st.sampled_from([*candidates.TRADES]),
 )
 
 

@@ -4,10 +4,10 @@ Arrivals do not depend on what is decided. So what another safety factor would h
 been late, can be simulated while the load goes by. Each candidate has the forecast of the rule, a safety factor of its own, and
 instances that start and serve like those of the target. The rule uses the safety factor of the candidate with the lowest
 
-    score = log(instance-hours) + PRICE u + OVER max(0, u - RESERVE)        u = late share / allowed share
+    score = log(instance-hours) + price u + over max(0, u - RESERVE)        u = late share / allowed share
 
-A late message thus has a price: using the whole lateness budget (u = 1) costs as much as 7 % of the bill, and 2 % more for the
-last quarter of it. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
+A late message thus has a price, by `spend` (`TRADES`): using the whole lateness budget (u = 1) costs as much as 7 % of the bill by
+default, and 2 % more for the last quarter of it. A target with a smooth load gets no margin at all. One with bursts gets idle capacity up to
 the best trade-off, where more of it hardly avoids a late message. A target whose bursts no capacity meets does not buy a
 fleet for them.
 """
@@ -20,8 +20,8 @@ from math import log
 
 from msgspec import Struct
 
-from scaling.rules.service_level.memory import Candidate
-from scaling.rules.service_level.queue import active_after
+from scaling.rules.service_level.memory import Candidate, Memory, Spend
+from scaling.rules.service_level.queue import DAY, active_after
 from scaling.rules.service_level.sizing import (
     Outlook,
     active_ahead,
@@ -42,10 +42,13 @@ with fixed factors (26 November 2026): 0.33 gives 1.5 % late at 1.2 times the le
 ladder reaches half a deviation beyond on both sides.
 """
 
-REFERENCE_INTERVAL, INTERVAL_POWER = 15.0, 0.8
+CAREFUL_FACTORS = (-0.25, 0.0, 0.33, 0.67, 1.0, 1.5, 2.0, 2.5)
+"""Those of `spend = "keep"`, whatever the interval. Measured with fixed factors at a report every 60 s: 1 % late takes 2 to 2.5."""
+
+REFERENCE_INTERVAL, INTERVAL_POWER = 15.0, 0.3
 """Seconds between two reports that `SAFETY_FACTORS` are for. With fewer reports a burst is seen late: a margin idles longer and
-avoids fewer late messages, so the factors fall by this power of the ratio. Chosen with the benchmark at 60 s (3.7 % late at
-1.23 times the least cost).
+avoids fewer late messages, so the factors fall by this power of the ratio. Chosen with 11 recorded loads at 60 s, messages counted
+(27 November 2026): 2.8 % late at 1.28 times the least cost. 0.8 gives 4.5 % at 1.21 times, 0 gives 2.0 % at 1.34 times.
 """
 
 INFERRED_SHARE = 0.65
@@ -56,8 +59,6 @@ forecast's error, but not of the load. Chosen with the benchmark: 0.9 % late at 
 FIRST = 4
 """The candidate that is preferred at first. Chosen: 0.67, which kept 1 % in the measurement above."""
 
-_FROM_FIRST = tuple(abs(factor - SAFETY_FACTORS[FIRST]) for factor in SAFETY_FACTORS)
-
 FIRST_TIME, FIRST_WORTH = 21_600.0, 0.2
 """The preference: a safety factor that differs by 1 has to be better by 20 % of the bill. It halves in six hours. Chosen: about
 as long as the scores take to differ.
@@ -66,10 +67,37 @@ as long as the scores take to differ.
 HALF_LIFE = 3 * 86_400.0
 """Seconds after which a cost, or a late message, counts half. Chosen: three days, so a weekend does not forget the week."""
 
-PRICE, OVER = 0.07, 0.08
 RESERVE = 0.75
-"""Beyond this share of the lateness budget a late message costs `OVER` more. The three were fitted to the open recorded loads:
-most of them then stay within 1 % late, at 1.25 times the least cost (benchmarks/README.md).
+"""Beyond this share of the lateness budget a late message costs more."""
+
+
+class Trade(Struct, frozen=True):
+    """How idle capacity is traded for late messages: using the whole lateness budget costs as much as the share `price` of the
+    bill, and what is beyond `RESERVE` of it costs `over` more.
+    """
+
+    factors: tuple[float, ...]
+    is_scaled: bool
+    price: float
+    over: float
+
+
+TRADES = {
+    "keep": Trade(CAREFUL_FACTORS, is_scaled=False, price=0.2, over=0.2),
+    "balanced": Trade(SAFETY_FACTORS, is_scaled=True, price=0.07, over=0.08),
+    "least": Trade(SAFETY_FACTORS, is_scaled=True, price=0.02, over=0.02),
+}
+"""By `spend`. The prices of `balanced` and `RESERVE` were fitted to the open recorded loads: most of them then stay within 1 % late, at
+1.25 times the least cost (benchmarks/README.md). Those of `keep` were chosen on 11 of them at a report every 60 s, messages counted: 1.1 %
+late at 1.49 times (prices of 0.07 and 0.08: 1.5 % at 1.41 times; of 0.5: 0.95 % at 1.53 times). Those of `least` are a quarter of `balanced`.
+"""
+
+SCORES_DIFFER = 21_600.0
+"""Seconds after which the simulated candidates say whether the objective can be kept. Chosen: as `FIRST_TIME`."""
+
+KEPT_AGAIN = 0.8
+"""Of the allowed share, so much may be late for an objective that could not be kept to count as one that can. Chosen: it must not be
+said again and again.
 """
 
 
@@ -100,10 +128,13 @@ class Interval(Struct, kw_only=True):
 
 
 @lru_cache(maxsize=64)
-def safety_factors(interval: float, *, counted: bool) -> tuple[float, ...]:
+def safety_factors(interval: float, spend: str, *, counted: bool) -> tuple[float, ...]:
     """That of each candidate, for a report every `interval` seconds, with arrivals counted or inferred."""
+    trade = TRADES[spend]
+    if not trade.is_scaled:
+        return trade.factors
     scale = min((REFERENCE_INTERVAL / interval) ** INTERVAL_POWER, 1.0) * (1.0 if counted else INFERRED_SHARE)
-    return tuple(scale * factor for factor in SAFETY_FACTORS)
+    return tuple(scale * factor for factor in trade.factors)
 
 
 def late_share(overdue_before: float, overdue_after: float) -> float:
@@ -202,20 +233,51 @@ def _what_stays(candidate: Candidate, after: int, outlook: Outlook, factor: floa
     return capacity_that_stays(after, candidate.total, needed)
 
 
-def choose_best(candidates: Sequence[Candidate], arrived: float, allowed: float, age: float) -> int:
+def choose_best(
+    candidates: Sequence[Candidate], arrived: float, allowed: float, age: float, spend: str = "balanced"
+) -> int:
     """The index of the candidate with the lowest score. `arrived` messages are discounted like the costs; `allowed` is the
     share that may be late; `age` are the seconds since the first report.
     """
-    preference = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
+    trade = TRADES[spend]
+    preference, first = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age), trade.factors[FIRST]
     scores = [
-        score(candidate, arrived, allowed) + preference * distance
-        for candidate, distance in zip(candidates, _FROM_FIRST, strict=True)
+        score(candidate, arrived, allowed, trade) + preference * abs(factor - first)
+        for candidate, factor in zip(candidates, trade.factors, strict=True)
     ]
     return scores.index(min(scores))
 
 
-def score(candidate: Candidate, arrived: float, allowed: float) -> float:
+def score(candidate: Candidate, arrived: float, allowed: float, trade: Trade = TRADES["balanced"]) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
     used = candidate.late / ((arrived + 1.0) * allowed)
-    value = log(candidate.cost + 1.0) + PRICE * used
-    return value + OVER * (used - RESERVE) if used > RESERVE else value
+    value = log(candidate.cost + 1.0) + trade.price * used
+    return value + trade.over * (used - RESERVE) if used > RESERVE else value
+
+
+def fewest_late(candidates: Sequence[Candidate], arrived: float) -> float:
+    """The share of late messages of the candidate with the fewest."""
+    return min(candidate.late for candidate in candidates) / (arrived + 1.0)
+
+
+def follow_trade(memory: Memory, spend: Spend) -> None:
+    """Begins anew where another trade is stated: costs and late messages are of other factors."""
+    if memory.spend == spend:
+        return
+    memory.candidates = begin(memory.current, memory.waiting, memory.backlog)
+    memory.spend, memory.chosen, memory.scored_arrivals = spend, FIRST, 0.0
+    memory.late_at_most, memory.unkept = 0.0, ""
+
+
+def follow_objective(memory: Memory, wait: float, late: float) -> None:
+    """Whether any candidate keeps the objective, and what is in the way. It is said when it shows, and once a day."""
+    allowed = late * (KEPT_AGAIN if memory.unkept else 1.0)
+    is_kept = fewest_late(memory.candidates, memory.scored_arrivals) <= allowed
+    if is_kept or memory.at - memory.since < SCORES_DIFFER:
+        memory.unkept = ""
+    elif not memory.unkept or memory.at // DAY != memory.unkept_at // DAY:
+        memory.unkept_at = memory.at
+        if memory.late_at_most > memory.candidates[-1].late / 2:
+            memory.unkept = "maximum"
+        else:
+            memory.unkept = "interval" if memory.interval > wait / 2 else "start_up"

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from scaling.rules.service_level import candidates, forecast, instances, queue, sizing
 from scaling.rules.service_level import service_time as times
-from scaling.rules.service_level.memory import Memory, Starts
+from scaling.rules.service_level.memory import Memory, Spend, Starts
 from scaling.rules.service_level.service_time import Known
 from scaling.rules.service_level.sizing import MAX_INSTANCES, Outlook
 
@@ -28,7 +28,7 @@ loads (26 November 2026): what KEDA costs with a target of 0.75 times the concur
 class Objective(Struct, frozen=True, kw_only=True):
     """No message waits longer than `wait` seconds, but for the share `late` of them. `concurrency` (messages an instance
     processes at once), `start_up` and `takes` (seconds until an instance serves, and of one message) are given, or None to be
-    learned.
+    learned. `spend` names how idle capacity is traded for late messages (`candidates.TRADES`).
     """
 
     wait: float
@@ -36,6 +36,7 @@ class Objective(Struct, frozen=True, kw_only=True):
     concurrency: float | None = None
     start_up: float | None = None
     takes: float | None = None
+    spend: Spend = "balanced"
 
 
 def concurrency(memory: Memory, objective: Objective) -> float:
@@ -113,7 +114,7 @@ def safety_factor(memory: Memory) -> float:
 
 
 def safety_factors(memory: Memory) -> tuple[float, ...]:
-    return candidates.safety_factors(memory.interval, counted=memory.flow_counted)
+    return candidates.safety_factors(memory.interval, memory.spend, counted=memory.flow_counted)
 
 
 def instances_needed(

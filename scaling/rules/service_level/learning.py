@@ -41,8 +41,6 @@ GAP = 3.5
 TOO_SOON = 0.25
 """Of an interval: a report that soon after another says nothing about rates. Chosen: counts are whole messages."""
 
-DAY = 86_400.0
-
 SET_BACK = 900.0
 """A clock that is so many seconds behind the newest report was set back; less is a report that comes late. Chosen: longer than a
 queue delivers again.
@@ -127,7 +125,7 @@ def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     memory.expected_rate, memory.usual_now = memory.rates[0], memory.usual_rate
     _start_from(memory, seen, objective)
     memory.candidates = candidates.begin(seen.current, memory.waiting, seen.backlog)
-    memory.chosen = candidates.FIRST
+    memory.chosen, memory.spend = candidates.FIRST, objective.spend
     return memory
 
 
@@ -349,7 +347,7 @@ def _follow_queue(
     old_now = queue.arrived_at(memory, seen.at - wait)
     overdue = old_now - begun_before - begun
     late = begun * candidates.late_share(old_before - begun_before, overdue)
-    _count_late(memory, begun, late, max(overdue, 0.0))
+    queue.count_late(memory, begun, late, max(overdue, 0.0))
     queue.mark_arrivals(memory, seen.at, wait)
     forecast.record_rate(memory, rate, seconds)
     if memory.time.identified or memory.flow_counted:
@@ -380,21 +378,18 @@ def _follow_candidates(
     if ahead.begin_within or not ahead.identified:  # no margin is chosen, or nobody knows what one would do
         candidates.begin_again(memory.candidates, memory.current, memory.waiting, memory.backlog)
         return
+    candidates.follow_trade(memory, objective.spend)
+    careful = memory.candidates[-1]
+    late_before = careful.late * passed.keep
     candidates.simulate(
         memory.candidates, estimates.safety_factors(memory), ahead, passed, least=least, most=most
     )
+    memory.late_at_most *= passed.keep
+    if careful.total >= most:
+        memory.late_at_most += careful.late - late_before
     memory.scored_arrivals = memory.scored_arrivals * passed.keep + passed.arrived
     age = memory.at - memory.since
-    memory.chosen = candidates.choose_best(memory.candidates, memory.scored_arrivals, objective.late, age)
-
-
-def _count_late(memory: Memory, begun: float, late: float, overdue: float) -> None:
-    """Counts messages begun today (UTC), and those that had waited too long; `overdue` ones still wait."""
-    day = int(memory.at // DAY)
-    if day != memory.day:
-        memory.day, memory.day_begun, memory.day_late = day, 0.0, 0.0
-        if memory.at - memory.since > DAY:
-            memory.restart_reason = ""
-    memory.day_begun += begun
-    memory.day_late += late
-    memory.overdue = overdue
+    memory.chosen = candidates.choose_best(
+        memory.candidates, memory.scored_arrivals, objective.late, age, objective.spend
+    )
+    candidates.follow_objective(memory, objective.wait, objective.late)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from copy import copy
 from math import isfinite
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -55,10 +56,13 @@ nothing.
 """
 
 CANDIDATES = 8
-"""Candidates that the rule simulates: one for each of `candidates.SAFETY_FACTORS`."""
+"""Candidates that the rule simulates: one for each factor of `candidates.TRADES`."""
 
 FEATURES = 1 + len(SCALES)
 MINUTES, HOURS, HOURS_OF_WEEK = 60, 24, 168
+
+Spend = Literal["keep", "balanced", "least"]
+"""How idle capacity is traded for late messages: see `candidates.TRADES`."""
 
 Starts = list[tuple[float, int]]
 """(asked at, count) of instances that do not serve yet, oldest first."""
@@ -224,6 +228,10 @@ class Memory(Struct, array_like=True, kw_only=True):
     ready and do not serve yet, `recently_started` may or may not serve. `last_need` is what the newest report needs,
     `needs` what those before it needed. `chosen` is the index of the best candidate. `restart_reason` says for a day why
     everything is learned anew. `oldest_age` are the seconds for which the oldest message waits; below 0: not known.
+    `owed` are messages, below 0, by which inferred arrivals were too many.
+
+    `spend` is the trade that the candidates are of. `late_at_most` are the late messages of the most careful one while it had the
+    maximum, discounted like its own. `unkept` is why no candidate keeps the objective, said last at `unkept_at`.
     """
 
     version: int = VERSION
@@ -270,6 +278,10 @@ class Memory(Struct, array_like=True, kw_only=True):
     oldest_age: float = -1.0
     owed: float = 0.0
     time: LearnedTime = field(default_factory=LearnedTime)
+    spend: Spend = "balanced"
+    late_at_most: float = 0.0
+    unkept: str = ""
+    unkept_at: float = 0.0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -341,60 +353,32 @@ def _is_sound(memory: Memory) -> bool:
 
 
 def _sum_of_numbers(memory: Memory) -> float:
-    hour, usual, learned = memory.minute_shape, memory.usual_rates, memory.learned
-    return (
+    hour, usual, time = memory.minute_shape, memory.usual_rates, memory.time
+    total: float = (
         sum(memory.rates)
         + sum(memory.weights)
         + sum(map(sum, memory.covariance))
         + sum(hour.shape)
         + sum(hour.messages)
-        + hour.agreement
-        + hour.power
         + sum(usual.day)
         + sum(usual.week)
         + sum(each.waiting + each.active + each.cost + each.late for each in memory.candidates)
-        + memory.arrived
-        + memory.at
-        + memory.since
-        + memory.interval
-        + memory.backlog
-        + memory.oldest_age
-        + memory.owed
-        + memory.waiting
-        + memory.error_variance
-        + memory.expected_rate
-        + memory.usual_rate
-        + memory.scored_arrivals
-        + learned.service_rate
-        + learned.concurrency
-        + learned.service_time
-        + learned.start_up
-        + learned.warm_up
-        + _sum_of_time(memory.time)
-    )
-
-
-def _sum_of_time(time: LearnedTime) -> float:
-    return (
-        sum(map(sum, time.points))
+        + sum(map(sum, time.points))
         + sum(time.busy)
-        + time.usually_busy
-        + time.used
-        + time.worked
-        + time.processing
-        + time.count_worked
-        + time.count_completed
-        + time.new_worked
-        + time.new_completed
-        + time.age_worked
-        + time.age_completed
-        + time.idle_age
-        + time.least_held
-        + time.most_held
-        + time.oldest_came
-        + time.drain_rate
-        + time.drain_slots
-        + time.drain_end
-        + time.drained
-        + time.bound
+        + sum(_NUMBERS(memory))
+        + sum(_NUMBERS_OF_TIME(time))
     )
+    return total
+
+
+_NUMBERS = attrgetter(
+    *("arrived", "at", "since", "interval", "backlog", "oldest_age", "owed", "late_at_most", "unkept_at"),
+    *("waiting", "error_variance", "expected_rate", "usual_rate", "scored_arrivals", "learned.service_rate"),
+    *("learned.concurrency", "learned.service_time", "learned.start_up", "learned.warm_up"),
+    *("minute_shape.agreement", "minute_shape.power"),
+)
+_NUMBERS_OF_TIME = attrgetter(
+    *("usually_busy", "used", "worked", "processing", "count_worked", "count_completed", "new_worked"),
+    *("new_completed", "age_worked", "age_completed", "idle_age", "least_held", "most_held", "oldest_came"),
+    *("drain_rate", "drain_slots", "drain_end", "drained", "bound"),
+)

@@ -18,6 +18,8 @@ from math import exp, inf, log
 
 from scaling.rules.service_level.memory import MAX_MARKS, Memory
 
+DAY = 86_400.0
+
 MARKS_PER_WAIT = MAX_MARKS - 8
 """Marks of the counter of arrivals within the allowed wait; the others cover reports that come late."""
 
@@ -88,3 +90,15 @@ def deadlines(memory: Memory, waiting: float, allowed: float) -> list[tuple[floa
         if count > oldest
     ]
     return [*due, (allowed, waiting)]
+
+
+def count_late(memory: Memory, begun: float, late: float, overdue: float) -> None:
+    """Counts messages begun today (UTC), and those that had waited too long; `overdue` ones still wait."""
+    day = int(memory.at // DAY)
+    if day != memory.day:
+        memory.day, memory.day_begun, memory.day_late = day, 0.0, 0.0
+        if memory.at - memory.since > DAY:
+            memory.restart_reason = ""
+    memory.day_begun += begun
+    memory.day_late += late
+    memory.overdue = overdue

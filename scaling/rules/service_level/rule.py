@@ -8,17 +8,26 @@ and says what is needed (`evaluate`). The rule itself holds its options and noth
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Reason, Verdict
-from scaling.rules.service_level import estimates, instances, learning, memory, report, service_time, sizing
+from scaling.rules.service_level import (
+    candidates,
+    estimates,
+    instances,
+    learning,
+    memory,
+    report,
+    service_time,
+    sizing,
+)
 from scaling.rules.service_level.estimates import Objective
 from scaling.rules.service_level.learning import Observation
-from scaling.rules.service_level.memory import Memory
+from scaling.rules.service_level.memory import Memory, Spend
 from scaling.rules.service_level.report import Lateness, ServiceLevelView
 from scaling.rules.view import GAP, MetricsView
 from scaling.window import Summary
@@ -46,6 +55,14 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _trade(value: str) -> Spend:
+    name: Spend
+    for name in get_args(Spend):
+        if name == value:
+            return name
+    raise ValueError(f"found '{value}'; 'keep', 'balanced' or 'least' is accepted")
+
+
 def _share(value: str | float) -> float:
     text = str(value).strip()
     try:
@@ -67,6 +84,7 @@ class ServiceLevelRule:
         completed per collection interval, also where they come some minutes late; without them both follow from the backlog.
         `oldest_age`: seconds since the oldest message that waits came. `concurrency`: messages one
         instance processes at once. `start_up`: from asked-for to serving. `takes`: how long a message takes on average.
+        `spend`: how much idle capacity late messages are worth.
         """
 
         backlog: str
@@ -78,6 +96,7 @@ class ServiceLevelRule:
         concurrency: float | Literal["learn"] = "learn"
         start_up: str = LEARN
         takes: str = LEARN
+        spend: str = "balanced"
 
         def problems(self) -> dict[str, str]:
             problems: dict[str, str] = {}
@@ -86,6 +105,7 @@ class ServiceLevelRule:
                 ("late", _share),
                 ("start_up", _seconds),
                 ("takes", _seconds),
+                ("spend", _trade),
             ):
                 value = getattr(self, option)
                 try:
@@ -108,6 +128,7 @@ class ServiceLevelRule:
             concurrency=None if isinstance(params.concurrency, str) else params.concurrency,
             start_up=None if params.start_up == LEARN else _seconds(params.start_up),
             takes=None if params.takes == LEARN else _seconds(params.takes),
+            spend=_trade(params.spend),
         )
 
     def metrics(self) -> tuple[str, ...]:
@@ -254,8 +275,21 @@ class ServiceLevelRule:
         anew = f"; {known.restart_reason}, so everything is learned anew" if known.restart_reason else ""
         return (
             f"{self._reckoning(outlook, known, desired)}; {report.late_today(known):.1f} % late today of "
-            f"{100 * self.objective.late:g} % allowed{still_learning}{anew}"
+            f"{100 * self.objective.late:g} % allowed{still_learning}{anew}{self._why_unkept(known)}"
         )
+
+    def _why_unkept(self, known: Memory) -> str:
+        """Once a day, where no margin keeps the objective: what is in the way."""
+        if not known.unkept or known.unkept_at != known.at:
+            return ""
+        late = 100 * candidates.fewest_late(known.candidates, known.scored_arrivals)
+        start_up = duration_text(estimates.start_up_time(known, self.objective))
+        why = {
+            "maximum": "more instances than the maximum would be needed",
+            "interval": f"samples come every {duration_text(known.interval)} only",
+            "start_up": f"bursts come sooner than an instance starts ({start_up})",
+        }
+        return f"; no margin keeps that: at best {late:.1f} % are late, because {why.get(known.unkept, known.unkept)}"
 
     def _reckoning(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
         """What the capacity follows from: a forecast, or the deadlines of what waits."""

@@ -334,3 +334,43 @@ def test_messages_that_end_together_are_no_arrivals_and_no_debt_without_end():
     assert known.arrived <= 20.0  # what ten instances process at once; 600 were there at the beginning
     purged = learning.learn(known, replace(seen, at=seen.at + STEP, backlog=0.0), objective)
     assert purged.owed >= -20.0
+
+
+def test_how_much_is_spent_orders_what_is_chosen():
+    simulated = [memory.Candidate(cost=1e6 * 1.1**index, late=4e4 * 0.55**index) for index in range(8)]
+    chosen = [
+        candidates.choose_best(simulated, 1e6, 0.01, 1e9, spend) for spend in ("keep", "balanced", "least")
+    ]
+    assert chosen == sorted(chosen, reverse=True)
+    assert len({*chosen}) == 3
+
+
+def test_another_trade_begins_its_scores_anew_and_is_remembered():
+    known = learned([80.0] * 100, objective=SIXTEEN_AT_ONCE)
+    careful = learning.learn(known, observation(known.at + STEP), replace(SIXTEEN_AT_ONCE, spend="keep"))
+    assert (known.spend, careful.spend) == ("balanced", "keep")
+    assert careful.scored_arrivals < known.scored_arrivals / 50
+    assert estimates.safety_factors(careful) == candidates.CAREFUL_FACTORS
+
+
+@pytest.mark.parametrize(
+    ("apart", "changes", "stated", "why"),
+    [
+        (217, {}, {"late": 0.5}, ""),
+        (217, {"most": 9}, {}, "maximum"),
+        (217, {"interval": 60.0}, {}, "interval"),
+        (217, {}, {"start_up": 300.0}, "start_up"),
+    ],
+)
+def test_what_no_margin_keeps_is_said_once_a_day_with_what_is_in_the_way(apart, changes, stated, why):
+    interval, begin = changes.get("interval", STEP), NOW + 16 * 3600.0
+    objective, known, said = replace(SIXTEEN_AT_ONCE, takes=1.6, **stated), None, []
+    for index in range(int(2400 * STEP / interval)):  # ten hours of bursts that do not come by the clock
+        rate = 800.0 if index * interval / STEP % apart < 20 else 80.0
+        counts = {"incoming": rate * interval, "outgoing": rate * interval, "most": 1000}
+        seen = observation(begin + interval * index, rate=rate, current=8, **(counts | changes))
+        known = learning.learn(known, seen, objective)
+        if known.unkept and known.unkept_at == known.at:
+            said.append((known.at - NOW) // 86_400)
+    assert known.unkept == why
+    assert said == ([0, 1] if why else [])

@@ -119,6 +119,27 @@ def test_a_time_that_is_given_is_believed_whatever_the_backlog_says(takes, neede
     assert 0.8 * needed <= target.current <= 1.1 * needed
 
 
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [
+        ("maximum", "because more instances than the maximum would be needed"),
+        ("interval", "because samples come every 15 s only"),
+        ("start_up", "because bursts come sooner than an instance starts (90 s)"),
+        ("", ""),
+    ],
+)
+def test_what_cannot_be_kept_is_in_the_line_of_the_report_that_shows_it(why, words):
+    target = Target().ticks_of(80.0, 200)
+    known = target.known
+    for at, said in ((known.at, bool(why)), (known.at - STEP, False)):
+        shown = msgspec.structs.replace(known, unkept=why, unkept_at=at, late_at_most=0.0)
+        memories = {"service_level": memory.encode(shown)}
+        state = msgspec.structs.replace(target.state, memories=memories)
+        line = explain.line(decide(target.policy, target.windows, state, now=target.now))
+        assert ("no margin keeps that: at best 0.0 % are late" in line) == said
+        assert (words in line) == (said or not words)
+
+
 def test_it_scales_in_when_the_load_is_gone_and_not_before_the_hold_time():
     target = Target().ticks_of(80.0, 400)
     made = target.tick(5.0)
@@ -317,6 +338,7 @@ def test_it_works_within_a_composite():
         ({"concurrency": "all"}, "concurrency", ""),
         ({"start_up": "-3s"}, "start_up", "durations such as"),
         ({"takes": "0s"}, "takes", "above 0"),
+        ({"spend": "much"}, "spend", "keep"),
         ({"takes": "long"}, "takes", "durations such as"),
         ({"waits": "60s"}, "waits", "did you mean 'wait'"),
     ],
