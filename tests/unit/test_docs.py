@@ -22,8 +22,9 @@ from scaling.collectors.number import log_query, metrics_reader
 from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
 from scaling.config.rule_registry import RULES
+from scaling.decision import explain
 from scaling.decision.lock_step import neighbours
-from scaling.model import Reason
+from scaling.model import Capacity, MetricFailure, MetricsReport, Reason, TargetState
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.resource.kinds import KINDS
 from scaling.service import metrics, registry
@@ -31,6 +32,7 @@ from scaling.service.registry import COLLECTORS, collector_class, scaler_class
 from scaling.window import Window
 from tests.support.scaling.steady_views import view
 from tidemark.__main__ import command_line
+from tidemark.analysis.simulation.driving import evaluate
 from tidemark.foundation.azure import connections
 from tidemark.foundation.http import callers, outward
 from tidemark.foundation.wording import duration_text
@@ -223,6 +225,16 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
     } == {"wanted": "plan-flights", "throughput": "flights-ru"}
 
 
+CALENDAR_SETTINGS = {
+    "ORDERS_PLAN_ID": "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.Web/serverfarms/p",
+    "HOLIDAYS_URL": "https://calendar.test/x",
+}
+
+
+def calendar_example():
+    return section("policies.md", "## Calendars").partition("```toml")[2].partition("```")[0]
+
+
 @pytest.mark.parametrize(
     ("moment", "holiday", "bounds", "note"),
     [
@@ -236,10 +248,7 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
     ],
 )  # fmt: skip
 def test_the_example_of_a_calendar_does_what_is_said(moment, holiday, bounds, note):
-    text = section("policies.md", "## Calendars").partition("```toml")[2].partition("```")[0]
-    plan = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/Microsoft.Web/serverfarms/p"
-    settings = {"ORDERS_PLAN_ID": plan, "HOLIDAYS_URL": "https://calendar.test/x"}
-    config = load_config(text, name="example", settings=settings, plug_ins=registry)
+    config = load_config(calendar_example(), name="example", settings=CALENDAR_SETTINGS, plug_ins=registry)
     policy = config.policies["plan-orders"]
     now = datetime.fromisoformat(f"{moment}:00+00:00").timestamp()
     window = Window() if holiday is None else Window([now], [holiday])
@@ -248,6 +257,24 @@ def test_the_example_of_a_calendar_does_what_is_said(moment, holiday, bounds, no
 
     assert (config.findings, lint(policy)) == ((), ())
     assert ((verdict.floor, verdict.ceiling), verdict.note) == (bounds, note)
+
+
+@pytest.mark.parametrize("current", [2, 4, 6])
+def test_a_decision_names_the_calendar_that_could_not_be_read(current):
+    config = load_config(calendar_example(), name="example", settings=CALENDAR_SETTINGS, plug_ins=registry)
+    policy = config.policies["plan-orders"]
+    now = datetime.fromisoformat("2026-11-26T09:00:00+00:00").timestamp()
+    failure = MetricFailure("holidays", now, "the calendar of HOLIDAYS_URL: does not exist")
+    report = MetricsReport(policy.target, now, (), (failure,), Capacity(current, now))
+
+    _, _, made, _ = evaluate(policy, {}, TargetState(), report)
+
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    quoted = next(line for line in page.splitlines() if line.startswith("> scaling plan-orders out 2 -> 4"))
+    said = explain.line(made)
+    assert made.desired == max(current, 4)
+    assert made.note == "schedule: office, of which holidays is not known, so its floor counts"
+    assert said.startswith(quoted.removeprefix("> ")) if current == 2 else "holidays" in said
 
 
 def test_the_policy_in_the_readme_is_a_whole_file_without_findings():
