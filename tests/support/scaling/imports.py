@@ -4,7 +4,7 @@ from scaling.analysis.lint import lint
 from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
 from scaling.service import registry
-from tidemark.commands.importing.command import imported
+from tidemark.commands.importing.command import import_objects
 from tidemark.commands.importing.common.imported import written
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
@@ -14,7 +14,7 @@ QUEUE = f"{GROUP}/Microsoft.ServiceBus/namespaces/sb-orders/queues/orders"
 
 def made_of(*objects, resource_id="", linted=True, **settings):
     """The file, and its policies by target: it loads, and lint (which takes long at a high maximum) finds no error in it."""
-    found, refused = imported(list(objects), "given.json", resource_id)
+    found, refused = import_objects(list(objects), "given.json", resource_id)
     made = written(found, "given.json")
     values = {name: _value(what) for name, what in made.settings.items()}
     config = load_config(made.text, name="t.toml", settings={**values, **settings}, plug_ins=registry)

@@ -13,11 +13,11 @@ from typer import Argument, Option
 
 from scaling.resource_id import ResourceId
 from tidemark.commands.access.where import Root, fail, settings_of
-from tidemark.commands.importing.azure_monitor.setting import from_autoscale, is_autoscale
+from tidemark.commands.importing.azure_monitor.setting import is_autoscale, read_autoscale_setting
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, Written, written
 from tidemark.commands.importing.documents import MOST_BYTES, objects_of
-from tidemark.commands.importing.keda.scaled_object import from_scaled_object, is_scaled_object
+from tidemark.commands.importing.keda.scaled_object import is_scaled_object, read_scaled_object
 from tidemark.foundation.app_settings import COMMAND_ROOT
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
@@ -52,14 +52,14 @@ def import_command(
     try:
         if resource_id:
             ResourceId.parse(resource_id)
-        found, refused = imported(objects_of(_read(file), file.name), file.name, resource_id)
+        found, refused = import_objects(objects_of(_read(file), file.name), file.name, resource_id)
         made = written(found, file.name)
         half = out.with_name(f"{out.name}.half")
         half.write_text(made.text, encoding="utf-8")
         half.replace(out)
     except (ValueError, OSError) as error:
         fail(str(error))
-    _tell(out, made, refused)
+    _report(out, made, refused)
     move = "" if out.resolve() == linted.resolve() else f"move it to {linted}, then "
     console.print(escape(f"Next: {move}tidemark lint"), soft_wrap=True)
     if refused:
@@ -73,7 +73,7 @@ def _read(file: Path) -> bytes:
         return opened.read(MOST_BYTES + 1)
 
 
-def imported(objects: list[Any], name: str, resource_id: str = "") -> tuple[list[Imported], list[str]]:
+def import_objects(objects: list[Any], name: str, resource_id: str = "") -> tuple[list[Imported], list[str]]:
     """What is made of the objects, and why nothing is of others. Raises UnreadableError where there is nothing to carry over."""
     found: list[Imported] = []
     refused: list[str] = []
@@ -82,9 +82,9 @@ def imported(objects: list[Any], name: str, resource_id: str = "") -> tuple[list
         given = Given(each, name if len(objects) == 1 else f"{name}[{index}]")
         try:
             if is_scaled_object(given):
-                found.append(from_scaled_object(given, resource_id))
+                found.append(read_scaled_object(given, resource_id))
             elif is_autoscale(given):
-                found.append(from_autoscale(given))
+                found.append(read_autoscale_setting(given))
             else:
                 seen.append(one_line(given.text("kind") or given.text("type") or "something else")[:60])
         except UnreadableError as error:
@@ -97,17 +97,17 @@ def imported(objects: list[Any], name: str, resource_id: str = "") -> tuple[list
     return found, refused
 
 
-def _tell(out: Path, made: Written, refused: list[str]) -> None:
+def _report(out: Path, made: Written, refused: list[str]) -> None:
     console.print(f"{escape(str(out))}: {count_text(len(made.notes), 'target')}", soft_wrap=True)
     for target, notes in made.notes.items():
         for note in notes:
             console.print(f"  [yellow]{escape(target)}, not as it was:[/] {escape(note)}", soft_wrap=True)
     for each in refused:
         errors.print(f"[red]left out:[/] {escape(each)}", soft_wrap=True)
-    _tell_settings(made.settings)
+    _report_settings(made.settings)
 
 
-def _tell_settings(settings: Mapping[str, str]) -> None:
+def _report_settings(settings: Mapping[str, str]) -> None:
     if settings:
         console.print("App settings it needs:")
         for name, value in settings.items():

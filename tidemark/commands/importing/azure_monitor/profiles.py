@@ -18,7 +18,7 @@ from scaling.rules.schedule import DAYS
 from tidemark.commands.importing.azure_monitor.windows_zones import iana_of
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported
-from tidemark.commands.importing.common.weeks import DAY, WEEK, lasting, periods
+from tidemark.commands.importing.common.weeks import DAY, WEEK, periods, ranges_between_begins
 from tidemark.foundation.sanitize import one_line
 
 MOST_BEGINS = 200
@@ -143,7 +143,7 @@ def schedules(profiles: Sequence[Profile], made: Imported) -> list[dict[str, Any
                 f"the time zone {other.zone} of profile '{other.name}'",
                 f"profiles end where the next one begins, which is read in one zone; its times are written as those of {zone}: correct them",
             )
-    ranges = lasting([(minute, each) for each in weekly for minute in each.begins])
+    ranges = ranges_between_begins([(minute, each) for each in weekly for minute in each.begins])
     if not ranges:
         ranges = [(0, WEEK, each) for each in profiles if each.fixed is None and not each.recurs][:1]
     excepted = [_range_text(each, zone) for each in fixed]

@@ -23,7 +23,7 @@ def is_autoscale(given: Given) -> bool:
     return given.text("type").casefold() == TYPE or (body.has("profiles") and not given.has("apiVersion"))
 
 
-def from_autoscale(given: Given) -> Imported:
+def read_autoscale_setting(given: Given) -> Imported:
     """Raises UnreadableError."""
     body = given.at("properties") if given.has("properties") else given
     name = given.text("name") or body.text("name") or "autoscale"

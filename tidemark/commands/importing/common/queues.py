@@ -12,7 +12,7 @@ BUS = "fullyQualifiedNamespace"
 QUEUES = "queueServiceUri"
 
 
-def by_identity(made: Imported, kind: str, host: str) -> str:
+def add_identity_connection(made: Imported, kind: str, host: str) -> str:
     """The name of a connection by the app's identity; `kind` is BUS or QUEUES, `host` a namespace, an account, or its host."""
     storage = kind == QUEUES
     whole = (
@@ -23,7 +23,7 @@ def by_identity(made: Imported, kind: str, host: str) -> str:
     return name
 
 
-def by_setting(made: Imported, name: str, what: str) -> str:
+def add_setting(made: Imported, name: str, what: str) -> str:
     """The name of an app setting that its owner has to fill in."""
     name = name if re.fullmatch(r"[A-Za-z]\w{0,79}", name, re.ASCII) else setting_name(name)
     made.settings.setdefault(name, what)
@@ -51,13 +51,13 @@ def queue_of(uri: str, made: Imported) -> dict[str, Any] | None:
     if service == ("microsoft.servicebus", "namespaces/queues"):
         return {
             "collector": "service_bus_queue",
-            "connection": by_identity(made, BUS, owner),
+            "connection": add_identity_connection(made, BUS, owner),
             "queue": found.name,
         }
     if service == ("microsoft.storage", "storageaccounts/services/queues"):
         return {
             "collector": "storage_queue",
-            "connection": by_identity(made, QUEUES, owner),
+            "connection": add_identity_connection(made, QUEUES, owner),
             "queue": found.name,
         }
     return None

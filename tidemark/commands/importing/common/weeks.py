@@ -16,7 +16,7 @@ WEEK = 7 * DAY
 _Value = TypeVar("_Value")
 
 
-def lasting(begins: Sequence[tuple[int, _Value]]) -> list[tuple[int, int, _Value]]:
+def ranges_between_begins(begins: Sequence[tuple[int, _Value]]) -> list[tuple[int, int, _Value]]:
     """From when to when each value holds, in minutes of the week: until the next begin. Of two at one minute the first counts."""
     at: dict[int, _Value] = {}
     for minute, value in begins:

@@ -28,7 +28,7 @@ def is_scaled_object(given: Given) -> bool:
     return given.text("kind") in {"ScaledObject", "ScaledJob"}
 
 
-def from_scaled_object(given: Given, resource_id: str = "") -> Imported:
+def read_scaled_object(given: Given, resource_id: str = "") -> Imported:
     """The target that `resource_id` names; without it, advice for KEDA as the executor. Raises UnreadableError."""
     meta, spec = given.at("metadata"), given.at("spec")
     name = meta.text("name", "scaled-object")

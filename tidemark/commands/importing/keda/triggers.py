@@ -12,7 +12,13 @@ from scaling.config.toml import as_toml
 from scaling.schedules.timetable import zone_of
 from tidemark.commands.importing.common.given import Given
 from tidemark.commands.importing.common.imported import Imported, span_text
-from tidemark.commands.importing.common.queues import BUS, QUEUES, by_identity, by_setting, full_id
+from tidemark.commands.importing.common.queues import (
+    BUS,
+    QUEUES,
+    add_identity_connection,
+    add_setting,
+    full_id,
+)
 from tidemark.commands.importing.keda.crons import floors_of
 from tidemark.foundation.durations import parse_duration
 
@@ -112,7 +118,7 @@ def _connection(
     name = meta.text(key)
     what = what or "connection"
     told = f"the {what} of {where}, as the workload has it" if name else f"the {what} of {where}"
-    return by_setting(made, name or f"{made.name} {what}", told)
+    return add_setting(made, name or f"{made.name} {what}", told)
 
 
 def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
@@ -128,7 +134,7 @@ def _bus(meta: Given, where: str, made: Imported) -> _Read | None:
             return None
         name, combine = pattern, {"combine": operation}
     connection = (
-        by_identity(made, BUS, meta.text("namespace"))
+        add_identity_connection(made, BUS, meta.text("namespace"))
         if meta.has("namespace")
         else _connection(meta, where, made)
     )
@@ -164,7 +170,9 @@ def _pattern(regex: str) -> str | None:
 def _storage(meta: Given, where: str, made: Imported) -> _Read:
     identity = meta.has("accountName") and not meta.has("connectionFromEnv")
     connection = (
-        by_identity(made, QUEUES, meta.text("accountName")) if identity else _connection(meta, where, made)
+        add_identity_connection(made, QUEUES, meta.text("accountName"))
+        if identity
+        else _connection(meta, where, made)
     )
     count = "visible" if meta.text("queueLengthStrategy", "all").casefold() == "visibleonly" else "total"
     options = {
@@ -187,10 +195,10 @@ LAYOUTS = {
 
 def _hub(meta: Given, where: str, made: Imported) -> _Read:
     space = meta.text("eventHubNamespace")
-    connection = by_identity(made, BUS, space) if space else _connection(meta, where, made)
+    connection = add_identity_connection(made, BUS, space) if space else _connection(meta, where, made)
     hub = meta.text("eventHubName")
     if not hub:
-        setting = by_setting(
+        setting = add_setting(
             made,
             f"{made.name} event hub",
             f"the name of the event hub of {where}, which its connection string had",
@@ -269,7 +277,7 @@ def _address(meta: Given, key: str, where: str, made: Imported) -> str:
     url = meta.text(key)
     if len(url) <= 200 and _URL.fullmatch(url):
         return url
-    setting = by_setting(
+    setting = add_setting(
         made,
         f"{made.name} {key}",
         f"the address of {where}: https, or a host that TIDEMARK_TRUSTED_HOSTS names",
@@ -296,7 +304,7 @@ def _monitor(meta: Given, where: str, made: Imported) -> _Read | None:
         meta.text("resourceURI").strip("/"),
     ))  # fmt: skip
     if not full_id(resource):
-        setting = by_setting(
+        setting = add_setting(
             made, f"{made.name} resource id", f"the full id of {meta.text('resourceURI', 'the resource')}"
         )
         resource = f"%{setting}%"
