@@ -117,8 +117,9 @@ class _Dates:
         firsts += [each.begin.date() for each in self._times.values()]
         firsts += [event.begin for events in self._files.values() for event in events]
         for first in firsts:
-            begin = first if isinstance(first, date) else date(_LEAP_YEAR, *first)
-            yield from (begin + timedelta(days=offset) for offset in range(7))
+            begin = (first if isinstance(first, date) else date(_LEAP_YEAR, *first)).toordinal()
+            # Not the last day that a calendar has: whoever looks at a whole day asks for its end.
+            yield from map(date.fromordinal, range(begin, min(begin + 7, date.max.toordinal())))
 
 
 class _Compiled:

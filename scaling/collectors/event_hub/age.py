@@ -122,7 +122,8 @@ class EventHubAgeCollector(EventHubLagCollector):
         if receiving.done():
             receiving.result()
         raise ValueError(
-            f"partition {partition} has events from number {first} on, but none came within {PATIENCE:g} s"
+            f"partition {partition} has events from number {first} on, but none came within {PATIENCE:g} s to a reader in consumer group "
+            f"'{self._group}', which has to be there"
         )
 
     def _ended(self, task: asyncio.Task[None]) -> None:

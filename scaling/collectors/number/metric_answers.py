@@ -145,7 +145,8 @@ def newest_of(values: Mapping[int, float], series: Series, end: int, grains: int
     if (behind := (end - at) // series.grain) >= grains:
         raise ValueError(
             f"no value for the {GRAINS[series.grain]} that ended at {_time(end)}; the newest is {behind} before that. If this "
-            f"resource always reports so late, give `grains = {behind + 1}`, by which decisions follow older values"
+            f'resource always reports so late, give `grains = {behind + 1}`, and `max_age = "{(behind + 3) * series.grain // 60}m"` for the '
+            "metric not to be stale: decisions follow older values then"
         )
     return at, values[at]
 

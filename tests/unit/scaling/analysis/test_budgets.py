@@ -36,6 +36,14 @@ def test_the_days_are_those_of_the_budget():
     assert texts("unpaid_floor", budget=kamchatka)
 
 
+def test_the_last_day_that_a_calendar_has_is_looked_at_like_others():
+    dear = RuleSpec(
+        type="schedule", name="forever", options={"periods": [{"on": ["9999-12-30"], "floor": 9}]}
+    )
+
+    assert len(texts("unpaid_floor", 200.0, rules=(dear,))) == 1
+
+
 def test_a_budget_beyond_the_maximum_is_noted():
     [text] = texts("idle_budget", 960.0)
     assert text == (

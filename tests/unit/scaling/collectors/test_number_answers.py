@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectors.number import log_query, prometheus
-from scaling.collectors.number.azure_monitor import AzureMonitorCollector
+from scaling.collectors.number.azure_monitor import DELAY, AzureMonitorCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metric_answers import (
@@ -28,6 +28,7 @@ from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.ports import CollectError
 from scaling.resource_id import ResourceId
 from scaling.service import registry
+from scaling.window import EMPTY, WindowSpec, observe, summarize
 
 GROUP = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg"
 BUS = f"{GROUP}/providers/Microsoft.ServiceBus/namespaces/bus"
@@ -83,6 +84,21 @@ def test_a_value_before_the_grains_that_are_looked_at_is_late():
         newest(late, grains=2)
     more = int(re.search(r"give `grains = (\d+)`", str(caught.value)).group(1))
     assert newest(late, grains=more) == (END - 120, 4.0)
+
+
+@pytest.mark.parametrize("behind", [1, 2, 7, 59])
+def test_what_a_late_value_is_advised_to_be_given_makes_no_stale_metric(behind):
+    late = {END - 60 * behind: 4.0}
+    with pytest.raises(ValueError, match=r"the newest is \d+ before that") as caught:
+        newest_of(late, SERIES, END, behind)
+    grains, minutes = map(
+        int, re.search(r"`grains = (\d+)`, and `max_age = \"(\d+)m\"`", str(caught.value)).groups()
+    )
+    at, value = newest_of(late, SERIES, END, grains)
+    spec = WindowSpec(span=60.0, interval=60.0, delay=DELAY, max_age=60.0 * minutes)
+    read = observe(EMPTY, MetricSample("m", at, value), spec, now=END + DELAY + 59.0)
+
+    assert summarize(read, spec, now=END + DELAY + 59.0).problem is None
 
 
 @pytest.mark.parametrize(
