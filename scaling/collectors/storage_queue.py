@@ -48,6 +48,9 @@ be the two sides of a pause of the collector.
 PEEK_LIMIT = 32
 """Messages per peek, the service's maximum."""
 
+POISON = "-poison"
+"""What the Functions host adds to the name of a queue for the messages that it gave up. They wait for people, not for a worker."""
+
 
 class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
     """The counts of one storage queue; two requests a read. A missing queue raises CollectError."""
@@ -80,7 +83,9 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
             return queue_service(settings, self.connection)
 
         async def listed(self, client: QueueServiceClient) -> list[tuple[str, None]]:
-            return [(str(each.name), None) async for each in client.list_queues()]
+            """Without poison queues, unless the pattern is about them: their messages would hold instances for ever."""
+            names = [str(each.name) async for each in client.list_queues()]
+            return [(name, None) for name in names if POISON in self.queue or not name.endswith(POISON)]
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"storage queue '{params.queue}' (connection {params.connection})"

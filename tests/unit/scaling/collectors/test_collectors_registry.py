@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.service import registry
 from scaling.service.assembly import assemble
 
@@ -122,3 +124,15 @@ async def test_metrics_share_a_read_where_one_request_answers_both(tmp_path):
     assert len(ports.collectors) == len(METRICS) - 1
     for collector in [*ports.collectors.values()] * 2:
         await collector.aclose()
+
+
+@pytest.mark.parametrize(("pattern", "poison"), [("orders*", []), ("*-poison", ["orders-poison"])])
+async def test_a_pattern_of_storage_queues_leaves_poison_queues_out_unless_it_names_them(pattern, poison):
+    async def list_queues():
+        for name in ("orders", "orders-poison"):
+            yield SimpleNamespace(name=name)
+
+    params = StorageQueueCollector.Params(connection="Work", queue=pattern)
+    listed = await params.listed(SimpleNamespace(list_queues=list_queues))
+
+    assert [name for name, _ in listed] == ["orders", *poison]
