@@ -115,11 +115,14 @@ class _Dates:
         """Days that stand for all of those it names: up to a week of each range."""
         firsts = [each.first for each in self._days.values()]
         firsts += [each.begin.date() for each in self._times.values()]
-        firsts += [event.begin for events in self._files.values() for event in events]
+        for event in (event for events in self._files.values() for event in events):
+            firsts.append((event.begin.month, event.begin.day) if event.yearly else event.begin)
         for first in firsts:
-            begin = (first if isinstance(first, date) else date(_LEAP_YEAR, *first)).toordinal()
-            # Not the last day that a calendar has: whoever looks at a whole day asks for its end.
-            yield from map(date.fromordinal, range(begin, min(begin + 7, date.max.toordinal())))
+            begin = first if isinstance(first, date) else date(_LEAP_YEAR, *first)
+            if begin.year >= 1970:  # Outlook's calendars have events of 1601
+                # Not the last day that a calendar has: whoever looks at a whole day asks for its end.
+                until = min(begin.toordinal() + 7, date.max.toordinal())
+                yield from map(date.fromordinal, range(begin.toordinal(), until))
 
 
 class _Compiled:

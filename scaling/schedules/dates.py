@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -86,9 +86,7 @@ def _moment(text: str, whole: str) -> datetime:
     try:
         if match is None:
             raise ValueError
-        return datetime.combine(date.fromisoformat(match[1]), datetime.min.time()) + timedelta(
-            hours=int(match[2]), minutes=int(match[3])
-        )
+        return datetime.combine(date.fromisoformat(match[1]), time(int(match[2]), int(match[3])))
     except ValueError:
         raise ValueError(f"found '{whole}'; {ACCEPTED}") from None
 

@@ -1,5 +1,7 @@
 """What lint says of a budget."""
 
+import pytest
+
 from scaling.analysis.lint import lint
 from scaling.config.policy import Budget, RuleSpec
 from tests.support.scaling.budget import budgeted
@@ -27,6 +29,29 @@ def test_floors_that_the_budget_does_not_pay_for_are_a_warning():
     )
     assert texts("unpaid_floor") == []
     assert texts("unpaid_floor", rules=()) == []
+
+
+@pytest.mark.parametrize(
+    ("dates", "days"),
+    [
+        (["2026-11-27"], {}),
+        (["12-31..01-02"], {}),
+        (["2026-11-27 08:00..2026-11-28 08:00"], {}),
+        (["a.ics"], {"begin": "2026-11-27"}),
+        (["a.ics"], {"begin": "1601-02-28", "yearly": True, "days": 2}),
+        (["a.ics"], {"begin": "9999-12-31"}),
+        (["a.ics"], {"begin": "0001-01-01"}),
+    ],
+)
+def test_floors_of_days_that_are_named_count_too(dates, days):
+    sale = {"on": dates, "from": "10:00", "to": "22:00", "floor": 40}
+    rule = RuleSpec(
+        type="schedule", name="sale", options={"periods": [sale], "files": {"a.ics": [days] if days else []}}
+    )
+
+    assert bool(texts("unpaid_floor", 200.0, rules=(WORKDAYS, rule))) == (
+        days.get("begin", "")[:4] not in {"9999", "0001"}
+    )
 
 
 def test_the_days_are_those_of_the_budget():
