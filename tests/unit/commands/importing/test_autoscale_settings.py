@@ -173,6 +173,8 @@ OTHER = [rule(threshold=80), rule("Decrease", 30)]
         (setting(profile(rules=[*PAIR, rule("Decrease", 5, metricName="Other", dimensions=[DIMENSION])])),
          "scaling in: it takes all of its rules, and one of them is left out, so nothing scales in"),
         (setting(profile(rules=[rule(operator="GreaterThanOrEqual"), rule("Decrease", 30)])), "at exactly 70 nothing happens"),
+        (setting(profile(rules=[rule(operator="Equals")])), "all rules are one expression, any out, all in: read it once"),
+        (setting(profile(rules=[rule(), rule("Decrease", 30, action={"value": "2"})])), "Azure Monitor tries fewer"),
         (setting(profile(rules=[rule(timeAggregation="Count"), *PAIR])), "the time aggregation Count has no equivalent"),
         (setting(profile(rules=[rule(timeGrain="PT2M"), *PAIR])), "2m is read as 1m"),
         (setting(profile(maximum="4", rules=[rule(action={"cooldown": "PT1H"}), rule(metricName="M"), *PAIR])), "cooldowns that differ from rule to rule"),

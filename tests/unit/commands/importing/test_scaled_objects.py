@@ -126,6 +126,7 @@ CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * *
     [
         (scaled_object(), "what is scaled: Deployment worker is no resource of Azure"),
         (scaled_object(), "set COLLECT_SCHEDULE to '*/15 * * * * *'"),
+        (scaled_object(initialCooldownPeriod=60), "initialCooldownPeriod: a new target is not treated differently"),
         (scaled_object(pollingInterval=90), "an interval is a multiple of a minute"),
         (scaled_object(minReplicaCount=2, idleReplicaCount=0), "idleReplicaCount 0 with minReplicaCount 2"),
         (scaled_object(trigger(authenticationRef={"name": "auth"})), "TriggerAuthentication auth of trigger azure-servicebus"),

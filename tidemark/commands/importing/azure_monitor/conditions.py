@@ -211,6 +211,10 @@ def rules_of(conditions: Sequence[Condition], made: Imported) -> list[dict[str, 
     if all(_is_pair(pair) for pair in pairs.values()):
         ordered = [sorted(pair, key=lambda each: not each.out) for pair in pairs.values()]
         return [_threshold(out, inward, low, high, made) for out, inward in ordered]
+    made.note(
+        "rules that are no pair of thresholds of one metric",
+        "all rules are one expression, any out, all in: read it once",
+    )
     return [_expression(conditions, low, made)]
 
 
@@ -235,6 +239,11 @@ def _threshold(out: Condition, inward: Condition, low: int, high: int, made: Imp
                 f"a threshold is met above or below it, so at exactly {number(each.level)} nothing happens",
             )
     step = int(inward.value)
+    if step > 1:
+        made.note(
+            f"scaling in by {step}",
+            "where that many would scale out again, Azure Monitor tries fewer, and here nothing is scaled in",
+        )
     steps = {"step_out": int(out.value), "step_in": step}
     return {
         "type": "threshold",

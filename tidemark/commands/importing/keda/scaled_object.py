@@ -75,6 +75,8 @@ def _bounds(spec: Given, made: Imported) -> None:
         low = 1
         made.note("minReplicaCount 0", "such a resource has at least one instance, so the minimum is 1")
     made.table |= {"minimum": low, "maximum": max(high, low, 1)}
+    if spec.whole("initialCooldownPeriod", 0, 10_000_000):
+        made.note("initialCooldownPeriod", "a new target is not treated differently")
     polling = spec.seconds_of("pollingInterval", 30.0)
     if polling < ROUND:
         made.note(
