@@ -13,6 +13,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -137,13 +138,15 @@ def _is_whole(head: _WindowHead, packed: bytes, counted: bytes) -> bool:
 
 
 def _state(row: Mapping[str, Any]) -> TargetState:
-    """The last decision may have a reason that only a newer release knows (one that was rolled back, or runs beside this
-    one). It is only shown, so the rest of the state is read without it.
+    """The last decision may have a reason, and a notice for people a kind, that only a newer release knows (one that was rolled back,
+    or runs beside this one). The rest of the state is read without them: they are shown or sent, and decide nothing.
     """
     try:
         return _decode(row, TargetState)
     except CorruptRowError:
-        return _decode(row, TargetState, without="last")
+        with suppress(CorruptRowError):
+            return _decode(row, TargetState, without=("last",))
+        return _decode(row, TargetState, without=("last", "telling"))
 
 
 def _packed(*columns: Sequence[float]) -> bytes:
@@ -301,7 +304,9 @@ def _to_json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
-def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, without: str = "") -> _T:
+def _decode(
+    row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, without: Sequence[str] = ()
+) -> _T:
     schema = row.get("Schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise CorruptRowError(f"Schema is {str(schema)[:40]!r}; expected a number up to {SCHEMA}")
@@ -313,8 +318,8 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, wit
     text = "".join(_pieces(row, prefix, str, "text"))
     try:
         value = json.loads(text)
-        if without and isinstance(value, dict):
-            value.pop(without, None)
+        if isinstance(value, dict):
+            value = {name: each for name, each in value.items() if name not in without}
         _drop_old_flips(value)
         return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:

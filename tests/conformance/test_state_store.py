@@ -31,7 +31,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.notice import Drain, DrainEnd
+from scaling.notice import Drain, DrainEnd, NoticeKind, Standing, Telling
 from scaling.ports import NewerStateError, Snapshot
 from scaling.service.reading import MAX_MESSAGE
 from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
@@ -421,17 +421,26 @@ async def test_fields_of_a_newer_minor_writer_are_ignored(harness):
     assert (await harness.store.load("plan")).state == TargetState(expected=1)
 
 
-async def test_a_last_decision_of_a_newer_release_costs_nothing_else_that_is_remembered(harness):
-    state = msgspec.structs.replace(full_state(), recommendations=())  # all of it in one column
+@pytest.mark.parametrize(
+    ("known", "unread"),
+    [('"reason":"rate_limited"', ("last",)), ('"kind":"held"', ("last", "telling"))],
+)
+async def test_what_only_a_newer_release_can_show_costs_nothing_else_that_is_remembered(
+    harness, known, unread
+):
+    telling = Telling(standing=Standing(NoticeKind.HELD, T0))
+    state = msgspec.structs.replace(
+        full_state(), recommendations=(), telling=telling
+    )  # all of it in one column
     await harness.store.save(await harness.store.load("plan"), state)
     data = (await harness.raw("plan", "state"))["Data00"]
-    newer = data.replace('"reason":"rate_limited"', '"reason":"of_a_newer_release"')
+    newer = data.replace(known, f'{known[:-1]}_of_a_newer_release"')
     assert newer != data
     await harness.change("plan", "state", Data00=newer)
 
     loaded = await harness.store.load("plan")
 
-    assert loaded.state == msgspec.structs.replace(state, last=None)
+    assert loaded.state == msgspec.structs.replace(state, **dict.fromkeys(unread))
     assert loaded.corrupt == ()
 
 
