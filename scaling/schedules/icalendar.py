@@ -8,6 +8,7 @@ VALARM, ...) is passed over: calendars of holidays mark their days as TRANSPAREN
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 
@@ -64,13 +65,8 @@ def parse_calendar(data: bytes) -> tuple[Event, ...]:
     """The events of a file. Raises ValueError that begins with `line N: ` for the first thing that is not accepted."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"line 1: the file has {len(data)} bytes; accepted are {MAX_BYTES}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"line {line}: found what is not UTF-8; save the file as UTF-8") from None
     reader, number = _Reader(), 1
-    for number, content in _unfolded(text):
+    for number, content in _unfolded(data.removeprefix(BOM_UTF8)):
         reader.read(number, *_property(content, number))
     if reader.open or not reader.whole:
         raise ValueError(f"line {number}: the file ends before END:VCALENDAR")
@@ -131,18 +127,27 @@ def days_of(events: Sequence[Event], day: date) -> bool:
     return any(event.covers(day) for event in events)
 
 
-def _unfolded(text: str) -> Iterator[tuple[int, str]]:
-    """Each line with the number it begins at; one that begins with a blank or a tab continues the one before."""
-    first, parts = 0, list[str]()
-    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
-        if line[:1] in {" ", "\t"} and parts:
+def _unfolded(data: bytes) -> Iterator[tuple[int, str]]:
+    """Each line with the number it begins at; one that begins with a blank or a tab continues the one before, maybe within a letter
+    of several bytes (RFC 5545, 3.1).
+    """
+    first, parts = 0, list[bytes]()
+    for number, line in enumerate(re.split(rb"\r\n|\n|\r", data), start=1):
+        if line[:1] in {b" ", b"\t"} and parts:
             parts.append(line[1:])
             continue
         if parts:
-            yield first, "".join(parts)
+            yield first, _text(b"".join(parts), first)
         first, parts = number, [line] if line.strip() else []
     if parts:
-        yield first, "".join(parts)
+        yield first, _text(b"".join(parts), first)
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"line {number}: found what is not UTF-8; save the file as UTF-8") from None
 
 
 def _property(content: str, number: int) -> tuple[str, str]:

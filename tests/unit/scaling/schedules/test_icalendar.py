@@ -106,6 +106,12 @@ def test_all_else_is_refused_with_its_line_and_what_is_accepted(text, said):
     assert said in str(caught.value)
 
 
+def test_a_line_may_be_folded_within_a_letter():
+    folded = calendar(START, "SUMMARY:Fête").encode().replace(b"\xc3\xaa", b"\xc3\r\n \xaa")
+
+    assert parse_calendar(folded) == (CHRISTMAS,)
+
+
 def test_what_is_not_utf_8_is_refused_with_its_line():
     with pytest.raises(ValueError, match=r"^line 2: found what is not UTF-8"):
         parse_calendar(b"BEGIN:VCALENDAR\n\xff")
