@@ -212,7 +212,7 @@ def _decide(
     """The capacity to have."""
     total, last_need = candidate.total, candidate.last_need
     rounded = round_instances(needed)
-    need = min(max(rounded, least), most)
+    need = rounded if least <= rounded <= most else min(max(rounded, least), most)
     if need != last_need:
         if last_need:
             before = interval.now - interval.seconds

@@ -141,13 +141,17 @@ def _rate_of_report(memory: Memory, seen: Observation, objective: Objective) -> 
 def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
     gap = seen.at - memory.at
     memory.since += gap  # the first half hour is one of reports
-    forecast.average_rates(memory, _rate_of_report(memory, seen, objective), abs(gap))
+    rate = _rate_of_report(memory, seen, objective)
+    forecast.average_rates(memory, rate, abs(gap))
+    growth = seen.backlog - memory.backlog if seen.incoming is None else 0.0
+    marks = queue.marks_across_gap(memory, gap, rate * gap + growth, objective.wait)
     memory.expected_rate = forecast.expected_rate(memory)
     memory.at, memory.resumed_at = seen.at, seen.at
     memory.forecasts, memory.starting, memory.warming, memory.recently_started = [], [], [], []
     memory.needs = [(seen.at, seen.current)]  # as if all were needed: nobody saw whether they were
     memory.last_need = memory.unchanged_reports = 0
     _start_from(memory, seen, objective)
+    memory.marks = [*marks, *memory.marks]
     candidates.begin_again(memory.candidates, seen.current, memory.waiting, seen.backlog)
     return memory
 

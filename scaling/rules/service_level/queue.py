@@ -68,6 +68,16 @@ def mark_arrivals(memory: Memory, now: float, wait: float) -> None:
     marks.append((now, memory.arrived))
 
 
+def marks_across_gap(memory: Memory, gap: float, came: float, wait: float) -> list[tuple[float, float]]:
+    """The marks that stay over a gap of less than the allowed wait, in which about `came` messages came: what waited before it waits
+    on, and does not get a fresh wait by an autoscaler that was not there.
+    """
+    if not 0.0 < gap < wait:
+        return []
+    memory.arrived += max(came, 0.0)
+    return memory.marks[1 - MAX_MARKS :]
+
+
 def deadlines(memory: Memory, waiting: float, allowed: float) -> list[tuple[float, float]]:
     """(seconds, messages): so many of the `waiting` messages have to be begun within those seconds, for none to wait longer than
     `allowed`. Below 0 seconds they wait for longer already.

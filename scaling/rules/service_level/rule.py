@@ -289,7 +289,7 @@ class ServiceLevelRule:
             "interval": f"samples come every {duration_text(known.interval)} only",
             "start_up": f"bursts come sooner than an instance starts ({start_up})",
         }
-        return f"; no margin keeps that: at best {late:.1f} % are late, because {why.get(known.unkept, known.unkept)}"
+        return f"; no margin keeps that: at best {late:.2f} % are late, because {why.get(known.unkept, known.unkept)}"
 
     def _reckoning(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
         """What the capacity follows from: a forecast, or the deadlines of what waits."""

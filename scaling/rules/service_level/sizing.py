@@ -197,8 +197,8 @@ def active_ahead(outlook: Outlook, active: float, total: int, starting: Starts, 
 
 
 def round_instances(needed: float) -> int:
-    """Whole instances, at least one."""
-    return max(ceil(needed - ROUNDING), 1)
+    """Whole instances, at least one; `needed` is not below 0."""
+    return ceil(needed - ROUNDING) or 1
 
 
 def fewest_that_keep_up(outlook: Outlook) -> int:

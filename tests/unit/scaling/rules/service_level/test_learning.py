@@ -374,3 +374,30 @@ def test_what_no_margin_keeps_is_said_once_a_day_with_what_is_in_the_way(apart, 
             said.append((known.at - NOW) // 86_400)
     assert known.unkept == why
     assert said == ([0, 1] if why else [])
+
+
+@pytest.mark.parametrize(("gap", "within"), [(180.0, 1000.0 - 280.0), (1300.0, 1000.0)])
+def test_what_waited_before_a_gap_gets_no_fresh_wait(gap, within):
+    """But for a gap longer than the wait, after which nobody knows what is left of it."""
+    objective = Objective(wait=1250.0, late=0.01, concurrency=16.0, start_up=90.0, takes=16.0)
+    known = learned([0.0] * 40, objective=objective, backlog=0.0, current=1, incoming=None, outgoing=None)
+    begun, backlog = known.at, 2000.0
+    while known.at < begun + 100.0:  # a burst, and 100 s of it
+        known = learning.learn(
+            known,
+            observation(
+                known.at + 5.0, backlog=backlog, current=1, interval=5.0, incoming=None, outgoing=None
+            ),
+            objective,
+        )
+    after = learning.learn(
+        known,
+        observation(known.at + gap, backlog=backlog, current=1, interval=5.0, incoming=None, outgoing=None),
+        objective,
+    )
+    assert after.resumed_at == after.at
+    soonest, count = max(
+        queue.deadlines(after, after.waiting, 1000.0), key=lambda due: due[1] / max(due[0], 1.0)
+    )
+    assert soonest <= within + 1250.0 / 16
+    assert count >= 0.75 * after.waiting

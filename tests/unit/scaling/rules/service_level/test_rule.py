@@ -136,7 +136,7 @@ def test_what_cannot_be_kept_is_in_the_line_of_the_report_that_shows_it(why, wor
         memories = {"service_level": memory.encode(shown)}
         state = msgspec.structs.replace(target.state, memories=memories)
         line = explain.line(decide(target.policy, target.windows, state, now=target.now))
-        assert ("no margin keeps that: at best 0.0 % are late" in line) == said
+        assert ("no margin keeps that: at best 0.00 % are late" in line) == said
         assert (words in line) == (said or not words)
 
 
