@@ -156,8 +156,10 @@ def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample 
     if not _is_number(value) or not _is_number(at):
         text = f"found {source.count} {value!r} at {at!r}; a finite number at a time is accepted"
         return MetricFailure(source.metric, now, _short(text), Reason.INVALID_METRIC)
-    counter = reading.counters.get(source.count, 0 if source.counter else None)
-    if counter is not None and not (isinstance(counter, int) and 0 <= counter < MOST_COUNTER):
+    counter = reading.counters.get(source.count)
+    if counter is None:
+        counter = 0 if source.counter else None
+    elif isinstance(counter, bool) or not isinstance(counter, int) or not 0 <= counter < MOST_COUNTER:
         text = (
             f"found the counter {str(counter)[:40]} of {source.count}; a whole number below 2**53 is accepted"
         )

@@ -224,7 +224,7 @@ async def test_what_is_in_seconds_is_logged_as_a_duration_too():
     assert decision["metrics"] == decision["durations"] == {"backlog": 90.0}
 
 
-@pytest.mark.parametrize("counter", [2**53, -1, 1.5, "hub", 10**70])
+@pytest.mark.parametrize("counter", [2**53, -1, 1.5, True, "hub", 10**70])
 def test_a_counter_that_cannot_be_stored_fails_its_metric_alone(counter):
     sources = [MetricSource("plan", name, "hub", name) for name in ("came", "lag")]
     reading = Reading(NOW, {"came": 5.0, "lag": 1.0}, {"came": counter})
@@ -234,3 +234,13 @@ def test_a_counter_that_cannot_be_stored_fails_its_metric_alone(counter):
     assert [sample.metric for sample in made.samples] == ["lag"]
     assert "a whole number below 2**53 is accepted" in made.failures[0].message
     codec.encode(made)
+
+
+def test_a_counter_without_a_name_is_a_counter_all_the_same():
+    source = MetricSource("plan", "done", "mine", "value", counter=True)
+
+    made = make_report(
+        "plan", NOW, [source], {"mine": Reading(NOW, {"value": 5.0}, {"value": None})}, "unknown"
+    )
+
+    assert made.samples[0].counter == 0
