@@ -135,7 +135,7 @@ def instances_needed(
         needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
     if not ahead.identified:
         needed = min(needed, backlog / (UTILIZATION * ahead.concurrency))
-    if is_learning(memory) and not (ahead.begin_within and ahead.identified):
+    if processes_all(memory, ahead):
         return max(needed, instances_for_backlog(backlog, objective))
     return needed
 
@@ -172,6 +172,13 @@ def next_capacity(memory: Memory, ahead: Outlook, backlog: float, current: int, 
 def is_learning(memory: Memory) -> bool:
     """True in the first half hour."""
     return memory.at - memory.since < LEARNING_TIME
+
+
+def processes_all(memory: Memory, ahead: Outlook) -> bool:
+    """Whether no fewer instances are needed than process the whole backlog: while the rule is learning, but for deadlines, which
+    need no forecast, where the time of a message is known.
+    """
+    return is_learning(memory) and not (ahead.begin_within and ahead.identified)
 
 
 def hold_time(memory: Memory, ahead: Outlook) -> float:

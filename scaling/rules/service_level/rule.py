@@ -269,7 +269,7 @@ class ServiceLevelRule:
     def _sentence(self, outlook: sizing.Outlook, known: Memory, desired: int) -> str:
         still_learning = (
             "; still learning: no fewer instances than process the whole backlog"
-            if estimates.is_learning(known)
+            if estimates.processes_all(known, outlook)
             else ""
         )
         anew = f"; {known.restart_reason}, so everything is learned anew" if known.restart_reason else ""

@@ -196,6 +196,16 @@ def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
     assert {copy.total for copy in known.candidates} == {1}  # simulated as well
 
 
+def test_of_a_long_wait_the_line_says_what_is_planned_from_the_first_report_on():
+    options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s", "takes": "16s"}
+    target = Target(service_level(wait="20m", **options), current=1, maximum=100)
+    target.ticks_of(0.0, 3)
+    line = explain.line(target.tick(0.0, backlog=12_000.0))
+    assert "out 1 -> 14: 11984 messages wait, an instance serves 1/s, 14 begin each within 20 min" in line
+    assert "(planned for 16 min); 0.0 % late today of 1 % allowed" in line
+    assert "still learning" not in line
+
+
 def test_without_a_memory_it_goes_by_the_backlog_and_never_in():
     target = Target().ticks_of(80.0, 300)
     for backlog in (10.0, 320.0):
