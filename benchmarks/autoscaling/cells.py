@@ -123,7 +123,8 @@ class Cell(Struct, frozen=True, order=True):
             counts, given = SENSES[self.sense]
             known = {GIVEN: model.concurrency, "takes": f"{model.concurrency / model.service_rate:.6g}s"}
             options: dict[str, object] = {name: known[name] for name in given}
-            options |= dict(each.split("=", 1) for each in self.options.split())
+            more = (each.partition("=") for each in self.options.split())
+            options |= {name: _number_or_text(value) for name, _, value in more}
             return ours.service_level(
                 interval=self.look, counts=counts, model=model, wait=f"{self.wait}s", **options
             )
@@ -133,6 +134,13 @@ class Cell(Struct, frozen=True, order=True):
             policy.interval, self.look
         )  # Functions and Azure Monitor look every 30 and 60 s at best
         return policy
+
+
+def _number_or_text(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def _azure_monitor(concurrency: float, share: float) -> AzureMonitor:

@@ -235,6 +235,10 @@ def main(arguments: Sequence[str]) -> None:
     loads = Loads(asked.traces, tuple(asked.only), asked.hours)
     if asked.quick:
         loads = Loads(asked.traces, tuple(asked.only) or QUICK, asked.hours or QUICK_HOURS)
+    if unknown := [name for name in loads.names if name not in traces.names(loads.folder)]:
+        parser().error(
+            f"--only: no {unknown[0]}.csv.gz in {loads.folder}; {', '.join(traces.names(loads.folder))} are there"
+        )
     path = asked.file or (RESULTS if asked.whole else None)
     rows = read(path) if path is not None else {}
     todo = [cell for cell in chosen(asked) if not _is_current(rows.get(cell), cell, loads)]
