@@ -19,7 +19,7 @@ these, late shares differ by less than 3 points from those of messages one by on
 """
 
 NEAR = 15
-"""Seconds back up to which completed messages are reckoned second by second, and that are served at once then."""
+"""Seconds back up to which completed messages are reckoned second by second."""
 
 AHEAD = 900
 """Seconds that are served at once at most: where the number of instances changes, those after it are served again."""
@@ -27,7 +27,7 @@ AHEAD = 900
 SHORTEST = 1e-6
 """Seconds of the shortest message: one of no time at all would be served at no rate that is a number."""
 
-NOTHING = np.zeros(NEAR)
+NOTHING = np.zeros(AHEAD)
 
 Times = tuple[tuple[float, float], ...]
 
@@ -60,26 +60,34 @@ EXPONENTIAL = _quantiles([-log(1.0 - (each + 0.5) / (2 * CLASSES)) for each in r
 class Completion(Struct, frozen=True):
     """Completed messages of a second as a weighted sum of the messages begun up to earlier seconds.
 
-    `longest` is the time in seconds of the class that takes longest. `now` is the weight of the second itself; `near` are those of
-    the seconds before it, the oldest first; `far` seconds further back have the weights `shares`. Between two seconds counts are
+    `longest` is the time in seconds of the class that takes longest. `now` is the weight of the second itself; the seconds
+    `near` and `far` before it have the weights `near_shares` and `far_shares`. Between two seconds counts are
     on a straight line: with messages of less than a second that makes of so many slots exactly the rate that they serve.
     """
 
     longest: float
     now: float
-    near: list[float]
+    near: list[int]
+    near_shares: list[float]
     far: np.ndarray
-    shares: np.ndarray
+    far_shares: np.ndarray
 
     @property
     def at_once(self) -> int:
-        """Seconds that can be served at once, as none of them is needed for another."""
-        return NEAR if self.now or self.near else min(int(self.far[0]), AHEAD)
+        """Seconds that can be served at once, as none of them is among `far` for another."""
+        if not len(self.far):
+            return AHEAD
+        return NEAR if self.at_hand else min(int(self.far[0]), AHEAD)
+
+    @property
+    def at_hand(self) -> bool:
+        """True where messages that begin make room for others within `NEAR` seconds."""
+        return bool(self.now or self.near)
 
     def of(self, begun: np.ndarray, second: int) -> float:
         """Completed until a second."""
-        near = begun[max(second - len(self.near), 0) : second].tolist()
-        found = self.now * begun.item(second) + sum(map(mul, reversed(self.near), reversed(near)))
+        near = (begun.item(max(second - lag, 0)) for lag in self.near)
+        found = self.now * begun.item(second) + sum(map(mul, self.near_shares, near))
         return float(found + self.older(begun, second - 1, 1)[0])
 
     def older(self, begun: np.ndarray, first: int, count: int) -> np.ndarray:
@@ -87,7 +95,7 @@ class Completion(Struct, frozen=True):
         if not len(self.far):
             return NOTHING[:count]
         seconds = np.arange(first + 1, first + count + 1) - self.far[:, None]
-        return np.asarray(self.shares @ begun[np.maximum(seconds, 0)])
+        return np.asarray(self.far_shares @ begun[np.maximum(seconds, 0)])
 
 
 def completion(times: Times, mean: float) -> Completion:
@@ -98,12 +106,13 @@ def completion(times: Times, mean: float) -> Completion:
         weights[int(whole)] = weights.get(int(whole), 0.0) + share * (1.0 - part)
         if part:
             weights[int(whole) + 1] = weights.get(int(whole) + 1, 0.0) + share * part
-    nearest = max((lag for lag in weights if 0 < lag <= NEAR), default=0)
+    near = sorted(lag for lag in weights if 0 < lag <= NEAR)
     far = sorted(lag for lag in weights if lag > NEAR)
     return Completion(
         max(multiple for _, multiple in times) * mean,
         weights.get(0, 0.0),
-        [weights.get(lag, 0.0) for lag in range(nearest, 0, -1)],
+        near,
+        [weights[lag] for lag in near],
         np.array(far, dtype=int),
         np.array([weights[lag] for lag in far]),
     )

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import mul
 from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
 
-from tidemark.analysis.simulation.times import FIXED, Completion, Times, completion
+from tidemark.analysis.simulation.times import FIXED, NEAR, Completion, Times, completion
 
 AFTER = 1800
 PIECE = 1 << 22
@@ -236,14 +236,14 @@ class Run:
         fleet, first, drifts = self.fleet, self.served, self.model.drift is not None
         fleet.start_due(first)
         completion = self._completion(first)
-        last = min(first + completion.at_once, end if drifts else self.end)
+        last = min(first + completion.at_once, end if drifts or completion.at_hand else self.end)
         last = min(last, fleet.next_ready or last)
         there, before = self.arrived[first + 1 : last + 1], self.begun.item(first)
         slots = self.model.concurrency * fleet.ready
         could = completion.older(self.begun, first, last - first) + slots
         least = max(before, self._completed(first) + slots) if drifts else before
-        if completion.now or completion.near:
-            began = self.begun[max(first + 1 - len(completion.near), 0) : first + 1].tolist()
+        if completion.at_hand:
+            began = self.begun[max(first + 1 - NEAR, 0) : first + 1].tolist()
             self.begun[first + 1 : last + 1] = _begun(
                 could.tolist(), there.tolist(), least, began, completion
             )
@@ -284,13 +284,21 @@ def _begun(
 
     `could` is what could be begun if none of them ended, `there` what has arrived, `begun` the counts so far.
     """
-    weights, count = completion.near, len(completion.near)
-    begun = [0.0] * (count - len(begun)) + begun
+    begun, served = [0.0] * (NEAR - len(begun)) + begun, len(could)
+    ended = [
+        islice(begun, NEAR - lag, None) for lag in completion.near
+    ]  # each goes on to what is appended meanwhile
     share = 1.0 / (1.0 - completion.now)
-    for room, arrived in zip(could, there, strict=True):
-        most = max((room + sum(map(mul, weights, begun[-count:] if count else ()))) * share, least)
-        begun.append(min(most, arrived))
-    return begun[-len(could) :]
+    if len(ended) == 2:  # all messages take as long
+        one, two = completion.near_shares
+        for room, arrived, first, second in zip(could, there, *ended, strict=False):
+            most = (room + one * first + two * second) * share
+            begun.append(min(max(most, least), arrived))
+    else:
+        for room, arrived, *each in zip(could, there, *ended, strict=False):
+            most = (room + sum(map(mul, completion.near_shares, each))) * share
+            begun.append(min(max(most, least), arrived))
+    return begun[-served:]
 
 
 def _flaps(totals: Sequence[tuple[int, int]]) -> int:
