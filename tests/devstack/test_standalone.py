@@ -58,7 +58,7 @@ def test_one_command_starts_all_servers_says_how_to_reach_them_and_ends_when_tol
             ):
                 assert receiver.peek_messages() == []
             with CosmosClient.from_connection_string(found["CosmosConnection"]) as cosmos:
-                assert [each["id"] for each in cosmos.list_databases()] == ["flights"]
+                assert [database["id"] for database in cosmos.list_databases()] == ["flights"]
             with BlobServiceClient.from_connection_string(found["AzureWebJobsStorage"]) as blobs:
                 assert list(blobs.list_containers()) == []
         finally:

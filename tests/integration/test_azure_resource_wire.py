@@ -42,8 +42,8 @@ async def scaler_of(server):
         return made[-1]
 
     yield make
-    for each in made:
-        await each.aclose()
+    for scaler in made:
+        await scaler.aclose()
 
 
 def machines(server, **options):
@@ -161,7 +161,7 @@ async def test_the_instances_that_acknowledged_go_and_no_others_however_often_it
 
     effects = [await scaler.apply(removal("set_7", "set_0"), now=NOW) for _ in range(2)]
 
-    assert [(each.outcome, each.reached) for each in effects] == [
+    assert [(effect.outcome, effect.reached) for effect in effects] == [
         (EffectOutcome.APPLIED, 2),
         (EffectOutcome.ALREADY_THERE, 2),
     ]

@@ -85,7 +85,7 @@ async def test_all_tasks_together_keep_the_budget_in_every_second_of_the_servers
         with Coordinator(Shares(budget, whole=unit == "records")) as coordinator:
             counts = await replays.run(streams, coordinator, unit=unit)
 
-    assert sum(each.written for each in counts.values()) == 1_200
+    assert sum(count.written for count in counts.values()) == 1_200
     assert replays.cosmos.document_count("db", "flights") == 1_200
     assert log.most_within_a_second(column) <= 1.15 * budget
     lasted = log.samples[-1][0] - log.samples[0][0]

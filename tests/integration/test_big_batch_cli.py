@@ -67,7 +67,7 @@ def test_json_lines_from_a_pipe_get_session_and_message_id(threaded, queue, send
 
     assert result.exit_code == 0
     assert summary["batches"] == 2
-    assert [(each.message_id, each.session_id) for each in ids] == [("1", "a"), ("2", "b")]
+    assert [(id_.message_id, id_.session_id) for id_ in ids] == [("1", "a"), ("2", "b")]
 
 
 def test_rows_of_a_csv_are_json_messages_and_what_is_left_of_them_is_sent_later(

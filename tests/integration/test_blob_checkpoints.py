@@ -63,15 +63,16 @@ def plain(sequence_number):
 
 
 async def stored(store):
-    found = (await store.load_all(deadline=soon())).get("0")
-    return found.sequence_number if isinstance(found, Checkpoint) else found
+    checkpoint = (await store.load_all(deadline=soon())).get("0")
+    return checkpoint.sequence_number if isinstance(checkpoint, Checkpoint) else checkpoint
 
 
 async def test_the_sdk_reads_our_checkpoints(store, sdk):
     claim = await store.claim("0", "a", deadline=soon())
-    assert [(each["offset"], each["sequence_number"]) for each in await sdk.list_checkpoints(*NAMES)] == [
-        ("-1", -1)
-    ]
+    assert [
+        (checkpoint["offset"], checkpoint["sequence_number"])
+        for checkpoint in await sdk.list_checkpoints(*NAMES)
+    ] == [("-1", -1)]
 
     await store.save(claim, at(7, ((9, 12),)), deadline=soon())
 

@@ -260,7 +260,7 @@ CHECKUP = Checkup((ok("clock", "here", "fine"), failed("right", "plan", "may not
 def doctor(tmp_path, platform, *arguments):
     result = run(tmp_path, platform, "doctor", "--json", *arguments, app=command_line())
     checks = json.loads(result.output)["checks"] if result.output.startswith("{") else []
-    return result, {(each["check"], each["subject"]): each["verdict"] for each in checks}
+    return result, {(check["check"], check["subject"]): check["verdict"] for check in checks}
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_consumer_in_order_is_healthy_and_nothing_is_left_behind(stack):
         for name, each in again.items()
         if name[0] in {"checkpoints", "dead letters", "storage"}
     }
-    assert all(each.startswith("not there yet") for each in stores.values())
+    assert all(store.startswith("not there yet") for store in stores.values())
 
 
 def test_a_consumer_at_work_is_not_disturbed(stack):
@@ -182,10 +182,10 @@ def test_the_host_keeps_the_positions_of_a_trigger_and_the_consumer_which_hub_th
 
 def sql(stack, url, **changed):
     settings = {**stack.settings, "CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": url, **changed}
-    (told,) = asyncio.run(
-        run([each for each in checks.checks_of(settings, ROOT) if each.name == "write"])
+    (finding,) = asyncio.run(
+        run([check for check in checks.checks_of(settings, ROOT) if check.name == "write"])
     ).findings
-    return told
+    return finding
 
 
 RIGHTS = {

@@ -131,7 +131,7 @@ async def test_a_slice_run_by_hand_beside_the_scheduled_one_does_no_harm(world, 
         records.append(
             await host.run_function("consume_slice")
         )  # a partition may have changed hands too late
-    assert [each.error for each in records] == ["", "", ""]
+    assert [record.error for record in records] == ["", "", ""]
     assert len(world.ids()) == 600
     assert versions(world).items() >= written.items()
     assert await checkpoints(world) == ({"0": 299, "1": 299}, [])

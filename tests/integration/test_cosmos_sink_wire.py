@@ -389,7 +389,7 @@ class TestTheSdksPrivateParts:
         try:
             for _ in range(2):
                 ranges = server.container("db", "flights").map.ranges
-                assert [(each.lower, each.id) for each in await container.ranges()] == [
+                assert [(key_range.lower, key_range.id) for key_range in await container.ranges()] == [
                     (each.minimum, each.id) for each in ranges
                 ]
                 server.split("db", "flights", ranges[0].id)

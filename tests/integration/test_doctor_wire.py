@@ -375,7 +375,7 @@ def test_the_command_tells_what_failed_and_ends_with_status_1(world):
     )
 
     told = json.loads(answer.stdout)
-    verdicts = {(each["check"], each["subject"]): each["verdict"] for each in told["checks"]}
+    verdicts = {(check["check"], check["subject"]): check["verdict"] for check in told["checks"]}
     assert (answer.returncode, told["healthy"]) == (1, False)
     assert verdicts[METRIC] == "failed"
     assert verdicts["capacity", "plan-orders"] == "ok"

@@ -471,9 +471,9 @@ async def test_a_process_that_is_ended_goes_on_where_it_was(tmp_path_factory, tm
 
         assert status == 0, told
         assert len(server.ledger) - before < 7
-        found = files.load(out, "orders", "contoso-bus/orders")
-        assert len(found) in {6 * DAY, 6 * DAY + 1, 6 * DAY + 2}  # minutes went by between the two
-        assert found == {at: Minute(came.get(at * MINUTE)) for at in range(min(found), max(found) + 1)}
+        minutes = files.load(out, "orders", "contoso-bus/orders")
+        assert len(minutes) in {6 * DAY, 6 * DAY + 1, 6 * DAY + 2}  # minutes went by between the two
+        assert minutes == {at: Minute(came.get(at * MINUTE)) for at in range(min(minutes), max(minutes) + 1)}
         assert [*tmp_path.iterdir()] == [out]
 
 
@@ -516,11 +516,11 @@ async def test_a_pulled_file_is_backtested_at_once_in_any_time_zone(
         assert "are gaps, not zeros" in told
         assert "the newest 10 minutes are left out" in told
         assert "arrivals are those of the topic 'orders'" in told
-        readings = {each.at: each for each in read_arrivals(out)["plan-orders"]}
-        assert {at: each.arrivals for at, each in readings.items()} == {
+        readings = {order.at: order for order in read_arrivals(out)["plan-orders"]}
+        assert {at: reading.arrivals for at, reading in readings.items()} == {
             at: came[at] for at in came if at >= min(readings) and at <= max(readings)
         }
-        assert {each.instances for each in readings.values()} == {2}
+        assert {reading.instances for reading in readings.values()} == {2}
 
         status, told = await tidemark(
             tmp_path, "backtest", tmp_path / "grid.toml", "--arrivals", out, "--config", tmp_path / "tidemark.toml",

@@ -79,11 +79,11 @@ class Azure:
             connection_verify=str(server.ca_path),
         )
         self._typed: dict[str, Callable[[str, Placed], object]] = {
-            "Microsoft.Web/serverfarms": lambda group, each: self._plans.begin_create_or_update(
-                group, each.name, each.body, polling_interval=0
+            "Microsoft.Web/serverfarms": lambda group, placed: self._plans.begin_create_or_update(
+                group, placed.name, placed.body, polling_interval=0
             ).result(),
-            "Microsoft.Web/sites": lambda group, each: self._web.begin_create_or_update(
-                group, each.name, each.body, polling_interval=0
+            "Microsoft.Web/sites": lambda group, placed: self._web.begin_create_or_update(
+                group, placed.name, placed.body, polling_interval=0
             ).result(),
             "Microsoft.Web/sites/config": self._put_settings,
             "Microsoft.Web/sites/basicPublishingCredentialsPolicies": self._put_policy,
@@ -91,9 +91,9 @@ class Azure:
             "Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments": self._put_assignment,
         }
 
-    def prepare(self, found: Deployment) -> None:
+    def prepare(self, deployment: Deployment) -> None:
         """Puts what the templates find or name and do not make, with the groups around."""
-        made = {each.id.lower() for each in found.resources}
+        made = {resource.id.lower() for resource in deployment.resources}
         network = SUBNETS.removesuffix("/subnets/")
         delegations = {"app": "Microsoft.App/environments", "consumer": "Microsoft.App/environments"}
         subnets = [
@@ -107,7 +107,7 @@ class Azure:
             }
             for name in ("app", "consumer", "endpoints")
         ]
-        wanted = [each.id for each in found.existing] + [NAMESPACE]
+        wanted = [placed.id for placed in deployment.existing] + [NAMESPACE]
         self.put_by_id(_group_of(network), {"location": "westeurope"})
         self.put_by_id(network, {"location": "westeurope", "properties": {"subnets": subnets}})
         for identifier in wanted:
@@ -121,17 +121,21 @@ class Azure:
             self.put_by_id(identifier.partition("/eventhubs/")[0], body)
         self.put_by_id(identifier, body)
 
-    def deploy(self, found: Deployment, *, shuffled: int | None = None) -> None:
-        order = found.resources if shuffled is None else _shuffled(found.resources, random.Random(shuffled))
-        for each in order:
-            self.put(each)
+    def deploy(self, deployment: Deployment, *, shuffled: int | None = None) -> None:
+        order = (
+            deployment.resources
+            if shuffled is None
+            else _shuffled(deployment.resources, random.Random(shuffled))
+        )
+        for placed in order:
+            self.put(placed)
 
-    def put(self, each: Placed) -> None:
-        typed = self._typed.get(each.type)
+    def put(self, placed: Placed) -> None:
+        typed = self._typed.get(placed.type)
         if typed is None:
-            self.put_by_id(each.id, each.body, version=each.api_version)
+            self.put_by_id(placed.id, placed.body, version=placed.api_version)
         else:
-            typed(each.id.split("/")[4], each)
+            typed(placed.id.split("/")[4], placed)
 
     def put_by_id(self, identifier: str, body: Body, *, version: str = "2024-01-01") -> None:
         request = HttpRequest("PUT", identifier, params={"api-version": version}, json=body)
@@ -140,29 +144,29 @@ class Azure:
         if answer.status_code not in {200, 201}:
             raise HttpResponseError(message=answer.text(), response=answer)
 
-    def _put_settings(self, group: str, each: Placed) -> None:
-        site, _, name = each.name.partition("/")
+    def _put_settings(self, group: str, placed: Placed) -> None:
+        site, _, name = placed.name.partition("/")
         update = {
             "appsettings": self._web.update_application_settings,
             "authsettingsV2": self._web.update_auth_settings_v2,
         }[name]
-        update(group, site, each.body)
+        update(group, site, placed.body)
 
-    def _put_policy(self, group: str, each: Placed) -> None:
-        site, _, name = each.name.partition("/")
+    def _put_policy(self, group: str, placed: Placed) -> None:
+        site, _, name = placed.name.partition("/")
         update = {"ftp": self._web.update_ftp_allowed, "scm": self._web.update_scm_allowed}[name]
-        update(group, site, each.body)
+        update(group, site, placed.body)
 
-    def _put_role(self, group: str, each: Placed) -> None:
-        account, _, name = each.name.partition("/")
+    def _put_role(self, group: str, placed: Placed) -> None:
+        account, _, name = placed.name.partition("/")
         self._cosmos.begin_create_update_sql_role_definition(
-            name, group, account, each.body, polling_interval=0
+            name, group, account, placed.body, polling_interval=0
         ).result()
 
-    def _put_assignment(self, group: str, each: Placed) -> None:
-        account, _, name = each.name.partition("/")
+    def _put_assignment(self, group: str, placed: Placed) -> None:
+        account, _, name = placed.name.partition("/")
         self._cosmos.begin_create_update_sql_role_assignment(
-            name, group, account, each.body, polling_interval=0
+            name, group, account, placed.body, polling_interval=0
         ).result()
 
     def state(self) -> dict[str, object]:
@@ -171,7 +175,7 @@ class Azure:
 
         def read() -> dict[str, object]:
             revisions: dict[str, object] = {
-                key: each.revision for key, each in server.resources.resources.items()
+                key: resource.revision for key, resource in server.resources.resources.items()
             }
             plans = {plan.id.lower(): (plan.capacity, len(plan.history)) for plan in server.plans}
             return revisions | plans
@@ -186,12 +190,12 @@ def _group_of(identifier: str) -> str:
 def _shuffled(resources: list[Placed], rng: random.Random) -> list[Placed]:
     """One of the orders that the dependencies allow."""
     left, done, order = list(resources), set[str](), list[Placed]()
-    made = {each.id for each in resources}
+    made = {resource.id for resource in resources}
     while left:
-        each = rng.choice([each for each in left if each.after & made <= done])
-        left.remove(each)
-        done.add(each.id)
-        order.append(each)
+        placed = rng.choice([placed for placed in left if placed.after & made <= done])
+        left.remove(placed)
+        done.add(placed.id)
+        order.append(placed)
     return order
 
 
@@ -208,32 +212,32 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azure]:
 def test_all_that_the_templates_make_is_accepted_and_a_second_time_nothing_changes(
     azure: Azure, world: str
 ) -> None:
-    found = deployed(world)
-    azure.prepare(found)
+    deployment = deployed(world)
+    azure.prepare(deployment)
 
-    azure.deploy(found)
+    azure.deploy(deployment)
     first = azure.state()
-    azure.deploy(found)
+    azure.deploy(deployment)
 
-    assert {each.id.lower() for each in found.resources} <= set(first)
+    assert {resource.id.lower() for resource in deployment.resources} <= set(first)
     assert azure.state() == first
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_accepted_in_every_order_that_the_dependencies_allow(azure: Azure, seed: int) -> None:
-    found = deployed("private network")
-    azure.prepare(found)
+    deployment = deployed("private network")
+    azure.prepare(deployment)
 
-    azure.deploy(found, shuffled=seed)
+    azure.deploy(deployment, shuffled=seed)
 
-    assert {each.id.lower() for each in found.resources} <= set(azure.state())
+    assert {resource.id.lower() for resource in deployment.resources} <= set(azure.state())
 
 
 def test_ids_in_another_spelling_change_nothing(azure: Azure) -> None:
     """The portal, the command line and Resource Manager write the same id in different cases."""
-    found = deployed("everything")
-    azure.prepare(found)
-    azure.deploy(found)
+    deployment = deployed("everything")
+    azure.prepare(deployment)
+    azure.deploy(deployment)
     first = azure.state()
     given = {
         **WORLDS["everything"],
@@ -275,8 +279,8 @@ def test_another_target_leaves_what_is_there_as_it_is(azure: Azure) -> None:
 
 def test_two_environments_live_side_by_side_on_the_same_targets(azure: Azure) -> None:
     for name in ("prod", "test"):
-        found = expand(
+        deployment = expand(
             INFRA / "main.bicep", {**WORLDS["everything"], "environmentName": name}, subscription=SUBSCRIPTION
         )
-        azure.prepare(found)
-        azure.deploy(found)
+        azure.prepare(deployment)
+        azure.deploy(deployment)

@@ -438,11 +438,11 @@ async def test_an_event_that_a_link_hands_out_late_or_never_comes_by_the_next_on
     take, changed = Link.take, []
 
     async def out_of_order(link, timeout):
-        found = list(await take(link, timeout))
-        if found and not changed:
-            changed.append(found.pop(5))
-            found += changed * late
-        return found
+        events = list(await take(link, timeout))
+        if events and not changed:
+            changed.append(events.pop(5))
+            events += changed * late
+        return events
 
     monkeypatch.setattr(Link, "take", out_of_order)
     async with a_receiver(server) as receiver, taking(receiver) as taken:
@@ -601,7 +601,7 @@ async def test_events_that_become_large_are_bounded_by_their_bytes_not_by_what_t
         taken.gate.clear()
 
         def sent():
-            return max((each.next_sequence_number for each in server.consumers(HUB, "0")), default=-1)
+            return max((consumer.next_sequence_number for consumer in server.consumers(HUB, "0")), default=-1)
 
         await until(lambda: sent() > 1000)
         before = -1

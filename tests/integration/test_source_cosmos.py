@@ -60,7 +60,10 @@ def reader(**given):
 def rows_of(given):
     """What the reader gives without Spark, by partition."""
     made = reader(**given)
-    return [[row for batch in made.read(each) for row in batch.to_pylist()] for each in made.partitions()]
+    return [
+        [row for batch in made.read(partition) for row in batch.to_pylist()]
+        for partition in made.partitions()
+    ]
 
 
 def flights(count):
@@ -126,7 +129,7 @@ def test_the_partitions_of_a_container_that_split_meanwhile_still_cover_it(cosmo
 
 def test_the_budget_is_shared_by_the_partitions_and_waited_for(cosmos):
     fill(cosmos, flights(4))
-    shares = [each.budget for each in reader(**options(cosmos, ruPerSecond="100")).partitions()]
+    shares = [partition.budget for partition in reader(**options(cosmos, ruPerSecond="100")).partitions()]
 
     assert shares == [50.0, 50.0]
     assert pause(charged=100.0, elapsed=0.5, budget=50.0) == 1.5

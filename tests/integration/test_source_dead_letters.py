@@ -60,7 +60,10 @@ def put(settings, letters):
 
 def rows_of(settings, partitions=""):
     reader = DeadLetterReader({"secretSettings": json.dumps(settings), "partitions": partitions})
-    return [[row for batch in reader.read(each) for row in batch.to_pylist()] for each in reader.partitions()]
+    return [
+        [row for batch in reader.read(partition) for row in batch.to_pylist()]
+        for partition in reader.partitions()
+    ]
 
 
 def test_every_letter_of_the_consumer_is_read_once_with_its_reason(settings):

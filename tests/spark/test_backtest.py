@@ -120,15 +120,15 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
     plan = read_grid(GRID, name="grid.toml")
     targets = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry)
     readings = merged(read_arrivals(given / "arrivals"), read_log(given / "log", None))
-    found, rows = local.backtest(readings, plan, targets, processes=1)
+    analysis, rows = local.backtest(readings, plan, targets, processes=1)
     expected = sorted(map(flat, rows), key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
     assert table(given / "out/scores", SCORES) == expected
     assert len(expected) == 3 * 5 * 2
     assert table(given / "out/recommendations", RECOMMENDATIONS) == [
-        msgspec.structs.asdict(line) for line in advice(found)
+        msgspec.structs.asdict(line) for line in advice(analysis)
     ]
-    assert Path(page).read_text() == report_of(found).html()
-    assert any("arrivals are recovered" in note for note in found.comparisons["east"].notes)
+    assert Path(page).read_text() == report_of(analysis).html()
+    assert any("arrivals are recovered" in note for note in analysis.comparisons["east"].notes)
 
 
 def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
@@ -170,9 +170,9 @@ def test_the_candidates_of_many_targets_are_built_by_tasks(spark, given, monkeyp
     original = Targets.candidates
 
     def told(self, target, plan, first=0, last=None):
-        found = original(self, target, plan, first, last)
-        built.append(len(found))
-        return found
+        candidates = original(self, target, plan, first, last)
+        built.append(len(candidates))
+        return candidates
 
     with monkeypatch.context() as patch:
         patch.setattr(Targets, "candidates", told)

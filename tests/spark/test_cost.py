@@ -71,7 +71,7 @@ def test_spark_reports_the_figures_of_one_machine_and_then_fails_its_check(spark
         for charge in read_export(file, Path(file).read_bytes(), resources_of(billed), None)
     ]
     seen = read_seen(folder / "log", None, None)
-    expected = [tables.rows_of(each) for each in accounts_of(seen, charges, billed, OPTIONS)]
+    expected = [tables.rows_of(account) for account in accounts_of(seen, charges, billed, OPTIONS)]
     assert len(expected) == 2  # nothing tells a capacity of the other
     assert expected[1]["targets"][0]["money"] is not None
     assert expected[0]["hours"][-1]["autoscale_unit_hours"] > 0

@@ -210,7 +210,7 @@ def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices(spark, tm
     assert list(first) == list(second) == ["2026-11-20", "2026-11-21", "2026-11-22"]
     assert [day for day in second if second[day] != first[day]] == ["2026-11-22"]
     state = tmp_path / "checkpoint" / "state" / "decisions"
-    assert {each.name for each in (state / "marks").iterdir()} == {"0", "1"}
+    assert {path.name for path in (state / "marks").iterdir()} == {"0", "1"}
     until = (world.mark.closed - round(START.timestamp() * MICROS)) // MICROS // 60
     assert world.minutes() == {minute: 1 for minutes in batches for minute in minutes if minute < until}
 

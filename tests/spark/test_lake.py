@@ -86,7 +86,7 @@ def test_the_results_of_runs_are_in_a_container(spark, azurite, container, tmp_p
         second.publish()
 
     page = write_report(spark, lambda: Report("Test", "of a lake"), out)
-    assert [page.rpartition("/")[2]] == [each.rpartition("/")[2] for each in blobs(azurite, ".html")]
+    assert [page.rpartition("/")[2]] == [blob.rpartition("/")[2] for blob in blobs(azurite, ".html")]
 
 
 @pytest.mark.wire

@@ -133,7 +133,9 @@ def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
 
     found = [(row.at, row.arrivals, row.instances) for row in sorted(rows, key=lambda row: row.at)]
     assert {row.target for row in rows} == {"plan-orders"}
-    assert found == [(each.at, each.arrivals, each.instances) for each in read_arrivals(path)["plan-orders"]]
+    assert found == [
+        (order.at, order.arrivals, order.instances) for order in read_arrivals(path)["plan-orders"]
+    ]
     assert len(found) == 8
 
 
@@ -146,9 +148,9 @@ def test_each_file_is_read_by_its_own_header_as_on_one_machine(spark, tmp_path):
         (row["target"], row["at"], row["arrivals"], (row["metrics"] or {}).get("backlog"), row["instances"])
         for row in rows
     ) == sorted(
-        (target, each.at, each.arrivals, each.backlog, each.instances)
+        (target, reading.at, reading.arrivals, reading.backlog, reading.instances)
         for target, readings in read_arrivals(folder).items()
-        for each in readings
+        for reading in readings
     )
     (folder / "bad.csv").write_text("t,arrivals\nsoon,5\n")
     with pytest.raises(InputError, match=r"bad\.csv, line 2, column t: found 'soon'"), input_errors():

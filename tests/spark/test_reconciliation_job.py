@@ -103,12 +103,12 @@ class Place:
                         DeadLetter(
                             HUB,
                             "$Default",
-                            self.event(*each),
+                            self.event(*letter),
                             Rejection("json", "ends early"),
                             1,
                             time.time(),
                         )
-                        for each in dead_letters
+                        for letter in dead_letters
                     ],
                     deadline=deadline,
                 )
@@ -150,7 +150,7 @@ def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, 
 
     A run that was killed once the events were read changes nothing.
     """
-    every = [each for each in place.bodies if each != ("0", 5)]
+    every = [body for body in place.bodies if body != ("0", 5)]
     place.capture_files()
     place.write(each for each in every if each not in {("0", 7), ("1", 3)} and each[1] < 15)
     place.settle({"0": 14, "1": 14}, dead_letters=[("0", 5), ("1", 2)])
@@ -161,16 +161,21 @@ def test_a_loss_fails_the_check_and_a_repair_lets_it_pass(spark, place, capsys, 
     assert runs(place.folder / "first") == []
     (place.folder / "first" / ".work" / "events").mkdir(parents=True)
     (place.folder / "first" / ".work" / "events" / "part-0.parquet").write_text("of a run that was killed")
-    found, _ = run(place.job("first"), spark)
+    findings, _ = run(place.job("first"), spark)
 
-    assert found.counts == {
+    assert findings.counts == {
         Status.WRITTEN: 27,
         Status.DEAD_LETTERED: 1,
         Status.LOST: 2,
         Status.PENDING: 10,
     }
-    assert (found.events_total, found.unsettled_total, found.duplicates_total, found.missing) == (40, 2, 1, 0)
-    assert found.failed
+    assert (findings.events_total, findings.unsettled_total, findings.duplicates_total, findings.missing) == (
+        40,
+        2,
+        1,
+        0,
+    )
+    assert findings.failed
     assert not (place.folder / "first" / ".work").exists()
     dead_letters = read(place.folder / "first", "dead-letters").to_pylist()
     assert {(row["partition"], row["sequence_number"], row["reason"]) for row in dead_letters} == {
@@ -226,7 +231,7 @@ def raising(error):
 
 def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(spark, place):
     place.capture_files(left_out={*(("0", n) for n in range(5, 10)), *(("1", n) for n in range(10, 15))})
-    place.write(each for each in place.bodies if each[0] == "1" or each[1] not in range(5, 10))
+    place.write(body for body in place.bodies if body[0] == "1" or body[1] not in range(5, 10))
     allow = {"quarantined": Limit(count=9)}  # without a quarantine nobody knows
     with pytest.raises(CheckFailedError, match="check failed: quarantined not known, allowed 9; report: "):
         run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT, allow=allow), spark)
@@ -310,7 +315,7 @@ def kill_at_work(command, output, place):
 @pytest.mark.torture
 def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark, place):
     place.capture_files()
-    place.write(each for each in place.bodies if each != ("0", 5) and each[1] % 7)
+    place.write(body for body in place.bodies if body != ("0", 5) and body[1] % 7)
     clean, _ = run(place.job("clean", checkpoints=False), spark)
     output = place.folder / "killed"
     command = [sys.executable, "-m", "spark_jobs.reconciliation.job", "--capture", str(place.capture)]

@@ -98,7 +98,7 @@ class World:
         shown = (partition, number, at) if self.identity is Identity.META else (None, None, None)
         if rng.random() < 0.1:  # of another hub, or written by hand
             shown = rng.choice([(None, None, None), (partition, number + 1, at + timedelta(hours=1))])
-        self.documents = [each for each in self.documents if each[:2] != (row[4], row[5])]
+        self.documents = [document for document in self.documents if document[:2] != (row[4], row[5])]
         self.documents.append((row[4], row[5], modified, *shown))
         if rng.random() < 0.05:
             self.documents.append((f"{row[4]}-again", row[5], modified, *shown))
@@ -121,7 +121,7 @@ class World:
         dead_letters = Counter(row[:2] for row in self.dead_letters if row[2] == times[row[:2]])
         for row in dict.fromkeys(self.events):
             event = row[:2]
-            keepers = [each for each in self.documents if each[:2] == (row[4], row[5])]
+            keepers = [document for document in self.documents if document[:2] == (row[4], row[5])]
             keeper = keepers[0] if keepers and self.identity is not Identity.POSITION else None
             documents = self._documents_of(row)
             status = self._status(row, documents, dead_letters[event], keeper)
@@ -131,7 +131,7 @@ class World:
     def _documents_of(self, row):
         if self.identity is Identity.BODY:
             return 0
-        same = [each for each in self.documents if each[3:5] == row[:2]]
+        same = [document for document in self.documents if document[3:5] == row[:2]]
         if self.identity is Identity.META:
             same = [each for each in same if abs((each[5] - row[2]).total_seconds()) <= 1]
         return len(same)
@@ -156,7 +156,7 @@ class World:
         return Status.STALE if keeper is not None else Status.LOST
 
     def _is_last(self, row):
-        same = [each for each in self.events if each[4:6] == row[4:6]]
+        same = [event for event in self.events if event[4:6] == row[4:6]]
         return max(same, key=lambda each: (each[2], each[0], each[1])) == row
 
     def _checked(self, partition, number):
@@ -167,7 +167,7 @@ class World:
         )
 
     def expected_gaps(self):
-        known = {each[3:5] for each in self.documents} | {row[:2] for row in self.dead_letters}
+        known = {document[3:5] for document in self.documents} | {row[:2] for row in self.dead_letters}
         found = set()
         for partition in {row[0] for row in self.events}:
             rows = sorted(
@@ -227,12 +227,12 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
     world = World(seed * 1000, identity, **options)
     events, documents, dead_letters, runs = world.frames(spark)
     known = positions(packed_positions(documents), dead_letters).persist()
-    found = judged(events, documents, known, runs, identity, world.due).persist()
+    frame = judged(events, documents, known, runs, identity, world.due).persist()
 
-    assert found.columns == JUDGED.fieldNames()
-    assert outcome(found) == world.expected()
+    assert frame.columns == JUDGED.fieldNames()
+    assert outcome(frame) == world.expected()
 
-    twice = {(row["partition"], row["sequence_number"], row["kind"]) for row in duplicates(found).collect()}
+    twice = {(row["partition"], row["sequence_number"], row["kind"]) for row in duplicates(frame).collect()}
     assert twice == {
         (*event, "two documents" if documents > 1 else "document and dead letter")
         for event, (_, _, documents, dead_letters) in world.expected().items()
@@ -259,9 +259,9 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bit
         hours[event[0], times[event].replace(minute=0, second=0, microsecond=0, tzinfo=None)][status] += 1
     assert {
         (row["partition"], row["hour"]): {status: row[status] for status in Status if row[status]}
-        for row in by_hour(found).collect()
+        for row in by_hour(frame).collect()
     } == hours
-    found.unpersist()
+    frame.unpersist()
 
 
 def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_all(
@@ -334,11 +334,11 @@ def test_nothing_read_gives_empty_tables_of_the_same_columns(spark):
         spark.createDataFrame([], schema) for schema in (EVENT_KEYS, DOCUMENT_KEYS, DEAD_LETTERS)
     )
     events, known = bucketed(events), positions(packed_positions(documents), dead_letters)
-    found = judged(events, documents, known, [], Identity.META, Due(NOW, True))
+    frame = judged(events, documents, known, [], Identity.META, Due(NOW, True))
 
-    assert found.collect() == []
-    assert by_hour(found).collect() == []
-    assert by_hour(found).columns == BY_HOUR.fieldNames()
+    assert frame.collect() == []
+    assert by_hour(frame).collect() == []
+    assert by_hour(frame).columns == BY_HOUR.fieldNames()
     missing = gaps(holes(events, []), known)
     assert (missing.columns, missing.collect()) == (GAPS.fieldNames(), [])
 

@@ -137,7 +137,7 @@ def test_a_day_that_a_run_has_no_more_is_in_no_table_of_it_and_one_that_is_the_s
         versions.append(results.new.versions["one"])
 
         found = {row.id for row in result_table(spark, folder, "one").collect()}
-        assert found == {int(each[-1]) for each in sources}
+        assert found == {int(source[-1]) for source in sources}
         # What others see, who know nothing of runs.
         log = DeltaTable(f"{folder}/one").to_pandas(columns=["id", "day"])
         assert {*log["id"]} == found
@@ -247,7 +247,7 @@ def test_where_only_spark_writes_and_has_no_delta_there_is_parquet_alone(
             (2, 1),
         }
         assert {row.run for row in results.table(name).collect()} == {2}
-    assert [each.name for each in Path(folder).iterdir()] == ["parquet"]
+    assert [path.name for path in Path(folder).iterdir()] == ["parquet"]
     assert last_run(spark, folder) is None
 
 

@@ -156,12 +156,12 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
         until=FIRST + timedelta(days=22),
         output=str(tmp_path / "out"),
     )
-    found, path = run(settings, spark)
+    findings, path = run(settings, spark)
 
-    assert [(finding.day, finding.kind) for finding in found.analysis.findings] == [
+    assert [(finding.day, finding.kind) for finding in findings.analysis.findings] == [
         (date(2017, 5, 20), Kind.LOST)
     ]
-    assert found.rows == len(rows)
+    assert findings.rows == len(rows)
     [(bins, counted)] = duckdb.sql(
         f"SELECT count(*), sum(rows) FROM '{files(tmp_path / 'out', 'bins')[0]}'"
     ).fetchall()
@@ -173,7 +173,7 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
 
     set_zone(WEST)
     again, place = run(settings, spark)
-    assert (again.rows, again.analysis.findings, place) == (found.rows, found.analysis.findings, path)
+    assert (again.rows, again.analysis.findings, place) == (findings.rows, findings.analysis.findings, path)
 
 
 def counting(folder):
@@ -214,11 +214,11 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap_and_each_is_
     assert f"{date(2017, 5, 20)}  sampled\n" in told
     assert "copies left out" in (output / "sampling-report-eventxreceived.html").read_text()
     assert (alone.rows, alone.copies) == (len(records), 0)
-    found, expected = (
+    rows, expected = (
         sorted(result_table(spark, str(folder), "bins").collect()) for folder in (output, tmp_path / "alone")
     )
-    assert len(found) == 22
-    assert found == expected
+    assert len(rows) == 22
+    assert rows == expected
 
 
 def test_what_is_not_in_the_export_is_named_with_what_is(spark, tmp_path):

@@ -156,18 +156,18 @@ def test_a_record_with_an_id_counts_once_and_records_without_one_as_they_come(sp
         event(T0, value=1.0, item_id="b"),
         *[event(T0, value=1.0)] * 2,
     ]
-    found = once(table(spark, rows).repartition(3))
+    frame = once(table(spark, rows).repartition(3))
 
     assert sorted(
-        (row["timestamp"].hour, row["item_id"] or "", row["copies"]) for row in found.collect()
+        (row["timestamp"].hour, row["item_id"] or "", row["copies"]) for row in frame.collect()
     ) == [*((0, "", 1), (0, "", 1), (0, "a", 3), (0, "b", 1), (1, "a", 1))]
-    assert found.drop("copies").schema == APP_EVENTS
+    assert frame.drop("copies").schema == APP_EVENTS
 
 
 def test_no_events_give_no_bins_of_the_same_columns(spark):
-    found = binned(table(spark, []), DAY, None)
+    frame = binned(table(spark, []), DAY, None)
 
-    assert (found.columns, found.collect()) == (BINS.fieldNames(), [])
+    assert (frame.columns, frame.collect()) == (BINS.fieldNames(), [])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_rows_in_are_rows_out_and_rows_quarantined(spark, tmp_path):
     whole = avro(events(0, 100), block=2000)
     place(lake, 0, 0, whole)
     place(lake, 0, 5, whole)  # the same file again: its events come again
-    place(lake, 1, 0, avro([{**each, "Region": "eu"} for each in events(0, 30)], schema=drifted))
+    place(lake, 1, 0, avro([{**event, "Region": "eu"} for event in events(0, 30)], schema=drifted))
     place(lake, 1, 5, avro([]))
     cut = place(lake, 2, 0, avro(events(0, 50), block=1000)[:-200])
     zero = place(lake, 2, 5, b"")

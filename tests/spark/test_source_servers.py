@@ -30,14 +30,14 @@ def test_every_document_is_read_once_whatever_the_partition_and_the_page(spark, 
     documents = cosmos_support.flights(120)
     documents[7].pop("flight")
     cosmos_support.fill(cosmos, documents)
-    found = read_documents(
+    frame = read_documents(
         spark, cosmos_support.options(cosmos, fields="number=/flight/number, tail=/flight/tail", pageSize="9")
     )
-    rows = sorted(found.collect(), key=lambda row: int(row["id"][1:]))
+    rows = sorted(frame.collect(), key=lambda row: int(row["id"][1:]))
 
-    assert found.rdd.getNumPartitions() == 2
-    assert [row["id"] for row in rows] == [each["id"] for each in documents]
-    assert [row["partition_key"] for row in rows] == [f'["{each["dest"]}"]' for each in documents]
+    assert frame.rdd.getNumPartitions() == 2
+    assert [row["id"] for row in rows] == [document["id"] for document in documents]
+    assert [row["partition_key"] for row in rows] == [f'["{document["dest"]}"]' for document in documents]
     assert [json.loads(row["fields"]) for row in rows] == [
         {"number": n, "tail": None} if n != 7 else {} for n in range(120)
     ]

@@ -50,5 +50,7 @@ def test_samples_are_aggregated_on_spark_3_5_as_without_spark(packages, tmp_path
     local.run(tmp_path / "in", tmp_path / "here", latest=START.replace(year=2100))
     for name in ("gauges", "quality"):
         tables = [read(tmp_path / "out", name), pq.read_table(tmp_path / "here" / f"{name}.parquet")]
-        ours, others = (sorted(map(str, each.select(tables[1].column_names).to_pylist())) for each in tables)
+        ours, others = (
+            sorted(map(str, table.select(tables[1].column_names).to_pylist())) for table in tables
+        )
         assert ours == others

@@ -29,7 +29,7 @@ def test_jobs_run_over_spark_connect_and_find_the_same(aggregated, spark, azurit
         threaded.call(lambda: threaded.server.create_container("db", HUB, "/dest", throughput=20_000))
         place = Place(azurite, threaded.server, tmp_path)
         place.capture_files()
-        place.write(each for each in place.bodies if each != ("0", 5) and each[1] % 7)
+        place.write(body for body in place.bodies if body != ("0", 5) and body[1] % 7)
         here, _ = run(place.job("here", checkpoints=False, on_gap=OnGap.REPORT), spark)
         calls = [
             JobCall("telemetry-aggregation", (*decisions, "--output", str(tmp_path / "refused"))),
@@ -49,7 +49,7 @@ def test_jobs_run_over_spark_connect_and_find_the_same(aggregated, spark, azurit
         status, told = ended(client(url, calls, tmp_path, place.settings), within=1500)
 
     assert status == 0, told
-    assert [each.status for each in read_results(tmp_path / "results")] == [1, 0, 0, 3], told
+    assert [result.status for result in read_results(tmp_path / "results")] == [1, 0, 0, 3], told
     assert "Spark has no Delta Lake: add its jar" in told
     assert exported(tmp_path / "out") == tables(aggregated / "out")
     assert (tmp_path / "out" / "telemetry-aggregation.html").exists()

@@ -19,7 +19,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(aggregated, tmp
 
     assert tables(tmp_path / "out") == tables(aggregated / "out")
     assert (tmp_path / "out" / "telemetry-aggregation.html").exists()
-    assert [each.name for each in (home / "work").iterdir()]  # it was not the driver who worked
+    assert [path.name for path in (home / "work").iterdir()]  # it was not the driver who worked
 
 
 @pytest.mark.torture

@@ -89,7 +89,7 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
     frame = spark.createDataFrame(rows_of(METRICS, [*samples, *samples[:200]]), METRICS)
     ahead = START.replace(year=2099)
     others = [("cpu", START, float("nan")), ("cpu", START, None), ("cpu", ahead, 1.0)]
-    frame.union(spark.createDataFrame([("plan-a", *each) for each in others], METRICS)).write.parquet(
+    frame.union(spark.createDataFrame([("plan-a", *other) for other in others], METRICS)).write.parquet(
         str(tmp_path / "in")
     )
     settings = job.Settings(
@@ -103,14 +103,14 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
         job.run(spark, settings)
 
     result = result_table(spark, str(tmp_path / "out"), "gauges")
-    found = result.orderBy("window", "window_start", "subject", "metric").collect()
+    rows = result.orderBy("window", "window_start", "subject", "metric").collect()
     table = duckdb.connect()
     table.register("r", pa.Table.from_pylist(samples))
     wanted = sorted(table.execute(GAUGES_SQL).fetchall())
     assert [field.name for field in result.schema] == GAUGES.names
     assert result.schema["p95"].metadata == {"relative_error": RELATIVE_ERROR}
-    assert len(wanted) == len(found) > 500
-    for row, peer in zip(found, wanted, strict=True):
+    assert len(wanted) == len(rows) > 500
+    for row, peer in zip(rows, wanted, strict=True):
         window, start, target, metric, count, mean, low, p50, p95, p99, high, first, last, elapsed = peer
         exact = (window, start, target, "", metric, count, low, high, first, last)
         start_found = round(row.window_start.timestamp() * 1e6)
@@ -122,7 +122,7 @@ def test_gauges_equal_duckdb_within_the_bound_of_percentiles_without_what_is_ahe
             assert (first - last) / (elapsed / 1e6) == pytest.approx(row.drain_per_s)
             drains = last / row.drain_per_s if row.drain_per_s > 0 else None
             assert (0.0 if last == 0 else drains) == row.time_to_drain_s
-    flat = {row.p50 for row in found if row.metric == "flat"}
+    flat = {row.p50 for row in rows if row.metric == "flat"}
     assert {7.0} == flat  # the bounds are exact
     quality = result_table(spark, str(tmp_path / "out"), "quality").collect()
     assert [("metrics", len(samples) + 203, 200, 0, 1, 2)] == quality
@@ -262,8 +262,10 @@ def test_flows_equal_sums_in_plain_python_and_partitions_become_gauges(spark) ->
 def test_the_page_says_of_which_instances_it_does_not_know_the_end(spark) -> None:
     records = random_telemetry(random.Random(3))[:250]
     [instance] = {record["instance"] for record in records if record["kind"] == "interval"}
-    killed = [{**each, "instance": "killed", "stopping": False, "rate_limit": 100.0} for each in records[:60]]
-    orderly = [{**each, "stopping": False} for each in records]
+    killed = [
+        {**record, "instance": "killed", "stopping": False, "rate_limit": 100.0} for record in records[:60]
+    ]
+    orderly = [{**record, "stopping": False} for record in records]
     orderly[-1] = {**orderly[-1], "stopping": True}
     assert orderly[-1]["kind"] == "interval"
     frame = spark.createDataFrame(rows_of(TELEMETRY, [*killed, *orderly]), TELEMETRY)

@@ -55,8 +55,8 @@ def test_sampling_report_finds_all_events_hour_by_hour(spark, set_zone, tmp_path
         input=str(tmp_path / "events.jsonl"), bin=timedelta(hours=1), output=str(tmp_path / "out")
     )
 
-    found, _ = run(settings, spark)
+    findings, _ = run(settings, spark)
 
-    assert found.rows == len(HOURS)
+    assert findings.rows == len(HOURS)
     page = (tmp_path / "out" / "sampling-report-e.html").read_text()
     assert "2026-10-24 22:00 to 2026-11-01 10:00" in page

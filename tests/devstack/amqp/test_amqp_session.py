@@ -214,9 +214,9 @@ async def test_a_receiver_gets_no_more_than_its_credit(peer):
     peer.store.outbox = [b"aaaa", b"bbbb", b"cccc"]
     answers = peer.attach_receiver(2)
     assert [payload for _, payload in answers if payload] == [b"aaaa", b"bbbb"]
-    transfers = [each for each, _ in answers if isinstance(each, Transfer)]
-    assert [each.delivery_id for each in transfers] == [1, 2]
-    assert [each.delivery_tag for each in transfers] == [b"aaaa", b"bbbb"]
+    transfers = [transfer for transfer, _ in answers if isinstance(transfer, Transfer)]
+    assert [transfer.delivery_id for transfer in transfers] == [1, 2]
+    assert [transfer.delivery_tag for transfer in transfers] == [b"aaaa", b"bbbb"]
 
     assert peer.flow(0, delivery_count=2, next_incoming_id=3) == []
     assert [payload for _, payload in peer.flow(1, delivery_count=2, next_incoming_id=3)] == [b"cccc"]
@@ -258,12 +258,14 @@ async def test_draining_uses_up_the_credit_and_says_so(peer):
 async def test_a_message_larger_than_a_frame_of_the_peer_goes_out_in_parts(peer):
     peer.open(max_frame_size=512)
     peer.store.outbox = [bytes(range(250)) * 4]
-    parts = [(each, payload) for each, payload in peer.attach_receiver(1) if isinstance(each, Transfer)]
+    parts = [
+        (transfer, payload) for transfer, payload in peer.attach_receiver(1) if isinstance(transfer, Transfer)
+    ]
 
     assert b"".join(payload for _, payload in parts) == bytes(range(250)) * 4
-    assert [each.more for each, _ in parts] == [True, True, False]
-    assert {each.delivery_id for each, _ in parts} == {1}
-    assert all(len(encode_frame(0, each, payload)) <= 512 for each, payload in parts)
+    assert [transfer.more for transfer, _ in parts] == [True, True, False]
+    assert {transfer.delivery_id for transfer, _ in parts} == {1}
+    assert all(len(encode_frame(0, transfer, payload)) <= 512 for transfer, payload in parts)
 
 
 def deliveries(answers):

@@ -63,7 +63,9 @@ class Peer:
         )
 
     def say(self, *performatives, before=b""):
-        self.connection.data_received(before + b"".join(encode_frame(3, each) for each in performatives))
+        self.connection.data_received(
+            before + b"".join(encode_frame(3, performative) for performative in performatives)
+        )
 
     def heard(self):
         """Performatives with their payloads since the last call."""

@@ -64,40 +64,40 @@ def test_version_1_hashes_negative_and_large_numbers_as_the_javascript_sdk_does(
 @pytest.mark.parametrize("definition", [V1, V2, MULTI])
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_ranges_cover_the_key_space_without_gap_or_overlap_through_splits_and_merges(definition, count):
-    found = RangeMap(definition, count)
+    range_map = RangeMap(definition, count)
     for step in range(4):
-        found.split(found.ranges[step % len(found)])
-    merged = found.merge(found.ranges[0])
+        range_map.split(range_map.ranges[step % len(range_map)])
+    merged = range_map.merge(range_map.ranges[0])
 
-    bounds = [found.ranges[0].minimum, *(one.maximum for one in found.ranges)]
+    bounds = [range_map.ranges[0].minimum, *(one.maximum for one in range_map.ranges)]
     assert bounds == sorted(set(bounds))
     assert (bounds[0], bounds[-1]) == ("", "FF")
-    assert [one.minimum for one in found.ranges[1:]] == [one.maximum for one in found.ranges[:-1]]
+    assert [one.minimum for one in range_map.ranges[1:]] == [one.maximum for one in range_map.ranges[:-1]]
     assert len(merged.parents) == len(set(merged.parents)) >= 2
 
 
 @given(st.lists(components, min_size=1, max_size=20))
 def test_a_split_hands_every_key_to_one_of_the_halves(keys):
-    found = RangeMap(V2, 2)
-    before = [found.of(V2.effective([key])) for key in keys]
-    gone = found.ranges[0]
-    halves = found.split(gone)
+    range_map = RangeMap(V2, 2)
+    before = [range_map.of(V2.effective([key])) for key in keys]
+    gone = range_map.ranges[0]
+    halves = range_map.split(gone)
 
-    after = [found.of(V2.effective([key])) for key in keys]
+    after = [range_map.of(V2.effective([key])) for key in keys]
     assert all(new in halves if old is gone else new is old for old, new in zip(before, after, strict=True))
     with pytest.raises(CosmosError, match="gone") as caught:
-        found.by_id(gone.id)
+        range_map.by_id(gone.id)
     assert (caught.value.status, caught.value.substatus) == (410, 1002)
 
 
 def test_only_ranges_of_later_versions_are_news_to_a_client():
-    found = RangeMap(V2, 1)
-    left, right = found.split(found.ranges[0])
-    version = found.version
-    newer = found.split(right)
+    range_map = RangeMap(V2, 1)
+    left, right = range_map.split(range_map.ranges[0])
+    version = range_map.version
+    newer = range_map.split(right)
 
-    assert list(found.since(0)) == [left, *newer]
-    assert list(found.since(version)) == list(newer)
+    assert list(range_map.since(0)) == [left, *newer]
+    assert list(range_map.since(version)) == list(newer)
     assert newer[0].parents == ("0", right.id)
 
 

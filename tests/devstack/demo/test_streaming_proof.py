@@ -158,7 +158,7 @@ def interval(instance, written, *, stopping=False):
 
 def land(folder, name, *records):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))
+    (folder / name).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
 
 
 def test_the_writes_that_consumers_reported_are_compared_with_those_of_the_container(tmp_path):

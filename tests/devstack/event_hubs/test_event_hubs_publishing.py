@@ -70,8 +70,10 @@ class Client:
 
     def say(self, *performatives, before=b""):
         frames = (
-            encode_frame(3, *each) if isinstance(each, tuple) and len(each) == 2 else encode_frame(3, each)
-            for each in performatives
+            encode_frame(3, *performative)
+            if isinstance(performative, tuple) and len(performative) == 2
+            else encode_frame(3, performative)
+            for performative in performatives
         )
         self.connection.data_received(before + b"".join(frames))
         return self.heard()
@@ -110,7 +112,7 @@ class Client:
             settled=False,
         )
         heard = self.say((transfer, payload))
-        outcomes = [each.state for each in heard if isinstance(each, Disposition)]
+        outcomes = [disposition.state for disposition in heard if isinstance(disposition, Disposition)]
         if not outcomes:
             return None
         error = outcomes[0].value[0].value[0] if outcomes[0].value else None

@@ -103,7 +103,8 @@ def test_topics_and_subscriptions_are_created_listed_counted_and_deleted(threade
     runtime = client.get_subscription_runtime_properties("news", "all")
     assert (runtime.active_message_count, runtime.dead_letter_message_count) == (2, 1)
     listed = {
-        each.name: each.total_message_count for each in client.list_subscriptions_runtime_properties("news")
+        property_.name: property_.total_message_count
+        for property_ in client.list_subscriptions_runtime_properties("news")
     }
     assert listed == {"all": 3, "audit": 0}
 

@@ -246,7 +246,7 @@ def test_a_topic_holds_back_scheduled_messages_and_copies_them_to_its_subscripti
     broker.advance()
 
     assert broker.counts("news") == Counts()
-    assert [drain(each) for each in subscriptions] == [["flash"], ["flash"]]
+    assert [drain(subscription) for subscription in subscriptions] == [["flash"], ["flash"]]
 
 
 def test_addresses_are_case_insensitive_and_unknown_ones_are_not_found(broker):

@@ -182,10 +182,10 @@ def test_rules_without_action_give_one_copy_together_and_each_with_one_gives_its
         Rule("e", CorrelationFilter({"Label": "order"}), marked),
     ]
 
-    found, failures = copies(rules, sent(color="red"))
+    sent_messages, failures = copies(rules, sent(color="red"))
 
     assert failures == []
-    assert [parts(each)[APPLICATION_PROPERTIES].get("by") for each in found] == [None, "rule", "rule"]
+    assert [parts(each)[APPLICATION_PROPERTIES].get("by") for each in sent_messages] == [None, "rule", "rule"]
 
 
 def test_a_message_whose_properties_are_none_is_a_failure_of_the_rules_and_no_crash():
@@ -193,9 +193,9 @@ def test_a_message_whose_properties_are_none_is_a_failure_of_the_rules_and_no_cr
         encode_section(PROPERTIES, PROPERTIES_OF) + encode_section(APPLICATION_PROPERTIES, "text")
     )
 
-    found, (failure,) = copies([Rule("r", SqlFilter("a = 1"))], message)
+    sent_messages, (failure,) = copies([Rule("r", SqlFilter("a = 1"))], message)
 
-    assert (found, "cannot be read" in failure) == ([], True)
+    assert (sent_messages, "cannot be read" in failure) == ([], True)
 
 
 # -- in the broker --------------------------------------------------------------------------------------------

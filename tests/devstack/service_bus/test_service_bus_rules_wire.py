@@ -123,7 +123,7 @@ def test_paths_are_found_in_whatever_case_they_are_written(admin, threaded):
     entity.delete("orders/SUBSCRIPTIONS/new/RULES/$DEFAULT")
     assert list(admin.list_rules("orders", "new")) == []
     entity.delete("orders/Subscriptions/NEW")
-    assert [each.name for each in admin.list_subscriptions("orders")] == ["sub"]
+    assert [subscription.name for subscription in admin.list_subscriptions("orders")] == ["sub"]
 
 
 def test_a_subscription_may_be_made_with_a_rule_of_its_own_instead_of_the_default(admin):

@@ -140,7 +140,9 @@ def test_whatever_is_written_is_refused_or_evaluated_and_nothing_else_happens(te
             parsed = parse(text, {"p": 1})
         except SqlError:
             continue
-        for evaluate in [parsed] if callable(parsed) else [each.value for each in parsed if each.value]:
+        for evaluate in (
+            [parsed] if callable(parsed) else [statement.value for statement in parsed if statement.value]
+        ):
             with contextlib.suppress(EvaluationError):
                 evaluate(Row(row))
 

@@ -169,7 +169,7 @@ def test_uv_itself_is_the_one_of_the_lock_with_its_hashes(machine, tmp_path):
     first, *hashes = (tmp_path / ".venv" / "uv.txt").read_text().split(" \\\n")
     assert first.startswith("uv==")
     assert hashes
-    assert all(each.startswith("    --hash=sha256:") for each in hashes)
+    assert all(hash_.startswith("    --hash=sha256:") for hash_ in hashes)
 
 
 def test_an_environment_that_was_broken_off_before_it_had_pip_is_made_again(machine, tmp_path, monkeypatch):

@@ -234,7 +234,11 @@ def test_the_checkpoint_store(run, trouble, whole):
 
         marks = await world.marks()
         assert marks["5"] <= 23 * RATE
-        assert whole or min(marks[each] for each in PARTITIONS if each not in {"5", POISONED}) > 150 * RATE
+        assert (
+            whole
+            or min(marks[partition] for partition in PARTITIONS if partition not in {"5", POISONED})
+            > 150 * RATE
+        )
         await world.catches_up("5")
         world.in_trouble(trouble, "checkpoints.save")
 
@@ -301,7 +305,7 @@ def test_the_store_of_the_leases_for_longer(run, trouble):
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_one_lease_that_cannot_be_renewed_costs_its_own_partition_only(run, trouble):
     async def story(world, consumer):
-        others = [each for each in PARTITIONS if each != "7"]
+        others = [partition for partition in PARTITIONS if partition != "7"]
         world.in_trouble(trouble, "leases.claim", concerns=lambda lease, _: lease.partition == "7")
         began = now()
         await asyncio.sleep(150)

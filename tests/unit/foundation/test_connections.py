@@ -270,10 +270,10 @@ def test_threads_that_open_credentials_at_once_all_find_what_is_lent(monkeypatch
     monkeypatch.setattr(aio, "DefaultAzureCredential", look)
     lent = {"IDENTITY_ENDPOINT": "http://localhost:8444"}
     threads = [threading.Thread(target=IdentityCredential(environment=lent)._open) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
     assert seen == [lent["IDENTITY_ENDPOINT"]] * 2
     assert not both.n_waiting

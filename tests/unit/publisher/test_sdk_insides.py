@@ -217,14 +217,14 @@ def test_a_message_by_public_names_is_the_one_that_is_sent_by_private_ones(messa
         else {"id_prefix": "p"}
     )
     public, private = PublicEncoder(**options), message_sizes.Encoder(**options)
-    found, expected = public.measure(message, 7, limits), private.measure(message, 7, limits)
+    outgoing, expected = public.measure(message, 7, limits), private.measure(message, 7, limits)
 
     for name in ("index", "message_id", "session_id", "partition_key", "message", "cost"):
-        assert getattr(found, name) == getattr(expected, name) or name == "cost"
-    assert found.cost >= expected.cost
-    assert found.envelope >= expected.envelope
+        assert getattr(outgoing, name) == getattr(expected, name) or name == "cost"
+    assert outgoing.cost >= expected.cost
+    assert outgoing.envelope >= expected.envelope
     sent = message_sizes.encode_payload(
-        bytearray(), message_sizes.PyamqpTransport.to_outgoing_amqp_message(public.wire(found))
+        bytearray(), message_sizes.PyamqpTransport.to_outgoing_amqp_message(public.wire(outgoing))
     )
     assert bytes(sent) == bytes(message_sizes.encode_payload(bytearray(), private.wire(expected)))
 

@@ -52,7 +52,8 @@ def test_what_a_definition_runs_is_what_the_job_takes(name):
 
 def test_the_daily_reconciliation_compares_a_whole_day_whenever_it_runs():
     defaults = {
-        each["name"]: each["default"] for each in BUNDLE["resources"]["jobs"]["reconciliation"]["parameters"]
+        parameter["name"]: parameter["default"]
+        for parameter in BUNDLE["resources"]["jobs"]["reconciliation"]["parameters"]
     }
     text = " ".join(COMMANDS["reconciliation"])
     for name, value in defaults.items():

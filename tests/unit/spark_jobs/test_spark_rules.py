@@ -16,7 +16,7 @@ COLLECTING = {"collect", "first", "head", "tail", "toPandas", "toLocalIterator",
 def imports_pyspark(tree):
     return any(
         (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pyspark")
-        or (isinstance(node, ast.Import) and any(each.name.startswith("pyspark") for each in node.names))
+        or (isinstance(node, ast.Import) and any(name.name.startswith("pyspark") for name in node.names))
         for node in ast.walk(tree)
     )
 

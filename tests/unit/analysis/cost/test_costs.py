@@ -69,9 +69,9 @@ def test_focus_and_actual_costs_tell_the_same_charges_of_what_is_asked_for(text)
 
 
 def test_another_column_may_be_the_money():
-    found = read_export("a.csv", FOCUS.encode(), WANTED, "effectivecost")
+    charges = read_export("a.csv", FOCUS.encode(), WANTED, "effectivecost")
 
-    assert [each.amount for each in found] == [4.5, 0.96, 0.0]
+    assert [charge.amount for charge in charges] == [4.5, 0.96, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_dates_are_month_first_where_the_file_tells(rows, days):
     lines = [f"{PLAN},4.8,{day},{end}" for day, end in rows]
     text = "\n".join(["ResourceId,Cost,Date,BillingPeriodEndDate", *lines, ""])
 
-    assert [each.day - DAY0 for each in read_export("a.csv", text.encode(), WANTED, None)] == days
+    assert [charge.day - DAY0 for charge in read_export("a.csv", text.encode(), WANTED, None)] == days
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_dates_are_month_first_where_the_file_tells(rows, days):
     ],
 )
 def test_byte_order_marks_before_the_first_row_lose_no_charge(text):
-    found = read_export("a.csv", text.encode(), WANTED, None)
+    charges = read_export("a.csv", text.encode(), WANTED, None)
 
-    assert (found[0].resource, found[0].amount, found[0].day) == (billed_id(PLAN), 4.8, DAY0)
+    assert (charges[0].resource, charges[0].amount, charges[0].day) == (billed_id(PLAN), 4.8, DAY0)
 
 
 def test_a_parquet_file_of_which_rows_cannot_be_read_is_refused(monkeypatch):
@@ -200,9 +200,9 @@ TWICE = {
 
 @pytest.mark.parametrize("layout", ONCE)
 def test_exports_that_have_no_charge_in_common_are_added_up(tmp_path, layout):
-    found = read_exports(write_files(tmp_path / "costs", ONCE[layout]), WANTED, None)
+    charges = read_exports(write_files(tmp_path / "costs", ONCE[layout]), WANTED, None)
 
-    assert sum(each.amount for each in found if each.day < DAY0 + 20) == pytest.approx(4.8 + 0.96 - 2)
+    assert sum(charge.amount for charge in charges if charge.day < DAY0 + 20) == pytest.approx(4.8 + 0.96 - 2)
 
 
 @pytest.mark.parametrize("layout", TWICE)
@@ -282,7 +282,7 @@ def test_an_action_with_several_effects_is_one_change_and_costs_once():
     outcomes = [(60, "already_there"), (61, "applied"), (62, "applied")]
     effects = [CapacityEntry(at, "effect", outcome=outcome, reached=3) for at, outcome in outcomes]
 
-    one, several = ([wish, *found, end] for found in (effects[:1], effects))
+    one, several = ([wish, *entries, end] for entries in (effects[:1], effects))
     spans = [spans_of(seen, 900.0) for seen in (one, several)]
     sums = [sum(span.capacity * (span.end - span.begin) for span in found) for found in spans]
 
@@ -354,14 +354,14 @@ def ru_log():
 def test_request_units_are_billed_at_the_highest_of_the_hour_and_autoscale_at_the_highest_in_use():
     found = account(Billed("db", REQUEST_UNITS, price=0.008, used="used"), ru_log(), [], None)
 
-    assert [each.units for each in found.hours] == [100.0, 40.0]
+    assert [hour.units for hour in found.hours] == [100.0, 40.0]
     # In the first hour 303 RU/s were used: a tenth of 10,000 is billed. In the second nobody knows, and 4,000 count.
-    assert [each.autoscale for each in found.hours] == [pytest.approx(15.0), pytest.approx(60.0)]
+    assert [hour.autoscale for hour in found.hours] == [pytest.approx(15.0), pytest.approx(60.0)]
     assert found.offers == {MANUAL: 140.0, STATIC: 200.0, AUTOSCALE: pytest.approx(75.0)}
     assert "cheapest is autoscale up to 10,000 RU/s; manual, as scaled 1.87 times as much" in found.advice
     assert "in 1 of 2 hours the use is not known" in found.advice
     # Without the change the first hour had been billed at 4,000; going back saved nothing in it.
-    assert [each.units for each in found.changes] == [pytest.approx(60.0), pytest.approx(-60.0 * 1)]
+    assert [change.units for change in found.changes] == [pytest.approx(60.0), pytest.approx(-60.0 * 1)]
 
 
 def test_of_an_account_that_others_use_the_price_is_by_quantity_and_autoscale_meters_are_dearer():
@@ -386,7 +386,10 @@ def test_of_an_account_that_others_use_the_price_is_by_quantity_and_autoscale_me
 def test_each_region_of_an_account_that_others_use_bills_all_the_request_units_again(regions, money):
     shared = Billed("db", REQUEST_UNITS, resource=ACCOUNT.lower(), shared=True)
     charges = [
-        *(Charge(ACCOUNT.lower(), DAY0, 7.68, 960.0, request_units=True, region=each) for each in regions),
+        *(
+            Charge(ACCOUNT.lower(), DAY0, 7.68, 960.0, request_units=True, region=region)
+            for region in regions
+        ),
         Charge(ACCOUNT.lower(), DAY0, -1.0, request_units=True, region="brazilsouth"),  # nothing by quantity
         Charge(ACCOUNT.lower(), DAY0, 50.0, 7.0, region="brazilsouth"),  # storage
     ]
@@ -403,8 +406,10 @@ def test_the_region_of_a_charge_is_read_where_the_export_has_it(text, column):
     head, *rows = text.splitlines()
     told = "\n".join([f"{head},{column}", *(f"{row},West Europe" for row in rows)])
 
-    assert [each.region for each in read_export("a.csv", text.encode(), WANTED, None)] == [""] * 3
-    assert [each.region for each in read_export("a.csv", told.encode(), WANTED, None)] == ["westeurope"] * 3
+    assert [charge.region for charge in read_export("a.csv", text.encode(), WANTED, None)] == [""] * 3
+    assert [charge.region for charge in read_export("a.csv", told.encode(), WANTED, None)] == [
+        "westeurope"
+    ] * 3
 
 
 def test_a_charge_is_the_same_after_a_task_has_read_it():

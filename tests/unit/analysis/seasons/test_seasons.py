@@ -130,14 +130,14 @@ def test_a_day_has_six_floors_at_most_and_keeps_those_that_are_few():
 def test_errors_count_whole_instances_within_the_bounds():
     weeks = np.array([[0.2, 3.4, nan, 30.0]])
 
-    found = error_of(np.array([2.0, 2.0, 9.0, 9.0]), 4.0, weeks, (1, 10))
+    error = error_of(np.array([2.0, 2.0, 9.0, 9.0]), 4.0, weeks, (1, 10))
 
-    assert (found.hours, found.mean, found.flat) == (
+    assert (error.hours, error.mean, error.flat) == (
         3,
         pytest.approx((1 + 2 + 1) / 3),
         pytest.approx((3 + 0 + 6) / 3),
     )
-    assert (found.short, found.idle) == (pytest.approx(2 / 3), 1.0)
+    assert (error.short, error.idle) == (pytest.approx(2 / 3), 1.0)
 
 
 def test_instances_start_before_the_hour_that_needs_them_also_over_midnight():
@@ -157,7 +157,7 @@ def test_instances_start_before_the_hour_that_needs_them_also_over_midnight():
 def test_the_product_keeps_the_floors_of_the_schedule_and_has_them_ready():
     rng = np.random.default_rng(2)
     found = profile(question(office, zone=BERLIN), zone="Europe/Berlin", share=0.5)
-    found = msgspec.structs.replace(found, floors=[int(each) for each in rng.integers(1, 4, 168)])
+    found = msgspec.structs.replace(found, floors=[int(floor) for floor in rng.integers(1, 4, 168)])
 
     (rule,) = tomllib.loads(schedule(found))["targets"]["orders"]["rules"]
     assert rule.pop("type") == "schedule"

@@ -108,8 +108,8 @@ def stored(parts):
 
 
 def put(parts, *checkpoints):
-    for each in checkpoints:
-        asyncio.run(parts.positions.put(each, deadline=0))
+    for checkpoint in checkpoints:
+        asyncio.run(parts.positions.put(checkpoint, deadline=0))
 
 
 def dead_letter(number, body=b'{"id": "a"}', reason="not_json"):

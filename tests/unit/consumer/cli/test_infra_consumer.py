@@ -61,9 +61,11 @@ def test_the_identity_finds_hub_database_and_storage_from_the_settings_of_app_an
 def test_hub_and_container_are_named_only_where_they_are_given_and_named_settings_win() -> None:
     own = {"EVENTHUB_NAME": "another", "TIDEMARK_CONFIG": "other.toml"}
     given = {**WORLDS["everything"], "additionalAppSettings": own}
-    found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
-    (app,) = [each.properties for each in found.resources if each.name.endswith("/appsettings")]
-    (process,) = found.of_type(APP)
+    deployment = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+    (app,) = [
+        resource.properties for resource in deployment.resources if resource.name.endswith("/appsettings")
+    ]
+    (process,) = deployment.of_type(APP)
     (container,) = process.properties["template"]["containers"]
 
     assert not [
@@ -82,8 +84,10 @@ def test_the_process_has_no_setting_twice() -> None:
 def test_the_consumer_is_hosted_as_its_setting_says_and_not_unless_asked() -> None:
     for kind in Hosting:
         given = {**WORLDS["as it comes"], "consumerHosting": str(kind)}
-        found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
-        (app,) = [each.properties for each in found.resources if each.name.endswith("/appsettings")]
+        deployment = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+        (app,) = [
+            resource.properties for resource in deployment.resources if resource.name.endswith("/appsettings")
+        ]
         assert read_hosting(app) == kind
 
     assert read_hosting(settings("as it comes")) == Hosting.OFF
@@ -98,8 +102,8 @@ DOCKERFILE = (ROOT / "infra" / "consumer" / "Dockerfile").read_text(encoding="ut
 @pytest.mark.parametrize("shutdown", [1, 25, 570])
 def test_the_platform_waits_longer_than_processes_take_to_stop(shutdown: int) -> None:
     given = {**WORLDS["everything"], "consumerShutdown": shutdown}
-    found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
-    (process,) = found.of_type(APP)
+    deployment = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+    (process,) = deployment.of_type(APP)
     waits = process.properties["template"]["terminationGracePeriodSeconds"]
 
     assert shutdown + GRACE + FINAL_REPORT_WITHIN < waits <= 600  # the most that Container Apps waits
@@ -124,7 +128,7 @@ def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_nobody()
 
 def test_the_process_waits_for_the_roles_that_it_cannot_start_without() -> None:
     waits = only("everything", APP).after
-    files = {each.file for each in deployed("everything").resources if each.id in waits}
+    files = {resource.file for resource in deployed("everything").resources if resource.id in waits}
 
     assert {"rbac.bicep", "rbac-event-hub.bicep", "rbac-cosmos.bicep", "rbac-registry.bicep"} <= files
 

@@ -69,7 +69,7 @@ def test_receiving_pauses_at_the_bytes_of_properties():
 
     effects = pipeline.handle(EventsReceived("0", 1, [Record(event, "k", b"{}")]), now=0.0)
 
-    assert any(isinstance(each, PauseReceiving) and "bytes wait" in each.reason for each in effects)
+    assert any(isinstance(effect, PauseReceiving) and "bytes wait" in effect.reason for effect in effects)
     assert pipeline.statistics(0.0).backlog_bytes >= 500_000
 
 

@@ -100,7 +100,8 @@ class World:
 
     def receive(self, *numbers, partition="0", epoch=1, at=None, **fields):
         records = [
-            each if isinstance(each, Record) else record(each, partition, **fields) for each in numbers
+            number if isinstance(number, Record) else record(number, partition, **fields)
+            for number in numbers
         ]
         return self.tell(EventsReceived(partition, epoch, records, 1000), at=at)
 
@@ -449,7 +450,7 @@ def test_draining_stores_no_further_dead_letters_of_events_that_come_again():
     world.tell(PartitionDraining("0", 1))
     effects = world.tell(DeadLettersStored(first.lot_id, stored=True))
 
-    assert not [each for each in effects if isinstance(each, StoreDeadLetters)]
+    assert not [effect for effect in effects if isinstance(effect, StoreDeadLetters)]
     saved = only(effects, SaveCheckpoint)
     assert saved.checkpoint.sequence_number == len(first.rejected) - 1
     assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True)) == [PartitionDrained("0", 1)]
@@ -692,7 +693,9 @@ def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
     batch = only(world.answer(batch, WRITTEN), WriteBatch)
     orders = world.tick(5.0)
     for _ in range(2):
-        batch = next(each for each in world.answer(batch, WRITTEN) if isinstance(each, WriteBatch))
+        batch = next(
+            write_batch for write_batch in world.answer(batch, WRITTEN) if isinstance(write_batch, WriteBatch)
+        )
     world.tell(CheckpointSaved("0", 1, only(orders, SaveCheckpoint).checkpoint, saved=True))
 
     assert any(isinstance(each, PauseReceiving) for each in world.answer(batch, WRITTEN))
@@ -706,7 +709,7 @@ def test_receiving_pauses_when_too_much_is_settled_beyond_one_event_that_is_not(
 
     world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
     assert world.pipeline.statistics(5.0).paused
-    again = [each for each in world.effects if isinstance(each, WriteBatch)][-1]
+    again = [effect for effect in world.effects if isinstance(effect, WriteBatch)][-1]
     assert ResumeReceiving() in world.answer(again, WRITTEN)
 
 
@@ -772,5 +775,7 @@ def test_lanes_share_a_scarce_rate():
             effect = orders.pop()
             lanes += [effect.batch.lane] * len(effect.batch.records)
             orders += world.answer(effect, WRITTEN)
-        orders = [each for each in world.tick(world.wake_at()) if isinstance(each, WriteBatch)]
+        orders = [
+            write_batch for write_batch in world.tick(world.wake_at()) if isinstance(write_batch, WriteBatch)
+        ]
     assert abs(lanes.count("low") - lanes.count("high")) <= 1

@@ -138,11 +138,11 @@ async def test_from_one_to_eight_to_three_instances():
     await asyncio.sleep(21)
     assert shares(*every) == [1] * 8
 
-    await asyncio.gather(*(each.leave() for each in every[3:]))
+    await asyncio.gather(*(instance.leave() for instance in every[3:]))
     await asyncio.sleep(11)
     assert sorted(shares(*every[:3])) == [2, 3, 3]
     assert set(await owners(store)) == {*PARTITIONS, "~0", "~1", "~2"}
-    await asyncio.gather(*(each.leave() for each in every[:3]))
+    await asyncio.gather(*(instance.leave() for instance in every[:3]))
 
 
 async def test_a_killed_instance_is_replaced_within_forty_seconds():
@@ -227,7 +227,9 @@ async def test_a_stolen_lease_is_told_as_stolen():
 
 async def test_the_excess_of_a_foreign_consumer_is_taken_after_two_expiry_times():
     store = Store()
-    theirs = [await store.claim(Lease(each, "", 0.0, ""), "sdk", deadline=0.0) for each in PARTITIONS]
+    theirs = [
+        await store.claim(Lease(partition, "", 0.0, ""), "sdk", deadline=0.0) for partition in PARTITIONS
+    ]
     one = Instance(store, "a")
     for _ in range(9):
         await asyncio.sleep(10)

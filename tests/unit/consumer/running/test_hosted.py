@@ -137,7 +137,7 @@ async def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_secon
     assert sorted(each["id"] for each in map(msgspec.json.decode, world.memory.documents.values())) == names(
         0, 1, 2
     )
-    assert len([each async for each in world.stored_letters.list()]) == 1
+    assert len([dead_letter async for dead_letter in world.stored_letters.list()]) == 1
     await world.close()
 
 
@@ -237,7 +237,7 @@ async def test_a_driver_that_gave_up_fails_its_invocations_and_is_replaced_by_th
     began = loop.time()
     two = (batch(2), batch(1, first=9, partition="1"))
     outcomes = await asyncio.gather(*(world.invoke(each) for each in two), return_exceptions=True)
-    assert [type(each) for each in outcomes] == [BacklogError, BacklogError]
+    assert [type(outcome) for outcome in outcomes] == [BacklogError, BacklogError]
     assert loop.time() - began < 30.0
     world.memory.refused.clear()
 

@@ -255,7 +255,7 @@ async def test_whatever_any_call_raises_everything_is_settled_all_the_same(where
         await ended((task, stop))
 
     assert len(world.sink.documents) == 30
-    assert len([each async for each in world.dead_letters.list()]) == 1
+    assert len([dead_letter async for dead_letter in world.dead_letters.list()]) == 1
 
 
 async def test_a_refused_receiver_comes_again_without_haste():
@@ -364,7 +364,7 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
     _, task, _ = world.start()
     await world.until(lambda: len(world.sink.documents) == 3)
     dead_letters = [dead_letter async for dead_letter in world.dead_letters.list()]
-    assert [(each.event.sequence_number, each.event.body) for each in dead_letters] == [(0, b"poison")]
+    assert [(letter.event.sequence_number, letter.event.body) for letter in dead_letters] == [(0, b"poison")]
     world.hub.logs["0"] += [b"poison"] * 10
 
     with pytest.raises(PoisonError):
@@ -496,7 +496,7 @@ async def test_a_claim_whose_receiver_is_refused_is_over():
     await world.until(lambda: world.hub.starts)
     assert consumer.driver.statistics().partitions == ()
     await world.until(lambda: len(world.hub.starts) == 2)
-    assert [each.epoch for each in consumer.driver.statistics().partitions] == [2]
+    assert [partition.epoch for partition in consumer.driver.statistics().partitions] == [2]
     await ended((task, stop))
 
 
@@ -522,7 +522,7 @@ async def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(cap
     assert consumer.driver.statistics().totals.expired == 10
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 29
 
-    told = [each.getMessage() for each in caplog.records if "retention took" in each.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "retention took" in record.getMessage()]
     assert len(told) == 1
     assert (
         "partition 0: retention took 10 events before they were received, sequence numbers 10 to 19"

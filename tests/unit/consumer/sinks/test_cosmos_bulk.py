@@ -62,7 +62,9 @@ class Container:
         self.requests.append((range_id, operations))
         if self.whole:
             return self.whole.pop(0)
-        return Answer([self._answer(each["operationType"], self._id(each)) for each in operations])
+        return Answer(
+            [self._answer(operation["operationType"], self._id(operation)) for operation in operations]
+        )
 
     async def send_batch(self, _rid, _partition_key, operations):
         self.by_key.append(operations)
@@ -323,6 +325,6 @@ async def test_an_answer_that_cannot_be_understood_is_tried_again_and_the_log_sa
     for _ in range(2):
         assert [result.outcome for result in await write(sink, routes, "a")] == [Outcome.RETRY]
     assert [result.outcome for result in await write(sink, routes, "a")] == [Outcome.WRITTEN]
-    [line] = [each.getMessage() for each in caplog.records if "is tried again" in each.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "is tried again" in record.getMessage()]
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(line)

@@ -30,7 +30,7 @@ def read(reader):
 
 
 def test_every_instrument_has_a_name_of_its_own():
-    names = [each.name for each in INSTRUMENTS]
+    names = [instrument.name for instrument in INSTRUMENTS]
 
     assert len(set(names)) == len(names)
 

@@ -80,19 +80,23 @@ def test_an_interval_is_the_difference_of_two_pictures():
         written_units=490.0,
     )
 
-    found = between(before, after, 5.0)
+    interval = between(before, after, 5.0)
 
-    assert (found.received_per_s, found.written_per_s, found.retried_per_s) == (20.0, 18.0, 8.0)
-    assert (found.written, found.dead_letters, found.retried, found.checkpoints) == (90, 3, 40, 2)
-    assert found.throttled_share == 35 / 130
-    assert found.request_units_per_record == 5.0
-    assert found.request_units_per_s == 130.0
+    assert (interval.received_per_s, interval.written_per_s, interval.retried_per_s) == (20.0, 18.0, 8.0)
+    assert (interval.written, interval.dead_letters, interval.retried, interval.checkpoints) == (90, 3, 40, 2)
+    assert interval.throttled_share == 35 / 130
+    assert interval.request_units_per_record == 5.0
+    assert interval.request_units_per_s == 130.0
 
 
 def test_an_interval_without_work_or_time_has_no_charge_and_no_rates():
-    found = between(Totals(), Totals(), 0.0)
+    interval = between(Totals(), Totals(), 0.0)
 
-    assert (found.written_per_s, found.throttled_share, found.request_units_per_record) == (0.0, 0.0, None)
+    assert (interval.written_per_s, interval.throttled_share, interval.request_units_per_record) == (
+        0.0,
+        0.0,
+        None,
+    )
 
 
 def test_the_line_has_its_figures_in_their_order():

@@ -85,7 +85,7 @@ def test_what_is_not_known_is_null_and_no_live_instance_means_no_sums():
     orders = {"new": RateOrder(rate=5.0, by="ann", at=NOW), "lifted": RateOrder(by="ann", at=NOW)}
     rows = [row("a", lag=[PartitionStats("0", None, 5, 4, None, 1)]), row("z", consumer="old", age=999)]
     view = consumers_view(rows, orders, now=NOW)
-    by_name = {each.consumer: each for each in view.consumers}
+    by_name = {consumer.consumer: consumer for consumer in view.consumers}
 
     assert list(by_name) == ["flights", "new", "old"]
     assert by_name["flights"].lag is None
@@ -271,7 +271,7 @@ async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azuri
         async with asyncio.timeout(20):
             await told.wait()
         await reporter.aclose(asyncio.get_running_loop().time() + 20)
-        [found] = [each for each in await tables.stats.load_all(0.0) if each.consumer == "wired"]
+        [found] = [stats for stats in await tables.stats.load_all(0.0) if stats.consumer == "wired"]
     finally:
         await tables.aclose()
 

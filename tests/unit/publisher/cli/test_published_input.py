@@ -58,8 +58,8 @@ def test_an_input_that_is_the_same_or_has_grown_is_continued_at_the_earliest_boo
     grown = text + (b"\n" if lines else b"") + more
 
     for again in (text, grown):
-        found = list(read_lines(opened(again, start, known, kind), start))
-        assert found == [line for line in all_lines(again) if line.number > start.line]
+        input_lines = list(read_lines(opened(again, start, known, kind), start))
+        assert input_lines == [line for line in all_lines(again) if line.number > start.line]
 
 
 @given(TEXTS, TEXTS, st.sampled_from([BytesIO, Pipe]), st.data())
@@ -96,8 +96,8 @@ def test_a_last_line_that_has_grown_since_it_was_published_is_refused(kind):
     with pytest.raises(InvalidProducerStateError, match="the last of them has grown since"):
         list(read_lines(opened(b"one\ntwo\n", last, kind=kind), last))
 
-    found = list(read_lines(opened(b"one\ntw\r\nthree\n", last, kind=kind), last))
-    assert [(line.body, line.number, line.count) for line in found] == [(b"three", 3, 3)]
+    input_lines = list(read_lines(opened(b"one\ntw\r\nthree\n", last, kind=kind), last))
+    assert [(line.body, line.number, line.count) for line in input_lines] == [(b"three", 3, 3)]
 
 
 @pytest.mark.parametrize("kind", [BytesIO, Pipe])
@@ -105,9 +105,9 @@ def test_a_bookmark_of_an_earlier_version_is_taken_where_a_line_ends(kind):
     old = read_bookmark('{"offset":4,"line":1,"count":1,"partitions":2,"key":null}', 2, None)
     assert old.digest is None
 
-    (found,) = read_lines(opened(b"abc\ntwo\n", old, kind=kind), old)
-    assert found == all_lines(b"abc\ntwo\n")[1]  # from now on it is known which input it is
-    assert read_bookmark(write_bookmark(bookmark(found)), 2, None).digest == found.digest
+    (input_line,) = read_lines(opened(b"abc\ntwo\n", old, kind=kind), old)
+    assert input_line == all_lines(b"abc\ntwo\n")[1]  # from now on it is known which input it is
+    assert read_bookmark(write_bookmark(bookmark(input_line)), 2, None).digest == input_line.digest
     for other in (b"abcde\n", b"abc", b""):
         with pytest.raises(InvalidProducerStateError, match="is not the input"):
             list(read_lines(opened(other, old, kind=kind), old))

@@ -136,11 +136,11 @@ def test_reading_goes_on_after_any_row_where_it_ended(table, end):
     writer.writerows([("a", "b"), *table])
     file = file_of(written.getvalue())
 
-    found = list(read_rows(file, "f.csv"))
+    csv_rows = list(read_rows(file, "f.csv"))
 
-    assert [tuple(json.loads(row.body).values()) for row in found] == table
-    for place, row in enumerate(found):
-        assert list(read_rows(file, "f.csv", offset=row.end, line=row.line)) == found[place + 1 :]
+    assert [tuple(json.loads(row.body).values()) for row in csv_rows] == table
+    for place, row in enumerate(csv_rows):
+        assert list(read_rows(file, "f.csv", offset=row.end, line=row.line)) == csv_rows[place + 1 :]
 
 
 def test_as_json_lines_every_row_keeps_the_number_of_its_last_line():

@@ -12,10 +12,10 @@ def test_counts_of_all_attempts_add_up_and_progress_is_the_latest_attempts():
     )
     progress.record("1", "first", Counts(received=5, written=5, attempts=5), 1.5)
 
-    told = progress.history[-1]
-    assert (told.total.written, told.total.skipped) == (14, 3)
-    assert told.total.reasons == {"json": 2, "id": 2}
-    assert told.partitions == {"0": 4, "1": 5}
+    snapshot = progress.history[-1]
+    assert (snapshot.total.written, snapshot.total.skipped) == (14, 3)
+    assert snapshot.total.reasons == {"json": 2, "id": 2}
+    assert snapshot.partitions == {"0": 4, "1": 5}
 
 
 def test_a_word_told_twice_or_late_changes_nothing():
@@ -32,7 +32,7 @@ def test_the_history_has_one_picture_per_second_and_ends_with_the_latest():
     for step in range(40):
         progress.record("0", "a", Counts(received=step, written=step), step * 0.25)
 
-    times = [told.at for told in progress.history]
+    times = [snapshot.at for snapshot in progress.history]
     assert times == [float(second) for second in range(10)] + [9.75]
     assert progress.history[-1].total.written == 39
 
@@ -42,7 +42,7 @@ def test_of_a_long_job_fewer_pictures_are_kept_and_still_from_its_beginning_to_i
     for second in range(5_000):
         progress.record("0", "a", Counts(received=second, written=second), float(second))
 
-    times = [told.at for told in progress.history]
+    times = [snapshot.at for snapshot in progress.history]
     assert 1_000 <= len(times) <= 2_000
     assert times[0] == 0.0
     assert times == sorted(times)

@@ -66,7 +66,7 @@ def test_a_moment_at_the_end_is_no_rate_of_its_own():
     counts = [Counts(written=n, attempts=n, request_units=float(n)) for n in (0, 400, 800, 850)]
     history = [Snapshot(at, each, {}) for at, each in zip((0.0, 1.0, 2.0, 2.1), counts, strict=True)]
 
-    assert [each.at for each in _without_short_step(history)] == [0.0, 1.0, 2.1]
+    assert [snapshot.at for snapshot in _without_short_step(history)] == [0.0, 1.0, 2.1]
     assert _without_short_step(history[:3]) == history[:3]
 
 

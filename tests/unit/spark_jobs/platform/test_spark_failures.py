@@ -102,12 +102,12 @@ def test_a_stream_that_fails_tells_why_in_one_line(raised, told):
     ],
 )
 def test_a_file_that_spark_cannot_read_is_one_line(text):
-    told = input_error_of(PySparkException(f"Job aborted: \n{text}\n\tat org.apache.spark.Foo"))
+    input_error = input_error_of(PySparkException(f"Job aborted: \n{text}\n\tat org.apache.spark.Foo"))
 
-    assert isinstance(told, InputError)
-    assert str(told).startswith("a file cannot be read: ")
-    assert "b.parquet" in str(told)
-    assert "\n" not in str(told)
+    assert isinstance(input_error, InputError)
+    assert str(input_error).startswith("a file cannot be read: ")
+    assert "b.parquet" in str(input_error)
+    assert "\n" not in str(input_error)
 
 
 def test_without_a_reason_the_first_line_is_told():

@@ -45,7 +45,7 @@ def batches_of(rows, schema=ROWS, *, size=7):
 def packed(rows, schema=ROWS, *, size=7):
     """CHUNKS as Spark would bring them together: those of each batch are made by a task of its own."""
     found = [
-        chunk for each in batches_of(rows, schema, size=size) for chunk in buckets.pack([each], bits=BITS)
+        chunk for batch in batches_of(rows, schema, size=size) for chunk in buckets.pack([batch], bits=BITS)
     ]
     return pa.Table.from_batches(found, arrow_columns(buckets.CHUNKS))
 
@@ -99,11 +99,11 @@ def test_batches_are_packed_together_until_they_are_many(monkeypatch):
 def test_a_bucket_has_each_event_once_in_order_whatever_came_first(events):
     for (partition, bucket), chunks in by_bucket(packed(events, size=5)).items():
         copies = defaultdict(list)
-        for each in events:
-            if each[0] == partition and each[1] // 2**BITS == bucket:
-                copies[each[1]].append(each)
+        for event in events:
+            if event[0] == partition and event[1] // 2**BITS == bucket:
+                copies[event[1]].append(event)
         firsts = [once(copies[number])[partition, number] for number in sorted(copies)]
-        times = {number: {each[2] for each in copies[number]} - {None} for number in copies}
+        times = {number: {copy[2] for copy in copies[number]} - {None} for number in copies}
         twice = min((number for number in copies if len(times[number]) > 1), default=None)
         [made] = buckets.merge(chunks).to_pylist()
 
@@ -121,11 +121,11 @@ def test_a_bucket_has_each_event_once_in_order_whatever_came_first(events):
             "last_file": firsts[-1][3],
             "first_at": firsts[0][2],
             "last_at": firsts[-1][2],
-            "earliest": min((each[2] for each in firsts if each[2] is not None), default=None),
-            "latest": max((each[2] for each in firsts if each[2] is not None), default=None),
+            "earliest": min((first[2] for first in firsts if first[2] is not None), default=None),
+            "latest": max((first[2] for first in firsts if first[2] is not None), default=None),
             "events": len(firsts),
-            "copies": sum(len(each) - 1 for each in copies.values()),
-            "copied": sum(len(each) > 1 for each in copies.values()),
+            "copies": sum(len(copy) - 1 for copy in copies.values()),
+            "copied": sum(len(copy) > 1 for copy in copies.values()),
             "twice": twice,
             "twice_at": None if twice is None else min(times[twice]),
         }

@@ -46,7 +46,7 @@ def times(factor):
 
 
 def kinds(days, **options):
-    return [(each.day, each.kind) for each in analyse(days, **options).findings]
+    return [(finding.day, finding.kind) for finding in analyse(days, **options).findings]
 
 
 def day_number(place):
@@ -133,7 +133,7 @@ def test_of_a_loss_the_missing_events_are_estimated():
     whole = story(rate=100.0)
     analysis = analyse(days)
     [finding] = analysis.findings
-    missing = sum(each.corrected for each in whole) - sum(each.corrected for each in days)
+    missing = sum(each.corrected for each in whole) - sum(day.corrected for day in days)
 
     assert lost_events(days, analysis.count, finding) == pytest.approx(missing, rel=0.15)
 

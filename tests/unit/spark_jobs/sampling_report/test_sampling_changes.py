@@ -19,7 +19,7 @@ def test_the_upgrade_of_the_sdk_is_found_and_what_did_not_change_is_not():
         ]
     )
 
-    assert [(each.dimension, each.moved, each.gone.value, each.came.value) for each in found] == [
+    assert [(change.dimension, change.moved, change.gone.value, change.came.value) for change in found] == [
         ("sdk_version", 1.0, "dotnet:2.1", "dotnet:2.3")
     ]
     assert found[0].sentence() == (
@@ -46,11 +46,11 @@ def test_the_most_changed_comes_first_and_equals_by_name():
         [share("before", name, "x", part) for name, part in (("c", 0.9), ("b", 0.5), ("a", 0.5), ("d", 0.1))]
     )
 
-    assert [each.dimension for each in found] == ["c", "a", "b"]
+    assert [change.dimension for change in found] == ["c", "a", "b"]
 
 
 def test_of_a_partial_roll_out_only_the_part_that_moved_counts():
-    [found] = changes(
+    [change] = changes(
         [
             share("before", "sdk_version", "1", 1.0),
             share("after", "sdk_version", "1", 0.7),
@@ -58,11 +58,11 @@ def test_of_a_partial_roll_out_only_the_part_that_moved_counts():
         ]
     )
 
-    assert (round(found.moved, 6), found.gone.value, found.came.value) == (0.3, "1", "2")
+    assert (round(change.moved, 6), change.gone.value, change.came.value) == (0.3, "1", "2")
 
 
 def test_a_change_of_the_least_distance_is_told():
-    assert [each.moved for each in changes([share("after", "role", "api", 0.2)])] == [0.2]
+    assert [change.moved for change in changes([share("after", "role", "api", 0.2)])] == [0.2]
 
 
 def test_nothing_to_compare_is_no_change():

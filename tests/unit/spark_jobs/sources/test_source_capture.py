@@ -384,7 +384,7 @@ def test_files_of_the_local_event_hubs_are_read_and_placed(tmp_path, by_fastavro
     assert len(files) == len(by_fastavro) == 2 * 15
     assert sorted(
         (row["partition"], row["sequence_number"], row["body"], row["enqueued_at"]) for row in rows
-    ) == sorted((each.partition, each.sequence_number, each.body, each.enqueued_at) for each in sent)
+    ) == sorted((event.partition, event.sequence_number, event.body, event.enqueued_at) for event in sent)
     assert {row["hub"] for row in rows} == {"orders"}
     assert all(
         dict(row["properties"])

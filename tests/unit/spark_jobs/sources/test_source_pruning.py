@@ -75,8 +75,8 @@ def test_files_that_may_hold_what_is_wanted_are_found_and_no_others(
     tmp_path_factory, layout, places, since, until, hub, partitions
 ):
     root = tmp_path_factory.mktemp("lake")
-    for each in places:
-        file = path_of(layout, root / place_of(each), *each)
+    for place in places:
+        file = path_of(layout, root / place_of(place), *place)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     wanted = wanted_of(since=since, until=until, hub=hub, partitions=partitions, lag=3600.0)
@@ -92,9 +92,9 @@ def test_files_that_may_hold_what_is_wanted_are_found_and_no_others(
             and (until is None or hour - timedelta(hours=1) < until)
         )
 
-    expected = {str(path_of(layout, root / place_of(each), *each)) for each in places if is_wanted(*each)}
+    expected = {str(path_of(layout, root / place_of(place), *place)) for place in places if is_wanted(*place)}
     found = {file.name for task in tasks for file in task}
-    alike = len({place_of(each) for each in places}) == 1
+    alike = len({place_of(place) for place in places}) == 1
     assert found == expected if alike else found >= expected
 
 
@@ -246,7 +246,7 @@ def test_of_a_large_damaged_file_the_piece_is_set_aside_and_the_rest_is_read(tmp
         row["sequence_number"] for row in rows_of(CaptureFiles.of({**options, "quarantine": str(aside)}))
     ]
 
-    [reason] = [msgspec.json.decode(each.read_bytes()) for each in aside.rglob("*.reason.json")]
+    [reason] = [msgspec.json.decode(path.read_bytes()) for path in aside.rglob("*.reason.json")]
     assert len(found) + reason["events"] >= 1_000 - 40  # blocks behind the damage cannot be counted
     assert 700 < len(found) < 1_000
     assert reason["file"] == str(file)
@@ -285,7 +285,7 @@ def test_lines_of_a_file_in_pieces_are_each_read_once(tmp_path_factory, lines, s
 
     found = rows_of(RecordFiles.of(ConsumerTelemetrySource, options)) if texts else []
 
-    rejected = b"".join(each.read_bytes() for each in root.rglob("*.rejects")).split(b"\n")[:-1]
+    rejected = b"".join(path.read_bytes() for path in root.rglob("*.rejects")).split(b"\n")[:-1]
     assert len(found) == lines.count(b"{}")
     told = [text for text in texts if text.strip() and text != good]
     assert sorted(rejected) == sorted(text.rstrip(b"\r\n") for text in told)

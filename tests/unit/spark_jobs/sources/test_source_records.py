@@ -63,7 +63,7 @@ CHECKPOINT = CheckpointRecord(
 def test_an_interval_and_a_checkpoint_become_rows_of_all_their_fields():
     interval, checkpoint = (telemetry_row(msgspec.json.encode(each)) for each in (INTERVAL, CHECKPOINT))
 
-    partitions = [msgspec.structs.asdict(each) for each in INTERVAL.partitions]
+    partitions = [msgspec.structs.asdict(partition) for partition in INTERVAL.partitions]
     assert interval == {
         **msgspec.structs.asdict(INTERVAL),
         "kind": "interval",
@@ -102,7 +102,7 @@ def test_every_line_is_a_row_or_a_reject_with_its_number():
     [found] = parsed(records(good + b"\r\n\n{cut\n" + good + b"\n\xff\xfe"), telemetry_row, schema, "a.jsonl")
 
     assert found.batch.to_pylist() == [{"kind": "checkpoint", "left": 7, "file": "a.jsonl"}] * 2
-    assert [(each.number, each.text) for each in found.rejects] == [(3, b"{cut"), (5, b"\xff\xfe")]
+    assert [(reject.number, reject.text) for reject in found.rejects] == [(3, b"{cut"), (5, b"\xff\xfe")]
 
 
 @settings(max_examples=50, deadline=None)
@@ -327,7 +327,7 @@ def test_a_row_of_csv_with_other_columns_is_rejected_and_the_next_one_read():
 
     [found] = parsed(app_event_records(data, "a.csv"), app_event_row, schema)
 
-    assert (found.batch.num_rows, [each.number for each in found.rejects]) == (1, [2])
+    assert (found.batch.num_rows, [reject.number for reject in found.rejects]) == (1, [2])
     assert "8 of 10 columns" in found.rejects[0].reason
 
 
@@ -354,7 +354,7 @@ def of_times(*times, zone="UTC"):
     ],
 )
 def test_the_order_of_day_and_month_is_what_all_times_of_the_file_tell_together(times, days):
-    found = [each["timestamp"] for each in events(of_times(*times), "a.csv")]
+    found = [event["timestamp"] for event in events(of_times(*times), "a.csv")]
 
     assert [(each.month, each.day) for each in found] == days
 

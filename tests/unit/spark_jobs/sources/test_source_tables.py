@@ -37,7 +37,7 @@ def test_every_entry_of_the_time_is_in_one_slice_and_no_other_is_in_any(since, u
 
     for at in times:
         wanted = (since is None or at >= since) and (until is None or at < until)
-        assert sum(finds(each, at) for each in tasks) == wanted
+        assert sum(finds(task, at) for task in tasks) == wanted
 
 
 def test_a_log_of_few_targets_is_cut_and_one_of_many_is_not():

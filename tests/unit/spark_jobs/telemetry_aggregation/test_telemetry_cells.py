@@ -76,7 +76,7 @@ def test_cells_are_what_plain_python_makes_of_the_samples(samples, bad, distinct
     assert invalid == len(bad)
     if not samples:
         return
-    found = cells.minutes_of(valid, distinct=distinct)
+    windows = cells.minutes_of(valid, distinct=distinct)
     unique = kept(samples) if distinct else samples
     wanted = {
         key: (len(values), sum(v for _, v in values), *extremes(values), *values[0], *values[-1])
@@ -84,11 +84,13 @@ def test_cells_are_what_plain_python_makes_of_the_samples(samples, bad, distinct
     }
     names = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
     keys = zip(
-        *(each.to_pylist() for each in series.columns(found.series)), found.start.tolist(), strict=True
+        *(column.to_pylist() for column in series.columns(windows.series)),
+        windows.start.tolist(),
+        strict=True,
     )
-    rows = zip(*(getattr(found, name).tolist() for name in names), strict=True)
+    rows = zip(*(getattr(windows, name).tolist() for name in names), strict=True)
     assert dict(zip(keys, rows, strict=True)) == wanted
-    assert found.copies.sum() == len(samples) - len(unique)
+    assert windows.copies.sum() == len(samples) - len(unique)
 
 
 @given(samples=SAMPLES, cuts=st.lists(st.integers(0, 60), max_size=4), in_order=st.booleans())
@@ -98,10 +100,10 @@ def test_parts_are_all_samples_and_share_no_minute(samples, cuts, in_order):
     whole, _ = Samples.of(table(samples), Series())
     edges = [0, *sorted(min(cut, len(samples)) for cut in cuts), len(samples)]
 
-    found = list(parts(whole.at_rows(begin, end) for begin, end in pairwise(edges)))
+    pieces = list(parts(whole.at_rows(begin, end) for begin, end in pairwise(edges)))
 
-    assert [row for part in found for row in zip(*part, strict=True)] == list(zip(*whole, strict=True))
-    minutes = [set(part.at // MINUTE) for part in found]
+    assert [row for part in pieces for row in zip(*part, strict=True)] == list(zip(*whole, strict=True))
+    minutes = [set(part.at // MINUTE) for part in pieces]
     assert sum(map(len, minutes)) == len(set().union(*minutes))
 
 
@@ -146,11 +148,11 @@ def test_hours_of_minutes_that_were_made_apart_are_those_of_all(samples, cuts):
     made = [cells.minutes_of(Samples.of(table(part), series)[0], distinct=False) for part in parts_of if part]
 
     if made:
-        found = cells.joined(made)
+        windows = cells.joined(made)
         for name in ("1h", "1d"):
-            found = cells.wider(found, WINDOWS[name])
+            windows = cells.wider(windows, WINDOWS[name])
             rows = [row for row in windows_of(samples) if row["window"] == name]
-            assert sorted(map(str, table_of(name, found, series).to_pylist())) == sorted(map(str, rows))
+            assert sorted(map(str, table_of(name, windows, series).to_pylist())) == sorted(map(str, rows))
 
 
 def test_zero_has_a_bucket_of_its_own_beside_the_least_value_of_an_hour():

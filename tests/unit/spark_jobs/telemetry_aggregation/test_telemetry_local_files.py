@@ -156,7 +156,7 @@ def test_the_rows_are_those_of_all_samples_at_once_digit_for_digit(
         for name, value in limits.items():
             patch.setattr(in_order, name, value)
         patch.setattr(local, "FLUSHED", 1)
-        own = FOR_EVER if bounds is None else [micros(BEGIN + each) for each in bounds]
+        own = FOR_EVER if bounds is None else [micros(BEGIN + bound) for bound in bounds]
         found, counts = aggregated(folder, own, threads)
 
     valid = [row for row, _ in rows if None not in row and not math.isnan(row[3])]
@@ -244,7 +244,7 @@ def test_shuffled_files_are_worked_through_range_by_range_whether_they_have_stat
         local,
         "_over",
         lambda windows, until: (
-            waiting.append(sum(len(each.start) for each in windows)) or over(windows, until)
+            waiting.append(sum(len(window.start) for window in windows)) or over(windows, until)
         ),
     )
 
