@@ -66,7 +66,7 @@ class Deployment:
     outputs: dict[str, Any] = field(default_factory=dict)
 
     def of_type(self, kind: str) -> list[Placed]:
-        return [each for each in self.resources if each.type == kind]
+        return [resource for resource in self.resources if resource.type == kind]
 
 
 def expand(path: Path, parameters: Mapping[str, Any], *, subscription: str) -> Deployment:
@@ -264,7 +264,7 @@ class _Expansion:
         before = len(self._deployment.resources)
         template = read(file.read_text(encoding="utf-8"))
         outputs = _Expansion(self._deployment, template, file, parameters, scope, after).run()
-        made = frozenset(each.id for each in self._deployment.resources[before:])
+        made = frozenset(resource.id for resource in self._deployment.resources[before:])
         return {"name": name, "outputs": outputs}, made
 
     def _placed(

@@ -271,9 +271,9 @@ class _Parser:
         self._newlines()
         self._take(")")
         if self._skip("=>"):
-            if not all(isinstance(each, Name) for each in names):
+            if not all(isinstance(name, Name) for name in names):
                 raise BicepSyntaxError(f"line {self._next.line}: the parameters of a function are names")
-            return Lambda(tuple(each.name for each in names if isinstance(each, Name)), self._expression())
+            return Lambda(tuple(name.name for name in names if isinstance(name, Name)), self._expression())
         if len(names) > 1:
             raise BicepSyntaxError(f"line {self._next.line}: found ',', expected ')'")
         return first

@@ -9,7 +9,9 @@ from typing import Any
 
 def _storage(name: str, _id: str) -> dict[str, Any]:
     services = ("blob", "queue", "table")
-    return {"primaryEndpoints": {each: f"https://{name}.{each}.core.windows.net/" for each in services}}
+    return {
+        "primaryEndpoints": {service: f"https://{name}.{service}.core.windows.net/" for service in services}
+    }
 
 
 def _identity(_name: str, identifier: str) -> dict[str, Any]:

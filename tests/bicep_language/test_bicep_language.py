@@ -104,7 +104,7 @@ def test_resources_have_ids_by_parent_and_scope_and_wait_for_what_they_name(depl
         f"{account}/providers/Microsoft.Authorization/roleAssignments/r",
     ]
 
-    assert [each.id for each in found.resources] == expected
+    assert [resource.id for resource in found.resources] == expected
     assert found.resources[2].name == "stm/default"
     assert found.resources[2].after == {group, account}
     assert found.outputs == {"blob": "https://stm.blob.core.windows.net/"}
@@ -120,8 +120,8 @@ def test_a_module_waits_for_those_that_it_depends_on_in_words(deploy: Any) -> No
     text = GROUP + module("second", more="  dependsOn: [\n    first\n  ]\n") + module("first")
     found = deploy(text, account=ACCOUNT)
 
-    (first,) = [each for each in found.resources if each.name == "stfirst"]
-    (second,) = [each for each in found.resources if each.name == "stsecond"]
+    (first,) = [resource for resource in found.resources if resource.name == "stfirst"]
+    (second,) = [resource for resource in found.resources if resource.name == "stsecond"]
     assert first.id in second.after
     assert found.resources.index(first) < found.resources.index(second)
 

@@ -27,14 +27,14 @@ class Token:
 
 
 def tokens_of(text: str) -> list[Token]:
-    found, end = _until(text, 0, closing="")
+    tokens, end = _until(text, 0, closing="")
     assert end == len(text)
-    return found
+    return tokens
 
 
 def _until(text: str, position: int, *, closing: str) -> tuple[list[Token], int]:
     """Tokens up to the end of the text, or to the brace that closes an interpolation."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     depth = 0
     while position < len(text):
         line = text.count("\n", 0, position) + 1
@@ -43,24 +43,24 @@ def _until(text: str, position: int, *, closing: str) -> tuple[list[Token], int]
             if end < 0:
                 raise BicepSyntaxError(f"line {line}: a ''' has no end")
             value = text[position + 3 : end].removeprefix("\n")
-            found.append(Token("text", "", line, (value,)))
+            tokens.append(Token("text", "", line, (value,)))
             position = end + 3
             continue
         if text[position] == "'":
             parts, position = _text(text, position + 1, line)
-            found.append(Token("text", "", line, parts))
+            tokens.append(Token("text", "", line, parts))
             continue
         match = PLAIN.match(text, position)
         if match is None:
             raise BicepSyntaxError(f"line {line}: {text[position]!r} begins nothing that is known")
         kind, value = str(match.lastgroup), match.group()
         if closing and value == "}" and depth == 0:
-            return [*found, Token("end", "", line)], position
+            return [*tokens, Token("end", "", line)], position
         depth += {"{": 1, "}": -1}.get(value, 0)
         position = match.end()
         if kind != "space":
-            found.append(Token(kind, value, line))
-    return [*found, Token("end", "", text.count("\n") + 1)], position
+            tokens.append(Token(kind, value, line))
+    return [*tokens, Token("end", "", text.count("\n") + 1)], position
 
 
 def _text(text: str, position: int, line: int) -> tuple[tuple[str | list[Token], ...], int]:

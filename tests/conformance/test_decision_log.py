@@ -399,6 +399,6 @@ async def test_a_listing_ends_at_a_moment_leaves_decisions_out_and_has_inputs_wh
     newest = (await log.read("plan", since=times[0], until=times[2], limit=1, inputs=True)).entries
 
     assert [each.at for each in between] == [times[3], times[2] + 4.0, times[2], times[1]]
-    assert [each.kind for each in changes] == [LogKind.EFFECT]
+    assert [change.kind for change in changes] == [LogKind.EFFECT]
     assert [(each.at, each.inputs) for each in newest] == [(times[2], b"in")]
     assert between[0].inputs is None

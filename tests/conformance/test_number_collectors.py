@@ -356,7 +356,7 @@ class TestAzureMonitor(NumberConformance):
 
         assert (whole.at, whole.values) == (advised.at, advised.values) == (NOW - 320, {"value": 6.0})
         assert (empty.at, empty.values) == (NOW - 200, {"value": 0.0})
-        await asyncio.gather(*(each.aclose() for each in collectors))
+        await asyncio.gather(*(collector.aclose() for collector in collectors))
 
     async def test_a_value_that_rose_after_it_was_read_is_told_once(self, world, caplog):
         for count in (0, 4, 9):
@@ -410,11 +410,11 @@ class TestAzureMonitor(NumberConformance):
         return made
 
     async def close(self, collectors) -> None:
-        for each in collectors:
-            await each.aclose()
+        for collector in collectors:
+            await collector.aclose()
 
     async def values(self, collectors, now: float = NOW) -> list[float]:
-        found = await asyncio.gather(*(each.collect(now=now) for each in collectors))
+        found = await asyncio.gather(*(collector.collect(now=now) for collector in collectors))
         return [reading.values["value"] for reading in found]
 
     async def test_metrics_of_resources_that_are_alike_are_read_together(self, world):
@@ -439,7 +439,7 @@ class TestAzureMonitor(NumberConformance):
         first, *others = collectors = await self.several(world, 3, region="westeurope")
         await self.values(collectors)
 
-        reading = asyncio.gather(*(each.collect(now=NOW) for each in others))
+        reading = asyncio.gather(*(other.collect(now=NOW) for other in others))
         await asyncio.sleep(0)
         await first.aclose()
 
@@ -488,7 +488,7 @@ class TestAzureMonitor(NumberConformance):
         collectors = await self.several(world, 3, region="westeurope")
         world.server.faults.add(Fault("monitor.batch", "error", status=429, retry_after=7))
 
-        found = await asyncio.gather(*(each.collect(now=NOW) for each in collectors))
+        found = await asyncio.gather(*(collector.collect(now=NOW) for collector in collectors))
         await self.close(collectors)
 
         assert [each.values["value"] for each in found] == [0.0, 1.0, 2.0]
@@ -498,7 +498,9 @@ class TestAzureMonitor(NumberConformance):
         collectors = await self.several(world, 3, region="westeurope")
         del world.management.metrics.resources[f"{world.resource}-1".lower()]
 
-        found = await asyncio.gather(*(each.collect(now=NOW) for each in collectors), return_exceptions=True)
+        found = await asyncio.gather(
+            *(collector.collect(now=NOW) for collector in collectors), return_exceptions=True
+        )
         await self.close(collectors)
 
         assert [found[0].values, found[2].values] == [{"value": 0.0}, {"value": 2.0}]

@@ -64,7 +64,9 @@ class Ledger:
             self.sent[partition, number] = None
 
     def versions(self):
-        stored = {each["id"]: each["version"] for each in self.world.cosmos.documents("db", "flights")}
+        stored = {
+            document["id"]: document["version"] for document in self.world.cosmos.documents("db", "flights")
+        }
         return {id_: max(stored.get(id_, 0), self.remembered.get(id_, 0)) for id_ in stored | self.remembered}
 
     def remember(self):
@@ -134,7 +136,9 @@ class Stores:
         return [dead_letter async for dead_letter in self._dead_letters.list()]
 
     async def letter_positions(self):
-        return {(each.event.partition, each.event.sequence_number) for each in await self.dead_letters()}
+        return {
+            (letter.event.partition, letter.event.sequence_number) for letter in await self.dead_letters()
+        }
 
     async def free_leases(self):
         """What the operator of a killed consumer may do instead of waiting for its leases to expire."""
@@ -146,7 +150,7 @@ class Stores:
     async def owners(self):
         """Partition -> owner, without presences and free leases."""
         leases, _ = await self.leases.list(deadline=soon())
-        return {each.partition: each.owner for each in leases if each.owner and each.partition[0] != "~"}
+        return {lease.partition: lease.owner for lease in leases if lease.owner and lease.partition[0] != "~"}
 
 
 class ConsumerInProcess:

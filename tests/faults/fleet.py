@@ -224,8 +224,8 @@ class Fleet:
         async def verify() -> None:
             outcome = await self.autoscaler.verify()
             self.warnings += outcome.warnings
-            for each in outcome.messages:
-                actions.put_nowait(each)
+            for message in outcome.messages:
+                actions.put_nowait(message)
 
         return verify
 

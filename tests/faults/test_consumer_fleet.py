@@ -35,7 +35,7 @@ class Fleet:
         def listening(request):
             if request.point == "docs.bulk":
                 operations = msgspec.json.decode(request.body)
-                written = sum(each["operationType"] != "Read" for each in operations)
+                written = sum(operation["operationType"] != "Read" for operation in operations)
                 self.arrivals += [clock()] * written
             return answer(request)
 

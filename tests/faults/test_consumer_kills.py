@@ -279,7 +279,7 @@ async def test_workers_whose_parent_is_killed_finish_what_they_began_and_leave(p
 
         await parent.kill()
 
-        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+        await until(lambda: not any(is_alive(worker) for worker in workers), within=40.0, what=parent.said)
         assert parent.said().count("the parent process is gone: stopping in order; 5 s at most") == 2
         assert parent.said().count("what was begun is finished") == 2  # the last word, with exit status 7
         assert await stores.owners() == {}, "leases were released, nobody has to wait for them"
@@ -294,7 +294,7 @@ async def test_a_worker_whose_parent_is_killed_before_it_can_consume_leaves_too(
 
         await parent.kill()
 
-        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+        await until(lambda: not any(is_alive(worker) for worker in workers), within=40.0, what=parent.said)
         assert "claimed" not in parent.said()
 
 
@@ -307,7 +307,7 @@ async def test_a_worker_that_cannot_finish_after_its_parent_was_killed_leaves_al
 
         await parent.kill()
 
-        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+        await until(lambda: not any(is_alive(worker) for worker in workers), within=40.0, what=parent.said)
 
 
 async def test_a_worker_whose_pipe_to_its_parent_ends_leaves_with_status_7(processes):

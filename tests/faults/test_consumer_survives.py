@@ -73,7 +73,7 @@ class Steady:
 
     def dead_letters(self):
         """Positions of the dead letters."""
-        stored = (each["id"].split("~")[-2:] for each in self.cosmos.documents("db", LETTERS))
+        stored = (document["id"].split("~")[-2:] for document in self.cosmos.documents("db", LETTERS))
         return {(partition, int(number)) for partition, number in stored} | self._kept_letters
 
     def remember(self):
@@ -351,9 +351,9 @@ async def test_poison_of_every_kind_is_a_dead_letter_with_its_reason_and_the_par
 
     await one.settles()
     found = {
-        each.event.sequence_number: each
-        for each in await one.stores.dead_letters()
-        if each.event.partition == "0" and each.event.sequence_number >= first
+        letter.event.sequence_number: letter
+        for letter in await one.stores.dead_letters()
+        if letter.event.partition == "0" and letter.event.sequence_number >= first
     }
     assert [found[first + index].rejection.reason for index in range(len(poison) + 1)] == [
         *(reason for reason in POISON.values() if reason),

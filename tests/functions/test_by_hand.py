@@ -144,6 +144,6 @@ def test_the_table_of_the_guide_names_every_function_that_can_be_run(settings):
     names = set()
     for hosting in ("slices", "trigger"):
         answer = run_worker(ROOT, [], {**settings, "CONSUMER_HOSTING": hosting})
-        names |= {each["name"] for each in answer["functions"]}
+        names |= {function["name"] for function in answer["functions"]}
 
     assert listed == names

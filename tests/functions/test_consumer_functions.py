@@ -27,7 +27,7 @@ async def world(azurite, tmp_path):
 def hosted_by(hosting):
     answer = run_worker(ROOT, settings={**SETTINGS, "CONSUMER_HOSTING": hosting})
     assert answer["error"] is None
-    return {each["name"]: each for each in answer["functions"]}
+    return {function["name"]: function for function in answer["functions"]}
 
 
 def delivery(*bodies, partition="0", first=0, offsets=None, **replaced):
@@ -96,7 +96,7 @@ async def test_the_trigger_settles_every_event_of_the_hosts_batches(world):
 
     answer = await asyncio.to_thread(run_worker, ROOT, requests, settings)
 
-    assert [each["ok"] for each in answer["invocations"]] == [True] * 4, answer["invocations"]
+    assert [invocation["ok"] for invocation in answer["invocations"]] == [True] * 4, answer["invocations"]
     assert world.ids() == {"a", "b", "c", "d", "e"}
     stored = await dead_letters(settings)
     assert [(each.event.sequence_number, each.event.offset) for each in stored] == [

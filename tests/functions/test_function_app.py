@@ -128,9 +128,9 @@ def test_the_doctor_in_the_worker_tells_what_failed_in_its_answer_and_in_the_log
     assert "target 'nobody' is not configured" in refused["return"]["value"]["body"]["value"]
     body = json.loads(first["return"]["value"]["body"]["value"])
     assert body["healthy"] is False
-    assert [(each["check"], each["subject"]) for each in body["checks"] if each["verdict"] == "failed"] == [
-        ("schedule", "VERIFY_SCHEDULE")
-    ]
+    assert [
+        (check["check"], check["subject"]) for check in body["checks"] if check["verdict"] == "failed"
+    ] == [("schedule", "VERIFY_SCHEDULE")]
     assert second["return"] == first["return"]
     told = [each["message"] for each in first["log"] if each["message"].startswith("doctor: failed")]
     assert [line.partition(": schedule ")[2][:15] for line in told] == ["VERIFY_SCHEDULE"]
@@ -227,7 +227,7 @@ def answers_of(requests, settings):
     routes = [b for f in answer["functions"] for b in f["bindings"] if b["type"] == "httpTrigger"]
     levels = {b["route"]: b["authLevel"] for b in routes}
     values = [invocation["return"]["value"] for invocation in answer["invocations"]]
-    return levels, [(int(each["status_code"]["value"]), each["body"]["value"]) for each in values]
+    return levels, [(int(value["status_code"]["value"]), value["body"]["value"]) for value in values]
 
 
 def everything(*callers):

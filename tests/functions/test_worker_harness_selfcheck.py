@@ -95,8 +95,12 @@ def test_the_local_host_sees_the_bindings_the_real_worker_reports(sample):
     source, answer = sample
     host = hosted(source)
 
-    reported = [(each["name"], each["bindings"], each["is_async"]) for each in answer["functions"]]
-    assert [(each.name, list(each.raw_bindings), each.is_async) for each in host.functions] == reported
+    reported = [
+        (function["name"], function["bindings"], function["is_async"]) for function in answer["functions"]
+    ]
+    assert [
+        (function.name, list(function.raw_bindings), function.is_async) for function in host.functions
+    ] == reported
     assert reported[0][1][1]["schedule"] == "%COLLECT_SCHEDULE%"
 
 

@@ -194,8 +194,8 @@ def run_worker(folder, requests=(), settings=None):
 def logged(answer):
     """For tests: the log of all invocations, which succeeded."""
     assert answer["error"] is None
-    assert all(each["ok"] for each in answer["invocations"]), answer["invocations"]
-    return [line for each in answer["invocations"] for line in each["log"]]
+    assert all(invocation["ok"] for invocation in answer["invocations"]), answer["invocations"]
+    return [line for invocation in answer["invocations"] for line in invocation["log"]]
 
 
 def foreign(lines):

@@ -102,7 +102,7 @@ class Day:
         self.tables = {name: self._parsed(name, rows) for name, rows in self.rows.items()}
 
     def _is(self, rule, subject, at):
-        return any(each.rule == rule and each.subject == subject and each.at(at) for each in self.faults)
+        return any(fault.rule == rule and fault.subject == subject and fault.at(at) for fault in self.faults)
 
     def _put(self, table, at, kind, fields):
         """As `log_line` writes it; the fields are read by the functions of the workspace."""
@@ -136,7 +136,8 @@ class Day:
             {"target": target, "reason": "within_target"},
         )
         since = next(
-            (each.since for each in self.faults if each.rule == "effects" and each.subject == target), None
+            (fault.since for fault in self.faults if fault.rule == "effects" and fault.subject == target),
+            None,
         )
         if since is not None and self._is("effects", target, at):
             refused = target == "plain" and int((at - since) // MINUTE) % 15 == 0
@@ -232,7 +233,7 @@ def asked(day, rule, name):
 def wrong(day, name, answers, *, within=20 * MINUTE):
     """What an alert did that it should not: raised without a fault, not raised in time, ended meanwhile or not at all."""
     problems = []
-    named = [each for each in day.faults if each.rule == name]
+    named = [fault for fault in day.faults if fault.rule == name]
     for each in named:
         raised = [now for now, subjects in answers if each.subject in subjects and now >= each.since]
         of_this = [now for now in raised if now < each.until + each.lasts + LATEST]

@@ -167,8 +167,8 @@ class Run:
             matches = [each for each in there if each[column] == row[column]]
             if not matches and flavor == "leftouter":
                 matches = [dict.fromkeys(columns)]
-            for each in matches:
-                renamed = {f"{name}1" if name in row else name: value for name, value in each.items()}
+            for match in matches:
+                renamed = {f"{name}1" if name in row else name: value for name, value in match.items()}
                 found.append(row | renamed)
         return found
 
@@ -192,7 +192,7 @@ class Run:
             if kind == "arg_max":
                 found |= self.arg_max(name, arguments, rows)
                 continue
-            columns = [[self.value(each, row) for row in rows] for each in arguments]
+            columns = [[self.value(argument, row) for row in rows] for argument in arguments]
             if any(isinstance(value, Dynamic) for column in columns for value in column):
                 raise KqlError(f"{kind} of a dynamic value")
             found[name or self.name_of(name, expression)] = AGGREGATES[kind](len(rows), *columns)
@@ -202,7 +202,10 @@ class Run:
         by, *others = arguments
         known = [row for row in rows if self.value(by, row) is not None]
         best = max(known, key=lambda row: self.value(by, row), default=None)
-        named = [(name or self.name_of(None, by), by), *((self.name_of(None, each), each) for each in others)]
+        named = [
+            (name or self.name_of(None, by), by),
+            *((self.name_of(None, other), other) for other in others),
+        ]
         return {key: None if best is None else self.value(each, best) for key, each in named}
 
     # -- expressions
@@ -253,7 +256,7 @@ class Run:
             return self.value(arguments[1] if self.value(arguments[0], row) is True else arguments[2], row)
         if name not in FUNCTIONS:
             raise KqlError(f"unknown function {name!r}")
-        return FUNCTIONS[name](*(self.value(each, row) for each in arguments))
+        return FUNCTIONS[name](*(self.value(argument, row) for argument in arguments))
 
 
 def no_dynamic(what, *values):
@@ -389,13 +392,13 @@ def missing(found):
 
 def coalesce(*values):
     """The first that is not missing; of texts the first that is not empty."""
-    return next((each for each in values if inner(each) is not None and inner(each) != ""), values[-1])
+    return next((value for value in values if inner(value) is not None and inner(value) != ""), values[-1])
 
 
 def array_concat(*arrays):
-    if not all(isinstance(inner(each), list) for each in arrays):
+    if not all(isinstance(inner(array), list) for array in arrays):
         return Dynamic(None)
-    return Dynamic([item for each in arrays for item in each.value])
+    return Dynamic([item for array in arrays for item in array.value])
 
 
 FUNCTIONS = {
@@ -408,7 +411,7 @@ FUNCTIONS = {
     "isnotempty": lambda found: to_string(found) != "",
     "isnotnull": lambda found: not missing(found),
     "isnull": missing,
-    "pack_array": lambda *values: Dynamic([inner(each) for each in values]),
+    "pack_array": lambda *values: Dynamic([inner(value) for value in values]),
     "parse_json": parse_json,
     "round": lambda found, digits: None if found is None else round(found, digits),
     "strcat": lambda *values: "".join(map(to_string, values)),

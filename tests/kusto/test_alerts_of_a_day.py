@@ -72,5 +72,5 @@ def test_what_is_rare_is_neither_silent_nor_ended(made, name, hours, targets, na
 def test_over_a_day_every_fault_is_told_in_time_nothing_healthy_and_none_flaps(delay):
     day = Day(24, seed=2, delay=DELAYS[delay], found=faults(24))
 
-    assert {each.rule for each in day.faults} == set(QUERIES)
+    assert {fault.rule for fault in day.faults} == set(QUERIES)
     assert [text for name in QUERIES for text in wrong(day, name, asked(day, rules()[name], name))] == []

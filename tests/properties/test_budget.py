@@ -91,7 +91,9 @@ def test_under_a_steady_load_it_steps_down_and_does_not_flap(wanted, minimum, ti
     )
 
     outs = [
-        each for each in day.changes() if each.reason is Reason.SCALE_OUT and each.at < MIDNIGHT + 23 * 3600
+        change
+        for change in day.changes()
+        if change.reason is Reason.SCALE_OUT and change.at < MIDNIGHT + 23 * 3600
     ]
     assert len(outs) <= 4
     held = [each for each in day.made if each.reason is Reason.OVER_BUDGET]

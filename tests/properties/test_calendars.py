@@ -138,12 +138,15 @@ def test_the_days_of_a_calendar_are_those_of_its_events_written_out(events, aske
             occurrences = [b.replace(year=y) for y, b in in_years if not leap or y % 4 == 0]
         until = date(begin.year + amount, 6, 30)
         if kind == "until":
-            occurrences = [each for each in occurrences if each <= until]
+            occurrences = [occurrence for occurrence in occurrences if occurrence <= until]
         if kind == "count":
             occurrences = occurrences[:amount]
-        gone = [each for each in occurrences if each.year in skipped]
+        gone = [occurrence for occurrence in occurrences if occurrence.year in skipped]
         expected |= {
-            each + timedelta(days=n) for each in occurrences if each not in gone for n in range(days)
+            occurrence + timedelta(days=n)
+            for occurrence in occurrences
+            if occurrence not in gone
+            for n in range(days)
         }
         lines += ["BEGIN:VEVENT", f"DTSTART;VALUE=DATE:{begin:%Y%m%d}"]
         lines += [f"DTEND;VALUE=DATE:{begin + timedelta(days=days):%Y%m%d}"]

@@ -52,13 +52,13 @@ class World:
             return
         taker = self.draw(st.sampled_from(self.instances))
         for partition in taker.receivable if self.draw(st.booleans()) else taker.receivable[-1:]:
-            for each in self.instances:
-                each.owned.discard(partition)
+            for instance in self.instances:
+                instance.owned.discard(partition)
             taker.owned.add(partition)
             self.leased.add(partition)
 
     def total(self):
-        return sum(each.rate() for each in self.instances)
+        return sum(instance.rate() for instance in self.instances)
 
 
 @settings(max_examples=300)
@@ -70,13 +70,13 @@ def test_the_shares_never_add_up_to_more_than_the_whole(data):
     steps = [world.start, world.grow, world.stop, world.claim, world.claim, world.claim]
     for _ in range(data.draw(st.integers(1, 25))):
         now += data.draw(st.sampled_from([0.0, 1.0, 10.0, 30.0, 60.0, 120.0]))
-        for each in world.instances:
-            if each.looks_at <= now:
-                each.look(world, now)
+        for instance in world.instances:
+            if instance.looks_at <= now:
+                instance.look(world, now)
         data.draw(st.sampled_from(steps))(now)
 
         assert world.total() <= WHOLE * (1 + 1e-9), [
-            (each.share.partitions, each.owned) for each in world.instances
+            (instance.share.partitions, instance.owned) for instance in world.instances
         ]
 
 

@@ -149,7 +149,7 @@ def test_what_came_and_was_settled_is_never_more_than_it_was_whatever_becomes_of
     quiet = all(change in {"", "partition added"} for _, _, change in world)
     for name, window in windows.items():
         for at, value in zip(window.times, window.values, strict=True):
-            earlier = [each for each in window.readings.times if each < at]
+            earlier = [time_ for time_ in window.readings.times if time_ < at]
             came = sum(count for when, count in truth[name].items() if earlier[-1] < when <= at)
             assert value * (at - earlier[-1]) / 60.0 <= came + 1e-6
             assert name == "outgoing" or value * (at - earlier[-1]) / 60.0 == came

@@ -191,17 +191,17 @@ class PipelineMachine(RuleBasedStateMachine):
     def check_batch(self, batch):
         records = [self.inputs_of[id(record)] for record in batch.records]
         assert 1 <= len(records) <= self.batch_limits.operations
-        size = sum(len(each.record.payload) + len("[1]") + OPERATION_OVERHEAD for each in records)
+        size = sum(len(record.record.payload) + len("[1]") + OPERATION_OVERHEAD for record in records)
         assert len(records) == 1 or size <= self.batch_limits.bytes
         on_the_way = {record.key for each in self.batches.values() for record in each.records}
         if self.transactional:
             assert batch.lane not in {each.lane for each in self.batches.values()}
-            numbers = [each.number for each in records]
+            numbers = [record.number for record in records]
             assert numbers == sorted(numbers)
             lowest = min(n for n, each in records[0].claim.given.items() if not each.settled)
             assert records[0].claim.draining or numbers[0] == lowest
         else:
-            keys = [each.record.key for each in records]
+            keys = [record.record.key for record in records]
             assert len(set(keys)) == len(keys)
             assert not on_the_way & set(keys), "two records of a key on the way"
         for each in records:
@@ -214,7 +214,7 @@ class PipelineMachine(RuleBasedStateMachine):
                 assert each.arrival >= self.newest.get(each.record.key, 0), "a key's order"
                 self.newest[each.record.key] = each.arrival
         if self.rate is not None:
-            fresh = sum(each.attempts == 1 for each in records)
+            fresh = sum(record.attempts == 1 for record in records)
             self.starts.append((self.now, fresh))
             window = sum(count for at, count in self.starts if at + 1.0 > self.now)
             assert window <= math.ceil(self.rate)
@@ -234,12 +234,12 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def check(self):
         stats = self.pipeline.statistics(self.now)
-        assert {each.partition for each in stats.partitions} == set(self.claims)
-        for each in stats.partitions:
-            claim = self.claims[each.partition]
-            assert each.epoch == claim.claim.epoch
-            assert each.low_water == claim.mark()
-            assert each.unsettled == sum(not one.settled for one in claim.given.values())
+        assert {partition.partition for partition in stats.partitions} == set(self.claims)
+        for partition in stats.partitions:
+            claim = self.claims[partition.partition]
+            assert partition.epoch == claim.claim.epoch
+            assert partition.low_water == claim.mark()
+            assert partition.unsettled == sum(not one.settled for one in claim.given.values())
             begun = [one.arrival for one in claim.given.values() if one.attempts and not one.settled]
             assert stats.backlog_count >= len(begun)
         assert stats.paused == self.paused
@@ -413,7 +413,7 @@ class PipelineMachine(RuleBasedStateMachine):
             self.stored[name] = effect.checkpoint
         orders = self.tell(CheckpointSaved(name, effect.claim.epoch, effect.checkpoint, saved))
         if not saved:
-            again = [each for each in orders if isinstance(each, SaveCheckpoint)]
+            again = [order for order in orders if isinstance(order, SaveCheckpoint)]
             assert not any(each.claim == effect.claim for each in again), "a hot loop"
 
     @precondition(lambda self: self.claims)
@@ -541,7 +541,7 @@ def settled_by(pieces, coalesce):
         for effect in pipeline.handle(inputs.popleft() if inputs else Tick(), now=now):
             match effect:
                 case WriteBatch():
-                    documents |= {each.key: each.event.sequence_number for each in effect.batch.records}
+                    documents |= {record.key: record.event.sequence_number for record in effect.batch.records}
                     inputs.append(BatchWritten(effect.batch.batch_id, [WRITTEN] * len(effect.batch.records)))
                 case StoreDeadLetters():
                     dead_letters |= {each.record.event.sequence_number for each in effect.rejected}
@@ -577,7 +577,7 @@ def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, 
     documents, dead_letters, checkpoints = settled_by(pieces, coalesce)
 
     assert (documents, dead_letters, checkpoints) == settled_by([records], coalesce)
-    good = [each for each in records if each.rejection is None]
+    good = [record for record in records if record.rejection is None]
     assert documents == {each.key: each.event.sequence_number for each in good}
     assert len(dead_letters) == len(records) - len(good)
     assert not records or checkpoints["0"].sequence_number == len(records) - 1

@@ -38,7 +38,7 @@ def found(messages, *, most=PAGE, **options):
     while search.asks is not None:
         first, count = search.asks
         assert 1 <= count <= PAGE
-        page = [each for each in messages if each.number >= first][: min(count, most)]
+        page = [message for message in messages if message.number >= first][: min(count, most)]
         looked_at += len(page)
         search.take(page)
     return search.enqueued_at, looked_at
@@ -50,7 +50,9 @@ kinds = st.lists(st.sampled_from([active, active, deferred, scheduled, expired, 
 @given(kinds=kinds, gap=st.integers(1, 9), most=st.integers(8, PAGE), ahead=st.integers(0, 40))
 def test_the_message_found_is_the_first_that_can_be_received_after_those_left_out(kinds, gap, most, ahead):
     messages = queue(*kinds, gap=gap)
-    can_be_received = [each for each in messages if each.state == ACTIVE and each.expires_at != NOW]
+    can_be_received = [
+        message for message in messages if message.state == ACTIVE and message.expires_at != NOW
+    ]
 
     enqueued_at, looked_at = found(messages, most=most, ahead=ahead)
 
@@ -116,7 +118,7 @@ def test_the_oldest_of_all_partitions_is_found_whatever_its_number(partitions):
     for partition in range(16):
         search = Search(now=NOW, partition=partition)
         while search.asks is not None:
-            search.take([each for each in messages if each.number >= search.asks[0]][:1])
+            search.take([message for message in messages if message.number >= search.asks[0]][:1])
         searches.append(search)
 
     assert oldest(searches) == min(times, default=None)

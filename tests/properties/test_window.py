@@ -126,7 +126,7 @@ def test_increases_add_up_to_what_was_counted_whatever_the_order_and_repetition(
 
 @given(st.permutations(readings_of(dict.fromkeys(range(10), (10, False)))), st.sets(st.integers(1, 7)))
 def test_a_read_that_failed_neither_loses_nor_doubles_an_increase(readings, failed):
-    window = fed([each for each in readings if (NOW - each.at) / 60 not in failed])
+    window = fed([reading for reading in readings if (NOW - reading.at) / 60 not in failed])
 
     assert window.values == [10.0] * (9 - len(failed))
     assert summarize(window, SPEC, now=NOW).gap == bool(failed)

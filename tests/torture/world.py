@@ -264,7 +264,7 @@ class World:
     # -- leases: an abstract, always correct arbiter; zombies come from SIGSTOP
 
     def balance(self) -> None:
-        alive = [each for each in self.instances if each.alive]
+        alive = [instance for instance in self.instances if instance.alive]
         for partition, owner in self.owners.items():
             if alive and (owner is None or not owner.alive or owner.stopped_until > self.now + 30.0):
                 self.claim(self.rng.choice(alive), partition)
@@ -351,10 +351,10 @@ class World:
         settled = {event.sequence_number}
         if self.plan.coalesce:  # the earlier versions of the document are in it
             settled |= {
-                each.event.sequence_number
-                for each in self.logs[event.partition]
-                if each.key == record.key and each.rejection is None
-                if each.event.sequence_number < event.sequence_number
+                log.event.sequence_number
+                for log in self.logs[event.partition]
+                if log.key == record.key and log.rejection is None
+                if log.event.sequence_number < event.sequence_number
             }
         self.durable[event.partition] |= settled
         return WriteResult(Outcome.WRITTEN, 201)
@@ -391,7 +391,7 @@ class World:
     # -- faults
 
     def fault(self) -> None:
-        alive = [each for each in self.instances if each.alive]
+        alive = [instance for instance in self.instances if instance.alive]
         kinds = ["kill", "split", "down", "join", *(["stop"] if self.plan.zombies else [])]
         kind = self.rng.choice(kinds)
         if kind == "kill" and alive:

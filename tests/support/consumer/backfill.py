@@ -37,8 +37,8 @@ def settings(connection_string, azurite):
 def documents(cosmos):
     """By id, without system properties. On the server's loop."""
     return {
-        each["id"]: {name: value for name, value in each.items() if not name.startswith("_")}
-        for each in cosmos.documents("db", "flights")
+        document["id"]: {name: value for name, value in document.items() if not name.startswith("_")}
+        for document in cosmos.documents("db", "flights")
     }
 
 

@@ -259,7 +259,9 @@ class Process:
     @property
     def claims(self):
         return (
-            {each.partition for each in self.driver.statistics().partitions} if self.driver.is_open else set()
+            {partition.partition for partition in self.driver.statistics().partitions}
+            if self.driver.is_open
+            else set()
         )
 
     async def claimed_all(self):

@@ -87,7 +87,8 @@ class World:
     async def dead(self):
         """Sequence number and reason of every letter."""
         return [
-            (found.event.sequence_number, found.rejection.reason) async for found in self.dead_letters.list()
+            (dead_letter.event.sequence_number, dead_letter.rejection.reason)
+            async for dead_letter in self.dead_letters.list()
         ]
 
     async def written(self, column="seq", table="flights"):

@@ -242,16 +242,16 @@ def deployed(world: str) -> Deployment:
 
 
 def only(world: str, kind: str) -> Placed:
-    (found,) = deployed(world).of_type(kind)
-    return found
+    (placed,) = deployed(world).of_type(kind)
+    return placed
 
 
 def settings(world: str = "with the consumer in slices") -> dict[str, str]:
     """The app's."""
     (found,) = [
-        each
-        for each in deployed(world).of_type("Microsoft.Web/sites/config")
-        if each.name.endswith("/appsettings")
+        placed
+        for placed in deployed(world).of_type("Microsoft.Web/sites/config")
+        if placed.name.endswith("/appsettings")
     ]
     return found.properties
 

@@ -46,7 +46,7 @@ class People:
     """An announcer over fakes."""
 
     def __init__(self, *webhooks, settings=SETTINGS, **lasting):
-        self.notify = Notify({each.name: each for each in (webhooks or (OPS,))}, **lasting)
+        self.notify = Notify({webhook.name: webhook for webhook in (webhooks or (OPS,))}, **lasting)
         self.outbox, self.receiver = MemoryOutbox(), Receiver()
         self.poison = MemoryPoisonQueues(queues=("metrics", "actions", "notices"))
         self.announcer = Announcer(
