@@ -41,11 +41,11 @@ def _pieces(floors: Sequence[int], minimum: int, lead: int) -> Iterator[tuple[in
     for day in range(7):
         hours = range(24 * day, 24 * day + 24)
         for floor, own in groupby(hours, key=floors.__getitem__):
-            together = list(own)
+            same = list(own)
             if floor <= minimum:
                 continue
-            begin, end = 60 * (together[0] % 24), 60 * (together[-1] % 24) + 60
-            rises = lead > 0 and floor > floors[together[0] - 1]  # before Monday's first hour is Sunday's last
+            begin, end = 60 * (same[0] % 24), 60 * (same[-1] % 24) + 60
+            rises = lead > 0 and floor > floors[same[0] - 1]  # before Monday's first hour is Sunday's last
             if rises and begin < lead:
                 yield (day - 1) % 7, DAY + begin - lead, DAY, floor
             yield day, max(begin - lead, 0) if rises else begin, end, floor
