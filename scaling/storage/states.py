@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scaling.drains.view import drain_columns
+from scaling.drains.view import DRAINING, drain_columns
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
 from scaling.storage import rows as layout
@@ -19,6 +19,8 @@ from scaling.window import Window
 from tidemark.foundation.azure.table_requests import Entity
 from tidemark.foundation.azure.tables import Table, TableStore
 from tidemark.foundation.keys import inverted, key_of
+
+DRAIN_ROW = "drain"
 
 # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
 _NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
@@ -70,11 +72,12 @@ class TableStateStore(TableStore):
         """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
         columns = layout.target_row(loaded.target, state, loaded.windows if windows is None else windows)
         row, etag = entity(loaded.target, "state", columns), loaded.etags.get("state")
-        stale = "state" in loaded.corrupt and "drain" in loaded.etags
+        # Workers obey a row that the state knows nothing of: that was lost, or an older release has written it.
+        stale = loaded.state.drain is None and DRAIN_ROW in loaded.etags
         if state.drain == loaded.state.drain and not stale:
             await self._table.save(row, etag)
         else:  # workers read it from there on, and are told nothing that was not saved
-            await self._table.save_with(row, etag, entity(loaded.target, "drain", drain_columns(state)))
+            await self._table.save_with(row, etag, entity(loaded.target, DRAIN_ROW, drain_columns(state)))
 
     async def load_controls(self, target: str) -> Snapshot:
         """As `load`, of the operators' orders alone: an order can be given whatever the state's row is like."""
@@ -96,6 +99,8 @@ def _snapshot(target: str, rows: Sequence[Entity]) -> tuple[Snapshot, list[Entit
     damaged: list[Entity] = []
     for row in rows:
         name = row_name(row)
+        if name == DRAIN_ROW and row.get("State") != DRAINING:
+            continue  # nobody obeys it
         etags[name] = row.etag
         unreadable: tuple[str, ...] = ()
         if name == "state":

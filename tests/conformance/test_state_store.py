@@ -178,6 +178,21 @@ async def test_workers_read_a_drain_notice_that_was_saved_and_no_other(harness):
     assert (await harness.store.load("plan")).state.expected == 4
 
 
+async def test_workers_do_not_wait_for_a_notice_of_which_the_state_was_lost(harness):
+    drain = Drain("plan@1", 3, 2, T0, T0 + 120.0, T0 + 720.0, 3)
+    await harness.store.save(await harness.store.load("plan"), TargetState(drain=drain))
+    await harness.change(
+        "plan", "state", Data00='{"expected":3}'
+    )  # as a release writes it that knows no drains
+
+    for _ in range(2):
+        loaded = await harness.store.load("plan")
+        await harness.store.save(loaded, TargetState(expected=4))
+
+    assert (await harness.raw("plan", "drain"))["State"] == "none"
+    assert set((await harness.store.load("plan")).etags) == {"state"}
+
+
 async def test_windows_stay_when_none_are_given(harness):
     window = Window([T0], [1.0])
     await harness.store.save(await harness.store.load("plan"), TargetState(), {"backlog": window})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from scaling.drains.view import drain_columns
+from scaling.drains.view import DRAINING, drain_columns
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, TargetState
 from scaling.notice import Notice, QueuedNotice
@@ -77,6 +77,8 @@ class MemoryStateStore(Hooked):
         for name, (etag, row) in sorted(self.rows.get(target, {}).items()):
             if only and name != only:
                 continue
+            if name == "drain" and row["State"] != DRAINING:
+                continue
             etags[name] = etag
             unreadable = ()
             if name == "state":
@@ -97,7 +99,7 @@ class MemoryStateStore(Hooked):
         with self.call("state.save"):
             row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
             self.put(loaded.target, "state", row, loaded.etags.get("state"))
-            stale = "state" in loaded.corrupt and "drain" in loaded.etags
+            stale = loaded.state.drain is None and "drain" in loaded.etags
             if state.drain != loaded.state.drain or stale:
                 self.rows[loaded.target]["drain"] = (f"tag-{next(self._tags)}", dict(drain_columns(state)))
 
