@@ -105,9 +105,11 @@ async def test_the_age_counts_what_is_processed_and_nothing_that_nobody_can_rece
 
 @pytest.mark.parametrize(("ready", "age"), [(1, 70), (2, 50), (500, 0)])
 async def test_what_the_instances_of_a_target_hold_is_left_out(world, monkeypatch, ready, age):
+    since = 0.0
+
     async def collect(self, *, now):
         assert self._target == "plan"
-        return Reading(now, {"reached": 500.0, "ready": ready})
+        return Reading(now - since, {"reached": 500.0, "ready": ready})
 
     monkeypatch.setattr(TargetCapacityCollector, "collect", collect)
     for each in (90, 70, 60, 50):
@@ -116,6 +118,9 @@ async def test_what_the_instances_of_a_target_hold_is_left_out(world, monkeypatc
     found = await world.read("oldest_age", concurrency=1.5, instances_of="plan")
 
     assert found == pytest.approx(age, abs=3)
+    since = 10_800.0
+    with pytest.raises(CollectError, match=r"of 'plan' are ready was read 3 h ago"):
+        await world.read("oldest_age", concurrency=1.5, instances_of="plan")
 
 
 async def test_a_peek_asks_for_no_counts_and_counts_take_no_peek(world):

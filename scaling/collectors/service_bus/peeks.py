@@ -40,6 +40,7 @@ from scaling.model import Reason
 from scaling.ports import CollectError
 from tidemark.foundation.azure.connections import service_bus_endpoint, tls_context
 from tidemark.foundation.sanitize import error_text, shorten
+from tidemark.foundation.wording import duration_text
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -57,6 +58,11 @@ SETTINGS_KEPT = 3600.0
 
 NOT_AGAIN = 600.0
 """Seconds until settings that could not be read are asked for again: a role assignment takes up to ten minutes to act."""
+
+READY_KEPT = 600.0
+"""Seconds for which a count of ready instances is believed. Of instances that are gone, messages that wait would be left out, and the age
+be too young. Chosen: above the five minutes between two evaluations of a slow target.
+"""
 
 BUSY_WAIT = "2"
 """Seconds that 50009 asks to wait (service-bus-throttling, Microsoft's documentation)."""
@@ -222,7 +228,13 @@ class OldestAgeCollector(_DataPlaneCollector):
         """How many of the oldest messages are left out."""
         if not self._instances:
             return self._params.held or 0
-        ready = (await self._instances.collect(now=now)).values["ready"]  # one that starts processes nothing
+        known = await self._instances.collect(now=now)
+        if now - known.at > READY_KEPT:
+            raise CollectError(
+                f"{self._label}: {self.COUNT} cannot be told: how many instances of '{self._params.instances_of}' are ready was read "
+                f"{duration_text(now - known.at)} ago; at most {duration_text(READY_KEPT)} are accepted"
+            )
+        ready = known.values["ready"]  # one that starts processes nothing
         return min(floor(ready * (self._params.concurrency or 0.0)), MOST_HELD)
 
     def describe(self, about: Description, now: float) -> None:
