@@ -100,8 +100,8 @@ class Forecast(Struct, array_like=True, kw_only=True):
 class Candidate(Struct, array_like=True, kw_only=True):
     """A simulated target that has one safety factor: its instances, what waits, its cost and its late messages.
 
-    `active` are the messages that wait or are processed. `cost` (instance-seconds) and `late` (messages) are discounted by the half-life of the score. `last_need` is what
-    it needed at the newest report; `needs` holds those before.
+    `active` are the messages that wait or are processed. `cost` (instance-seconds) and `late` (messages) are discounted by the
+    half-life of the score. `last_need` is what it needed at the newest report; `needs` holds those before.
     """
 
     total: int = 0

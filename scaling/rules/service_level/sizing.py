@@ -137,7 +137,8 @@ class Outlook(Struct, kw_only=True):
         if self.wait >= LONG_WAIT * (self.start_up + self.interval):
             self.begin_within = BEGIN_WITHIN * self.wait
         long_hold = LONG_WAIT_HELD * self.wait if self.begin_within else 0.0
-        self.hold = max(self.start_up + self.service_time, long_hold)
+        stopped = self.service_time if self.identified else 0.0  # a mere bound may be an hour
+        self.hold = max(self.start_up + stopped, long_hold)
 
     def rate_with_margin(self, safety_factor: float) -> float:
         """The expected rate and the margin, in messages per second."""

@@ -3,6 +3,7 @@
 from math import isfinite
 from random import Random
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -401,3 +402,22 @@ def test_what_waited_before_a_gap_gets_no_fresh_wait(gap, within):
     )
     assert soonest <= within + 1250.0 / 16
     assert count >= 0.75 * after.waiting
+
+
+def test_a_memory_of_an_older_version_goes_on_from_what_it_holds():
+    """Of version 0.2, which ended with the reason of a restart, and whose candidates kept only what waits."""
+    known = learned([80.0] * 100, objective=SIXTEEN_AT_ONCE)
+    for candidate in known.candidates:
+        candidate.waiting = 50.0
+    fields = memory.Memory.__struct_fields__
+    old = msgspec.msgpack.decode(memory.encode(known))[: fields.index("restart_reason") + 1]
+    place = fields.index("candidates")
+    old[place] = [candidate[:7] for candidate in old[place]]
+
+    read = memory.decode(msgspec.msgpack.encode(old))
+    after = learning.learn(read, observation(known.at + STEP), SIXTEEN_AT_ONCE)
+
+    assert after.observations == known.observations + 1
+    assert (after.spend, after.restart_reason) == ("balanced", "")
+    assert after.scored_arrivals >= known.scored_arrivals
+    assert after.candidates[0].active > 0.0

@@ -150,6 +150,8 @@ def test_more_messages_by_a_deadline_never_need_fewer_instances(outlook, due, to
 def test_scale_in_is_held_for_a_start_and_a_message_or_for_a_tenth_of_a_long_wait():
     assert CALM.hold == pytest.approx(90.0)
     assert replace(CALM, concurrency=4.0, service_rate=4 / 300, service_time=0.0).hold == pytest.approx(390.0)
+    bounded = replace(CALM, concurrency=4.0, service_rate=4 / 3600, service_time=0.0, identified=False)
+    assert bounded.hold == 90.0
     assert PATIENT.hold == 120.0
 
 
