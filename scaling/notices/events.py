@@ -73,7 +73,9 @@ def announced(notify: Notify, target: str, before: TargetState, after: TargetSta
     # A rule or a scaler of the user's own may have said anything, also what no table and no message can hold.
     found = (*known.notices, *(structs.replace(each, text=sanitize_line(each.text)) for each in new))
     if len(found) > KEPT:
-        found = (replace_by_one(found),)
+        # Workers wait for the last notice of a drain, after the end of the one before; earlier ones are over.
+        drains = tuple(each for each in found if each.kind is NoticeKind.DRAIN)[-2:]
+        found = (replace_by_one([each for each in found if each not in drains]), *drains)
     telling = Telling(found, standing)
     return structs.replace(after, telling=None if telling == Telling() else telling)
 

@@ -235,6 +235,16 @@ def test_a_state_holds_a_bounded_number_of_notices():
     assert told.counts == {"scaled": KEPT + 1}
 
 
+def test_of_too_many_notices_of_a_state_those_that_workers_wait_for_stay():
+    drains = tuple(Notice(f"drain:{n}", NoticeKind.DRAIN, "plan", NOW, "") for n in range(KEPT))
+    drain = Drain("plan@9", 3, 2, NOW, NOW + 60, NOW + 600, 3)
+
+    several, *kept = before_and_after(after={"telling": Telling(drains), "drain": drain})
+
+    assert several.counts == {"drain": KEPT - 1}
+    assert [each.id for each in kept] == [drains[-1].id, "drain:plan@9"]
+
+
 def test_poison_is_told_anew_when_it_is_others():
     messages = [
         PoisonMessage("metrics-poison", "a", None, "?"),
