@@ -157,11 +157,9 @@ def live(url: str, version: int | None) -> tuple[str, list[str], list[str]]:
 
 def vacuum(url: str, hours: int) -> None:
     """Removes the files that no version of the last so many hours names; those that none ever named after a day at least."""
-    ages = {
-        False: hours,
-        True: max(hours, UNFINISHED_HOURS),
-    }  # `full` also removes those that none ever named
-    for full, age in ages.items():
+    # A full vacuum also removes files that none ever named; a second one is of use only where it kept more than was asked for.
+    ages = [(True, max(hours, UNFINISHED_HOURS)), (False, hours)]
+    for full, age in ages if hours < UNFINISHED_HOURS else ages[:1]:
         remove = partial(_opened(url).vacuum, age, enforce_retention_duration=False, full=full)
         with _one_line(f"{url} cannot be vacuumed"):
             if remove(dry_run=True):  # else two commits would say that there was nothing to remove
