@@ -12,6 +12,7 @@ from scaling.collectors.number.azure_monitor import DELAY, AzureMonitorCollector
 from scaling.collectors.number.http_json import HttpJsonCollector
 from scaling.collectors.number.log_query import LogQueryCollector
 from scaling.collectors.number.metric_answers import (
+    GRAINS,
     LOOK_BACK,
     Series,
     newest_end,
@@ -55,6 +56,10 @@ def test_the_newest_whole_grain_that_has_a_value_counts_and_no_other():
     assert newest_end(END + 239.9, 180.0, 60) == END + 60  # a timer that fired a little early
     assert newest_end(END + 240.0, 180.0, 60) == END + 60
     assert newest_end(END, 0.0, 3600) == 1_699_999_200
+    for grain in GRAINS:  # none counts before its delay is over, but for those three seconds
+        end = 1_728_000_000 + grain
+        assert newest_end(end + 176.0, 180.0, grain) == end - grain
+        assert newest_end(end + 177.0, 180.0, grain) == end
     assert newest(answer(point(12, total=7), point(13, total=5.5), point(14, total=9))) == (END, 5.5)
     assert newest(answer(point(13, total=0))) == (END, 0.0)
     assert newest(answer(point(11, total=4), point(12, total=3), point(13))) == (END - 60, 3.0)
