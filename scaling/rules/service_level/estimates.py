@@ -134,7 +134,8 @@ def instances_needed(
         active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
         needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
     if not ahead.identified:
-        needed = min(needed, backlog / (UTILIZATION * ahead.concurrency))
+        held = backlog / (UTILIZATION * ahead.concurrency)
+        needed = min(needed, held) if ahead.begin_within else held
     if processes_all(memory, ahead):
         return max(needed, instances_for_backlog(backlog, objective))
     return needed

@@ -196,6 +196,17 @@ def test_at_zero_one_instance_is_wanted_however_few_messages_wait(backlog):
     assert {copy.total for copy in known.candidates} == {1}  # simulated as well
 
 
+@pytest.mark.parametrize(("backlog", "needed"), [(600.0, 50), (960.0, 80), (120.0, 10)])
+def test_while_a_time_is_only_bounded_as_many_are_needed_as_hold_what_is_there(backlog, needed):
+    """By the bound alone fewer were: messages of 16 s on recorded loads 1.2 % late, 0.3 % with KEDA at 0.75."""
+    options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s"}
+    target = Target(service_level(**options), current=needed, maximum=100)
+    for index in range(200):
+        target.tick(0.0, backlog=backlog - index % 2)
+    assert "not known how long a message takes" in explain.line(target.made)
+    assert (target.current, target.made.desired) == (needed, needed)
+
+
 def test_of_a_long_wait_the_line_says_what_is_planned_from_the_first_report_on():
     options = {"incoming": None, "outgoing": None, "concurrency": 16.0, "start_up": "90s", "takes": "16s"}
     target = Target(service_level(wait="20m", **options), current=1, maximum=100)
