@@ -142,6 +142,15 @@ def check_counter(reader: Reader, count: str, options: Mapping[str, Any], growin
         reader.problem("empty", text)
 
 
+def check_every(reader: Reader, every: float, interval: float) -> None:
+    """Notes a time between two reads that is no number of collections: then samples would come at another pace than the window expects,
+    and look like gaps, in which nothing is scaled in.
+    """
+    if every > interval and abs(every / interval - round(every / interval)) > 1e-6:
+        text = f"found {every:g} s; accepted are multiples of the {interval:g} s between two collections (COLLECT_SCHEDULE, or the target's interval)"
+        reader.problem("every", text)
+
+
 def facts_of(scaler: type[Any], params: Any) -> TargetFacts:
     """The facts of a scaler's kind of target; by default it counts instances."""
     facts_from = getattr(scaler, "facts", None)

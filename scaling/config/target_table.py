@@ -16,6 +16,7 @@ from scaling.config.checks import (
     Finding,
     Severity,
     check_counter,
+    check_every,
     check_settable,
     facts_of,
     missing_connections,
@@ -287,6 +288,8 @@ class TargetTable:
             counter = shown.get("counter", False)
             checked = self._check_collector(reader, kind, count, options, counter=counter)
             count, shown["counter"], timing = checked
+            if "every" in options.values and self._collecting.is_even:
+                check_every(reader, timing[0], self._collecting.interval)
             window = with_timing(reader, window, given, *timing)
         if count == policy.OLDEST_AGE:
             shown.setdefault("unit", policy.SECONDS)

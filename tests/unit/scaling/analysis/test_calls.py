@@ -1,6 +1,7 @@
 """Budgets of calls that cannot suffice are told before anything is called."""
 
 import re
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,8 @@ from scaling.analysis.lint import lint
 from scaling.calls.budgets import PUBLISHED, Budget
 from scaling.config.policy_file import load_config
 from scaling.service import registry
+from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.settings_reader import ConfigError
 
 SETTINGS = {
     "COLLECT_SCHEDULE": "0 * * * * *",
@@ -100,8 +103,7 @@ def test_a_budget_suffices_once_its_advice_is_followed(count, metric, of):
     raise AssertionError(found)
 
 
-def test_counts_that_are_read_every_minute_leave_the_pace_to_the_ages():
-    text = """
+AGES = """
 version = 1
 [targets.t]
 scaler = "advice"
@@ -114,11 +116,14 @@ metrics = ["m", "age"]
 scale_out_above = 60
 scale_in_below = 5
 """
+
+
+def test_counts_that_are_read_every_minute_leave_the_pace_to_the_ages():
     settings = {**SETTINGS, "COLLECT_SCHEDULE": "*/15 * * * * *"}
     found = {}
     for every in ("", "every = '1m'"):
         made = load_config(
-            text.replace(", EVERY", f", {every}" if every else ""),
+            AGES.replace(", EVERY", f", {every}" if every else ""),
             name="t.toml",
             settings=settings,
             plug_ins=registry,
@@ -133,3 +138,18 @@ scale_in_below = 5
         )
 
     assert found == {"": (15.0, 15.0, 15.0, True), "every = '1m'": (60.0, 15.0, 15.0, False)}
+
+
+@pytest.mark.parametrize(
+    ("every", "is_accepted"), [("1m", True), ("3m", True), ("30s", True), ("70s", False)]
+)
+def test_reads_between_two_collections_are_refused(every, is_accepted):
+    """Read at each second minute in place of 70 s, each two samples would have a gap between them, and nothing were scaled in."""
+    made = partial(load_config, AGES.replace("EVERY", f"every = '{every}'"), name="t.toml", plug_ins=registry)
+    if is_accepted:
+        assert made(settings=SETTINGS).policies["t"].windows["m"].interval == max(parse_duration(every), 60.0)
+        return
+    with pytest.raises(
+        ConfigError, match=r"metrics\.m\.every: found 70 s; accepted are multiples of the 60 s"
+    ):
+        made(settings=SETTINGS)
