@@ -1,6 +1,7 @@
 """What keeps a rule `service_level` from its objective, by the metrics and options that it is given. Pure.
 
-The figures are of recorded loads (docs/service-level.md has the table): 22 of them, messages of 1.6 to 80 s, a wait of 60 s.
+The figures are of recorded loads, with a wait of 60 s and messages of 1.6 to 80 s of which an instance holds four or more
+(benchmarks/README.md, 27 November 2026).
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def unknown_times(subject: Subject) -> Iterator[str]:
             yield (
                 f"rule '{name}' cannot tell from the backlog alone how long a message takes. Until it has seen that messages are "
                 f"fast, it keeps the instances that hold what is there, as a target of {number_text(0.75 * at_once)} messages for an "
-                "instance would (on recorded loads 1.4 to 1.6 times the fewest, 1 % late, up to 2 %). State takes, or give it "
-                "oldest_age, incoming or outgoing (1.2 to 1.3 times, below 1 % late)"
+                "instance would (on recorded loads 1.6 to 2.2 times the fewest, 0.4 to 0.7 % late). State takes, or give it "
+                "oldest_age, incoming or outgoing (1.3 to 1.4 times with takes or counts, 0.6 to 0.9 % late)"
             )
 
 
