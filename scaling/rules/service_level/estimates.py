@@ -24,6 +24,11 @@ UTILIZATION = 0.75
 loads (26 November 2026): what KEDA costs with a target of 0.75 times the concurrency, and no later.
 """
 
+UTILIZATION_BY_AGE = 0.9
+"""The same where the age of what waits is known. Nothing is learned by it until something has waited, and with more room nothing does: five
+recorded loads, messages of 32 s, first day: 1.72 times the bound with 0.75, 1.33 with this, both 0.6 % late (27 November 2026).
+"""
+
 
 class Objective(Struct, frozen=True, kw_only=True):
     """No message waits longer than `wait` seconds, but for the share `late` of them. `concurrency` (messages an instance
@@ -134,8 +139,11 @@ def instances_needed(
         active = sizing.active_ahead(ahead, backlog, current, starting, memory.at)
         needed = sizing.instances_needed(ahead, safety_factor(memory), backlog, active)
     if not ahead.identified:
-        held = backlog / (UTILIZATION * ahead.concurrency)
-        needed = min(needed, held) if ahead.begin_within else held
+        by_age = memory.oldest_age >= 0.0 and not memory.time.age_includes_processing
+        utilization = UTILIZATION_BY_AGE if by_age else UTILIZATION
+        held = backlog / (utilization * ahead.concurrency)
+        is_fast = ahead.service_time <= ahead.interval
+        needed = min(needed, held) if ahead.begin_within or is_fast else held
     if processes_all(memory, ahead):
         return max(needed, instances_for_backlog(backlog, objective))
     return needed
@@ -168,6 +176,11 @@ def next_capacity(memory: Memory, ahead: Outlook, backlog: float, current: int, 
             desired, current, instances_needed(memory, ahead, backlog, desired, objective)
         )
     return desired
+
+
+def is_bounded(ahead: Outlook) -> bool:
+    """Whether the bound of the time of a message is low enough to reckon with: beyond the allowed wait it says nothing of how many arrive."""
+    return ahead.identified or ahead.service_time <= ahead.wait
 
 
 def is_learning(memory: Memory) -> bool:

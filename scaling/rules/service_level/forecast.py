@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, sqrt
 
-from msgspec.structs import replace
-
 from scaling.rules.service_level.memory import FEATURES, MAX_FORECASTS, SCALES, Forecast, Memory
 
 FORGETTING_HALF_LIFE = 21_600.0
@@ -128,24 +126,14 @@ def reckon_anew(memory: Memory, before: float, now: float) -> None:
     """Puts another time of a message into arrivals that were inferred with `before` seconds.
 
     They are what the backlog grew by and what was completed, which is messages being processed over the time of one. So a rate is kept as a
-    pair: only the second part changes. Of forecasts the first part is small.
+    pair: only the second part changes. Forecasts that wait for their time to end are not judged.
     """
-    change, ratio = 1.0 / now - 1.0 / before, before / now
+    change = 1.0 / now - 1.0 / before
     memory.rates = [
         max(rate + busy * change, 0.0) for rate, busy in zip(memory.rates, memory.time.busy, strict=True)
     ]
     memory.usual_rate = max(memory.usual_rate + memory.time.usually_busy * change, 0.0)
-    memory.forecasts = [
-        replace(
-            forecast,
-            arrived=memory.arrived - (memory.arrived - forecast.arrived) * ratio,
-            rate=forecast.rate * ratio,
-            usual=forecast.usual * ratio,
-            scale=forecast.scale * ratio,
-            rates=[rate * ratio for rate in forecast.rates],
-        )
-        for forecast in memory.forecasts
-    ]
+    memory.forecasts = []  # what they were made from has changed
 
 
 @lru_cache(maxsize=64)

@@ -237,9 +237,7 @@ def _follow_capacity(memory: Memory, seen: Observation, start_up: float, objecti
 
 
 def _follow_time(memory: Memory, seen: Observation, objective: Objective, seconds: float) -> None:
-    """What the report says of the time that a message takes. Where arrivals are inferred, all that came so far is reckoned anew with a
-    time that changed, for it is no surprise of the load.
-    """
+    """The time of a message. Where arrivals are inferred, all that came is reckoned anew with a time that changed: no surprise of the load."""
     is_inferred = not memory.flow_counted and not seen.is_counted
     memory.flow_counted = seen.is_counted
     time, at_once = memory.time, estimates.concurrency(memory, objective)
@@ -354,7 +352,7 @@ def _follow_queue(
     queue.count_late(memory, begun, late, max(overdue, 0.0))
     queue.mark_arrivals(memory, seen.at, wait)
     forecast.record_rate(memory, rate, seconds)
-    if memory.time.identified or memory.flow_counted:
+    if memory.time.identified or memory.flow_counted or memory.time.used <= wait:
         seasonality.record_rate(memory.minute_shape, memory.usual_rates, rate, seen.at - seconds, seen.at)
     else:  # nobody knows what came
         memory.forecasts = []
@@ -379,7 +377,9 @@ def _follow_candidates(
     least: int,
     most: int,
 ) -> None:
-    if ahead.begin_within or not ahead.identified:  # no margin is chosen, or nobody knows what one would do
+    if ahead.begin_within or not estimates.is_bounded(
+        ahead
+    ):  # no margin is chosen, or nobody knows what one does
         candidates.begin_again(memory.candidates, memory.current, memory.waiting, memory.backlog)
         return
     candidates.follow_trade(memory, objective.spend)

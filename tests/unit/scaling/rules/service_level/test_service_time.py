@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from scaling.rules.service_level import service_time
+from scaling.rules.service_level import estimates, learning, memory, service_time
+from scaling.rules.service_level.estimates import Objective
+from scaling.rules.service_level.learning import Observation
 from scaling.rules.service_level.memory import MAX_POINTS, LearnedTime
 from tidemark.analysis.simulation import peers, times
 from tidemark.analysis.simulation.world import Model, Run
@@ -87,3 +89,108 @@ def test_a_sense_leans_to_the_slow_side_whatever_the_times_are(sense, of_times, 
     assert {each.identified for each in settled} == {identified}
     assert lowest <= min(each.seconds for each in settled) / TAKES
     assert max(each.seconds for each in settled) / TAKES <= highest
+
+
+@pytest.mark.parametrize(("sense", "within"), [("late", 0.25), ("age", 0.6)])
+def test_a_service_that_halves_is_followed_within_half_an_hour(sense, within):
+    known = watched(sense, "fixed", drift=lambda second: 1.0 if second < 7200 else 0.5).known
+
+    assert known[(7200 + 1800) // STEP].seconds == pytest.approx(2 * TAKES, rel=within)
+
+
+def follow(time, backlogs, *, slots=160.0, ages=None):
+    for index, backlog in enumerate(backlogs):
+        at, age = STEP * float(index), None if ages is None else ages[index]
+        sample = service_time.Sample(
+            at=at, interval=15.0, backlog=backlog, slots=slots, instances=10.0, age=age
+        )
+        if time.points:
+            service_time.follow(time, sample)
+        else:
+            service_time.begin(time, at, backlog, slots)
+    return service_time.known(time)
+
+
+@pytest.mark.parametrize("there", [40.0, 160.0])
+def test_messages_that_end_together_are_no_fast_service(there):
+    """They were begun together, half a minute before, and vanish within one sample; nothing came since."""
+    assert follow(LearnedTime(), [0.0] * 50 + [there, there, 0.0, 0.0]).seconds >= 2 * STEP
+
+
+def test_messages_that_vanish_lower_the_bound_a_little_only():
+    time = LearnedTime(bound=40.0)
+
+    assert follow(time, [20_000.0] * 60 + [0.0, 0.0]).seconds > 40.0 / service_time.MAX_DROP
+
+
+@pytest.mark.parametrize(
+    ("backlogs", "ages", "concurrency"),
+    [
+        ([100.0, 120.0, 90.0], [0.0, 0.0, 0.0], 12.0 * service_time.HELD),  # an instance holds 12 at least
+        ([100.0, 130.0, 90.0], [0.0, 20.0, 0.0], 10.0 * service_time.HELD),
+        ([120.0, 120.0, 130.0], [0.0, 0.0, 20.0], 13.0),  # and 13 at most
+        ([100.0, 100.0, 100.0], [0.0, 3.0, None], 10.0 * service_time.HELD),  # 3 s are no wait
+        (
+            [5.0] * 40,
+            [120.0] * 40,
+            0.0,
+        ),  # fewer messages than instances: the age is that of one being processed
+    ],
+)
+def test_ages_say_between_which_bounds_the_concurrency_is(backlogs, ages, concurrency):
+    time = LearnedTime()
+    follow(time, [0.0, *backlogs], ages=[None, *ages])
+
+    assert service_time.concurrency_by_ages(time) == pytest.approx(concurrency, rel=0.01)
+
+
+GIVEN = Objective(wait=60.0, late=0.01, concurrency=16.0, start_up=90.0)
+
+
+def steady(known, begin, count, *, takes=TAKES, counted=False):
+    """Arrivals of 4/s on 12 instances that hold 16, known by the backlog; with `counted`, by late counts too."""
+    for index in range(count):
+        at = 1e9 + STEP * (begin + index)
+        end = at - LATE - at % MINUTE
+        known = learning.learn(
+            known,
+            Observation(
+                at=at,
+                interval=15.0,
+                backlog=4.0 * takes + index % 2,
+                incoming=None,
+                outgoing=None,
+                current=12,
+                ready=12,
+                most=100,
+                late_counts=((end, 60.0, 240.0, 240.0),) if counted else (),
+            ),
+            GIVEN,
+        )
+    return known
+
+
+def test_a_correction_of_the_time_is_no_surprise_of_the_load():
+    unknown = steady(None, 0, 240)
+    assert (unknown.time.sense, unknown.time.identified) == ("backlog", False)
+
+    known = steady(unknown, 240, 40, counted=True)
+    assert (known.time.sense, known.time.identified) == ("counts", True)
+    assert known.rates[1:4] == pytest.approx([4.0] * 3, rel=0.15)
+    assert known.usual_rate == pytest.approx(4.0, rel=0.3)
+    assert known.error_variance < 0.05
+    assert known.last_need <= 12
+
+
+def test_the_memory_of_an_older_version_is_read_and_its_rates_stay():
+    older = steady(steady(None, 0, 240), 240, 400, counted=True)
+    rates, usual = list(older.rates), older.usual_rate
+    older.learned.service_rate, older.time = 16.0 / TAKES, LearnedTime()
+
+    known = steady(older, 640, 60, counted=True)
+    assert known.rates[1:4] == pytest.approx(rates[1:4], rel=0.2)
+    assert known.usual_rate == pytest.approx(usual, rel=0.3)
+    fields = len(memory.Memory.__struct_fields__)
+    cut = memory.msgspec.msgpack.encode(memory.msgspec.to_builtins(older)[: fields - 1])
+    assert memory.decode(cut) is not None
+    assert estimates.service_time(memory.decode(cut), GIVEN) > 0.0
