@@ -36,8 +36,8 @@ LOOK_BACK = 5
 """Grains in a request at least, and the default for those that are looked at. Chosen."""
 
 EARLY = 3.0
-"""Seconds by which a timer may fire early without reading the grain before. Chosen: a twentieth of a minute, and no more of a longer
-grain: a day's would count an hour before it ends.
+"""Seconds, or a twentieth of a shorter grain than a minute, by which a timer may fire early without reading the grain before. Chosen: no
+share of longer grains, for a day would count an hour before it ends.
 """
 
 _REGION = re.compile(r"[a-z0-9]{3,40}")
@@ -115,7 +115,7 @@ def _query(asked: Mapping[str, str]) -> str:
 
 def newest_end(now: float, delay: float, grain: int) -> int:
     """When the newest grain ended that counts as whole."""
-    return int((now - delay + EARLY) // grain) * grain
+    return int((now - delay + min(EARLY, grain / 20)) // grain) * grain
 
 
 def region_of(answer: Any) -> str:

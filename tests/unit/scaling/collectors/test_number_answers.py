@@ -56,6 +56,7 @@ def test_the_newest_whole_grain_that_has_a_value_counts_and_no_other():
     assert newest_end(END + 239.9, 180.0, 60) == END + 60  # a timer that fired a little early
     assert newest_end(END + 240.0, 180.0, 60) == END + 60
     assert newest_end(END, 0.0, 3600) == 1_699_999_200
+    assert newest_end(END + 1.0, 0.0, 2) == END  # of a log query
     for grain in GRAINS:  # none counts before its delay is over, but for those three seconds
         end = 1_728_000_000 + grain
         assert newest_end(end + 176.0, 180.0, grain) == end - grain
