@@ -67,6 +67,7 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
             for metric, spec in policy.spec.metrics.items()
             if spec.collector == TARGET_CAPACITY
         }
+        _no_strangers(policy, shared, targets)
         for metric, other in others.items():
             path = f"targets.{name}.metrics.{metric}.target"
             if other not in targets:
@@ -83,6 +84,15 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
             f"targets.{circle[0]}.metrics.{metric}.target",
             f"targets follow each other in a circle: {' -> '.join(circle)}; none could ever come to rest",
         )
+
+
+def _no_strangers(policy: Policy, shared: Shared, targets: Collection[str]) -> None:
+    """The targets whose instances hold messages that an age leaves out have to be there, or each read of it fails."""
+    for metric, spec in policy.spec.metrics.items():
+        other = spec.options.get("instances_of")
+        if isinstance(other, str) and other not in targets and ":" not in spec.collector:
+            path = f"targets.{policy.target}.metrics.{metric}.instances_of"
+            shared.problem(path, f"found '{other}'; the targets are {', '.join(targets)}")
 
 
 def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:

@@ -153,3 +153,15 @@ def test_reads_between_two_collections_are_refused(every, is_accepted):
         ConfigError, match=r"metrics\.m\.every: found 70 s; accepted are multiples of the 60 s"
     ):
         made(settings=SETTINGS)
+
+
+@pytest.mark.parametrize(("other", "is_accepted"), [("t", True), ("plan", False)])
+def test_the_target_whose_instances_hold_messages_has_to_be_there(other, is_accepted):
+    held = f'count = "oldest_age", concurrency = 4, instances_of = "{other}"'
+    text = AGES.replace('count = "oldest_age"', held).replace(", EVERY", "")
+    made = partial(load_config, text, name="t.toml", settings=SETTINGS, plug_ins=registry)
+    if is_accepted:
+        assert "age" in made().policies["t"].windows
+        return
+    with pytest.raises(ConfigError, match=r"metrics\.age\.instances_of: found 'plan'; the targets are t$"):
+        made()
