@@ -23,20 +23,16 @@ LATE_BY_INTERVAL = ((0.25, 1.0), (0.5, 1.6), (1.0, 3.4))
 2026: reports every 15, 30 and 60 s for a wait of 60 s). Measured with fast messages; those of half a minute have half of it.
 """
 
-LATE = "azure_monitor"
-"""The collector whose counts are exact, but some minutes late: they tell how long a message takes, not how many are processed."""
-
 
 def unknown_concurrency(subject: Subject) -> Iterator[str]:
-    """Nothing tells what an instance holds: then it is not known which messages wait."""
+    """Nothing tells what an instance holds: then it is not known which messages wait. Counts alone do not: while all instances are busy the same
+    is completed by many slow messages at once as by few fast ones.
+    """
     for name, options in subject.options("service_level"):
-        counted = [
-            key for key in ("incoming", "outgoing") if key in options and not _is_late(subject, options[key])
-        ]
-        if options.get("concurrency", LEARN) == LEARN and not counted and "oldest_age" not in options:
+        if options.get("concurrency", LEARN) == LEARN and "oldest_age" not in options:
             yield (
                 f"rule '{name}' cannot know how many messages an instance processes at once, so not which of them wait: state "
-                f"concurrency (and takes, if a message takes more than a few seconds), or give it oldest_age, incoming or outgoing"
+                f"concurrency (and takes, if a message takes more than a few seconds), or give it oldest_age"
             )
 
 
@@ -76,8 +72,3 @@ def unmet_objectives(subject: Subject) -> Iterator[str]:
         if out.cooldown > 0 or out.stabilization > 0:
             held = max(out.cooldown, out.stabilization)
             yield f"out.cooldown and out.stabilization hold scale-outs of rule '{name}' back for up to {duration_text(held)}"
-
-
-def _is_late(subject: Subject, metric: str) -> bool:
-    spec = subject.policy.spec.metrics.get(metric)
-    return spec is not None and spec.collector == LATE
