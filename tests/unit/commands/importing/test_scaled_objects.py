@@ -143,7 +143,7 @@ CRON = {"timezone": "Europe/Amsterdam", "start": "0 8 * * 1-5", "end": "0 18 * *
         (scaled_object(trigger(), metadata("cron", **{**CRON, "desiredReplicas": "0"})), "found desiredReplicas 0"),
         (scaled_object(trigger(), metadata("cron", **{**CRON, "timezone": "Mars"})), "found time zone 'Mars'"),
         ({**scaled_object(), "metadata": {"name": "worker", "annotations": {"autoscaling.keda.sh/paused-replicas": "3"}}},
-         "paused-replicas: 3: an order is no policy: give it by `tidemark pause worker`"),
+         "paused-replicas: 3: an order is no policy: give it by `tidemark order pause worker`"),
     ],
 )  # fmt: skip
 def test_what_is_not_the_same_is_told_and_the_file_loads(given, said):

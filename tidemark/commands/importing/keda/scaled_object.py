@@ -59,7 +59,7 @@ def read_scaled_object(given: Given, resource_id: str = "") -> Imported:
         if key.startswith(_PAUSED) and value.casefold() != "false":
             made.note(
                 f"annotation {key}: {value}",
-                f"an order is no policy: give it by `tidemark pause {name}` or `tidemark override {name}`",
+                f"an order is no policy: give it by `tidemark order pause {name}` or `tidemark order override {name}`",
             )
     return made
 
