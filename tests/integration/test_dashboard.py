@@ -125,6 +125,7 @@ async def test_a_service_level_shows_its_budget_its_forecast_and_what_was_learne
     assert re.fullmatch(r"[\d.]+ % late today of 1 % allowed", shown)
     assert await meter.get_attribute("aria-valuetext") == shown
     assert await card(page).get_by_role("listitem").filter(has_text="an instance serves").count() == 1
+    assert await card(page).get_by_text(re.compile("^how long a message takes is not known;")).count() == 1
     assert await card(page).get_by_text("concurrency of an instance: 30 messages, as given").count() == 1
     plot = card(page).get_by_role("img", name=re.compile("messages.s: now"))
     assert await plot.locator("path.forecast").count() >= 1

@@ -21,6 +21,17 @@ class LearnedNumber(Struct, frozen=True, kw_only=True):
     given: bool = False
 
 
+class MessageTime(Struct, frozen=True, kw_only=True):
+    """Seconds that a message takes, by which sense (`service_time.GIVEN` and those after it; empty for an assumption), and since when by that
+    one. Not `identified`: nobody knows, and the rule reckons with so many to be safe.
+    """
+
+    seconds: float
+    sense: str
+    identified: bool
+    since: float
+
+
 class CandidateView(Struct, frozen=True, kw_only=True):
     """A simulated candidate: its cost as a ratio to the chosen one's, its late messages in per cent."""
 
@@ -53,6 +64,7 @@ class ServiceLevelView(Lateness, frozen=True, kw_only=True):
     now: float
     expected: float
     ready_for: float
+    message_time: MessageTime
     service_rate: LearnedNumber
     start_up: LearnedNumber
     concurrency: LearnedNumber
@@ -82,6 +94,7 @@ def view_of(name: str, memory: Memory, objective: Objective) -> ServiceLevelView
         now=memory.rates[0],
         expected=outlook.expected,
         ready_for=outlook.rate_with_margin(estimates.safety_factor(memory)),
+        message_time=_message_time(memory, objective),
         service_rate=LearnedNumber(
             value=outlook.service_rate,
             count=learned.service_rate_count,
@@ -103,6 +116,17 @@ def view_of(name: str, memory: Memory, objective: Objective) -> ServiceLevelView
         candidates=_candidates(memory),
         shape_trust=trust,
         shape=tuple(round(trust * value, 3) for value in memory.minute_shape.shape) if trust > 0 else (),
+    )
+
+
+def _message_time(memory: Memory, objective: Objective) -> MessageTime:
+    time = memory.time
+    is_assumed = estimates.learns_both(memory, objective) and memory.learned.service_time <= 0.0
+    return MessageTime(
+        seconds=estimates.service_time(memory, objective),
+        sense="" if is_assumed and objective.takes is None else time.sense,
+        identified=time.identified,
+        since=time.since,
     )
 
 

@@ -29,6 +29,17 @@ function knownText(known, unit, now) {
   return `${value}, measured ${known.count === 1 ? "once" : `${known.count} times`}${last}`;
 }
 
+const SENSES = { counts: "the messages counted", age: "the age of what waits", drain: "how fast the backlog falls" };
+
+/** `a message takes 1.6 s, known by the messages counted since 14:05`. */
+function timeText(time, now) {
+  const seconds = `${numberText(time.seconds)} s`;
+  if (time.sense === "given") return `a message takes ${seconds}, as given`;
+  if (!time.sense) return `a message takes ${seconds}, assumed`;
+  if (!time.identified) return `how long a message takes is not known; to be safe: ${seconds}`;
+  return `a message takes ${seconds}, known by ${SENSES[time.sense] ?? time.sense} since ${momentText(time.since, now)}`;
+}
+
 function meter(level) {
   const share = Math.min(level.late_today / level.allowed / LATE_SHOWN, 1) * 100;
   const tone = level.late_today > level.allowed ? "over" : "within";
@@ -61,6 +72,7 @@ function serviceLevelBlock(level, now) {
     meter(level),
     listOf("", [
       `expects ${numberText(level.expected)} messages/s, is ready for ${numberText(level.ready_for)}, now ${numberText(level.now)}`,
+      timeText(level.message_time, now),
       `an instance serves ${knownText(level.service_rate, "/s", now)}`,
       `an instance starts within ${knownText({ ...level.start_up, value: Math.round(level.start_up.value) }, " s", now)}`,
       `concurrency of an instance: ${knownText(level.concurrency, " messages", now)}`,

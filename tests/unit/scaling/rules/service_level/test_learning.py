@@ -7,7 +7,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scaling.rules.service_level import candidates, estimates, instances, learning, memory, queue, seasonality
+from scaling.rules.service_level import (
+    candidates,
+    estimates,
+    instances,
+    learning,
+    memory,
+    queue,
+    report,
+    seasonality,
+)
 from scaling.rules.service_level.estimates import Objective
 from tests.support.scaling.service_level import NOW, ONE_PER_CENT, STEP, learned, observation
 
@@ -109,6 +118,31 @@ def test_what_is_given_is_not_learned():
     given = Objective(wait=60.0, late=0.01, concurrency=4.0, start_up=200.0)
     known = learned([80.0] * 40, objective=given)
     assert (estimates.concurrency(known, given), estimates.start_up_time(known, given)) == (4.0, 200.0)
+
+
+UNCOUNTED = {"incoming": None, "outgoing": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "reports", "sense", "identified", "since"),
+    [
+        ({"takes": 2.0}, UNCOUNTED, 5, "given", True, 0),
+        ({}, UNCOUNTED, 5, "backlog", False, 0),
+        ({}, {}, 5, "counts", True, 1),
+        ({"concurrency": None}, {}, 1, "", True, 0),  # the first report: counted, and nothing learned yet
+        ({"concurrency": None}, {}, 5, "counts", True, 0),
+    ],
+)
+def test_the_view_says_by_what_the_time_of_a_message_is_known_and_since_when(
+    options, changes, reports, sense, identified, since
+):
+    objective = Objective(**{"wait": 60.0, "late": 0.01, "concurrency": 16.0} | options)
+    known = learned([80.0] * reports, objective=objective, **changes)
+
+    shown = report.view_of("r", known, objective).message_time
+
+    assert (shown.sense, shown.identified, shown.since) == (sense, identified, NOW + since * STEP)
+    assert shown.seconds == estimates.service_time(known, objective)
 
 
 def test_messages_that_waited_too_long_are_counted_on_the_day_they_were_begun():

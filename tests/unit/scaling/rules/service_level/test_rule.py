@@ -30,6 +30,7 @@ from scaling.rules.service_level import memory
 from scaling.rules.view import MetricsView
 from scaling.storage.rows import read_target, target_row
 from scaling.window import WindowSpec
+from tests.support.scaling import steady_views
 from tests.support.scaling.runner import THRESHOLD, metric, policy
 from tests.support.scaling.service_level import NOW, STEP, learned
 from tests.support.scaling.steady_views import window
@@ -416,3 +417,32 @@ def test_what_is_there_after_a_gap_is_kept_for_five_minutes_whatever_comes():
 
     assert (target.current, there > 5) == (there, True)
     assert target.ticks_of(5.0, 20).current < there
+
+
+@pytest.mark.parametrize(
+    ("late", "age", "seen_age"),
+    [
+        (0.0, (40.0, 0.0), 40.0),
+        (150.0, (40.0, 0.0), 40.0),
+        (150.0, (40.0, 45.0), 85.0),  # it aged meanwhile
+        (150.0, (0.0, 45.0), 0.0),  # nothing waited
+        (150.0, (40.0, 61.0), None),  # nobody knows any more
+        (150.0, None, None),
+    ],
+)
+def test_counts_that_come_late_have_their_own_time_and_ages_that_of_the_backlog(late, age, seen_age):
+    """`late` seconds the counts are older than the backlog; an age was taken so many seconds before it."""
+    windows = {
+        "backlog": window(*[9.0] * 5, end=NOW),
+        "incoming": window(5.0, 7.0, end=NOW - late),
+        "outgoing": window(3.0, end=NOW - late),
+    }
+    windows |= {} if age is None else {"age": window(age[0], end=NOW - age[1])}
+    rule = build_rule("service_level", service_level(oldest_age="age").options, name="r")
+
+    seen = rule.observed(steady_views.view(now=NOW, **windows))
+
+    assert seen.oldest_age == seen_age
+    assert (seen.incoming, seen.outgoing) == ((None, None) if late else (7.0, 3.0))
+    minutes = ((NOW - late - 60.0, 60.0, 5.0, None), (NOW - late, 60.0, 7.0, 3.0))  # one count lacks a minute
+    assert seen.late_counts == (minutes if late else ())
