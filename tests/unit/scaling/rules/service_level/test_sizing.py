@@ -189,10 +189,11 @@ def test_the_highest_need_of_a_time_is_remembered(steps, hold):
 
 def test_small_steps_are_left():
     now = 1000.0
-    assert sizing.next_capacity(21.1, 20, [(now, 21)], now, 90.0) == 20
-    assert sizing.next_capacity(21.5, 20, [(now, 22)], now, 90.0) == 22
-    assert sizing.next_capacity(17.5, 20, [(now - 300.0, 20), (now, 18)], now, 90.0) == 20
-    assert sizing.next_capacity(17.5, 20, [(now, 18)], now, 90.0) == 18
+    assert sizing.next_capacity(21.9, 20, [(now, 22)], now, 90.0) == 20
+    assert sizing.next_capacity(22.1, 20, [(now, 22)], now, 90.0) == 22
+    assert sizing.next_capacity(104.1, 100, [(now, 104)], now, 90.0) == 104
+    assert sizing.next_capacity(16.5, 20, [(now - 300.0, 20), (now, 17)], now, 90.0) == 20
+    assert sizing.next_capacity(16.5, 20, [(now, 17)], now, 90.0) == 17
     assert sizing.next_capacity(10.0, 20, [(now - 300.0, 20), (now, 10)], now, 90.0) == 10
 
 
