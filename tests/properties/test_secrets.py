@@ -41,7 +41,7 @@ from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.log.usage import Command, CommandGroup
 from tidemark.foundation.sanitize import describe_error, json_without_secrets, shorten, without_secrets
 from tidemark.foundation.secrets import known
-from tidemark.foundation.secrets.configuration import Found, Kind, of_address, of_headers, of_settings
+from tidemark.foundation.secrets.configuration import ConfigPart, Kind, of_address, of_headers, of_settings
 from tidemark.foundation.secrets.forms import forms_of
 from tidemark.foundation.secrets.known import KnownSecrets
 from tidemark.foundation.sql.database import SqlDatabase
@@ -564,8 +564,8 @@ def test_threads_that_read_their_settings_at_once_lose_no_secret_and_break_nothi
         barrier.wait()
         for index in range(each):
             secrets.leave([f"name{number}x{index}"])
-            secrets.add([Found(f"s3cret-{number:02}-{index:03}", Kind.SECRET)])
-            secrets.add([Found(f"t0ken-{number:02}-{index:03}", Kind.WHOLE)], passing=True)
+            secrets.add([ConfigPart(f"s3cret-{number:02}-{index:03}", Kind.SECRET)])
+            secrets.add([ConfigPart(f"t0ken-{number:02}-{index:03}", Kind.WHOLE)], passing=True)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(add, range(threads)))

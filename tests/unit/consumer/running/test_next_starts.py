@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
-from consumer.cli.checkpoints import Wanted, _of_hub, _targets
+from consumer.cli.checkpoints import NewPosition, _of_hub, _targets
 from consumer.errors import PositionError
 from consumer.leasing import claiming
 from consumer.options import OnDistrust, OnGap
@@ -93,7 +93,7 @@ async def test_a_hub_created_anew_is_refused_for_ever_and_read_whole_once_the_op
     story.check_old()
 
 
-@pytest.mark.parametrize("where", [Wanted(-1), Wanted(4), Wanted()])
+@pytest.mark.parametrize("where", [NewPosition(-1), NewPosition(4), NewPosition()])
 async def test_a_hub_created_anew_is_read_from_where_checkpoints_set_puts_it(where):
     story = Story()
     await first_run(story, "stopped in order")
