@@ -55,7 +55,7 @@ def test_options_win_over_the_policy_and_what_is_assumed_is_told():
     bare = prepare("plan", minutes([60.0] * 30), RATE, spec())
 
     assert (found.wait, found.late, found.concurrency, found.start_up) == (45.0, 0.02, 4.0, 120.0)
-    assert found.given == {"concurrency": 4.0, "start_up": "120s"}
+    assert found.given == {"concurrency": 4.0, "start_up": "120s", "takes": "0.4s"}
     assert found.reads == {"backlog": "backlog", "came": "incoming"}
     assert (found.minimum, found.maximum) == (2, 12)
     assert (bare.target.wait, bare.target.concurrency, bare.target.start_up) == (60.0, 16.0, 90.0)
@@ -98,7 +98,7 @@ def test_what_an_instance_serves_is_asked_for_where_the_history_does_not_tell():
         ({"takes": 32.0, "concurrency": 16.0}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
         ({"takes": 32.0, "service_rate": 0.5}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
         ({"concurrency": 16.0, "service_rate": 0.5}, (0.5, 16.0), {"concurrency": 16, "takes": "32s"}),
-        ({"concurrency": 16.0, "service_rate": 10.0}, (10.0, 16.0), {"concurrency": 16}),  # 1.6 s: is learned
+        ({"concurrency": 16.0, "service_rate": 10.0}, (10.0, 16.0), {"concurrency": 16, "takes": "1.6s"}),
         ({"service_rate": 0.5}, (0.5, 16.0), {}),
     ],
 )
