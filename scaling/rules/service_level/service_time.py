@@ -183,9 +183,8 @@ def known(time: LearnedTime) -> Known:
     if by_age < inf and not time.age_includes_processing:
         return Known(by_age, AGE, identified=True)
     bound = min(BOUND_SLACK * time.bound or UNKNOWN, by_age, UNKNOWN)
-    if time.drains >= MIN_DRAINS:
-        seconds = min(time.drained, bound)
-        return Known(seconds, DRAIN, identified=time.drains_fast)
+    if time.drains >= MIN_DRAINS and time.drains_fast:
+        return Known(min(time.drained, bound), DRAIN, identified=True)
     return Known(bound, BACKLOG, identified=False)
 
 

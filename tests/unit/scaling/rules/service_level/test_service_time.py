@@ -194,3 +194,12 @@ def test_the_memory_of_an_older_version_is_read_and_its_rates_stay():
     cut = memory.msgspec.msgpack.encode(memory.msgspec.to_builtins(older)[: fields - 1])
     assert memory.decode(cut) is not None
     assert estimates.service_time(memory.decode(cut), GIVEN) > 0.0
+
+
+@pytest.mark.parametrize(("fast", "known"), [(True, (27.0, True)), (False, (125.0, False))])
+def test_drains_that_come_to_rest_too_slowly_for_the_reports_say_no_time_of_a_message(fast, known):
+    drained = LearnedTime(drained=27.0, drains=service_time.MIN_DRAINS, drains_fast=fast, bound=100.0)
+
+    now = service_time.known(drained)
+
+    assert (now.seconds, now.identified) == known
