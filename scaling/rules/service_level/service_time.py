@@ -298,7 +298,10 @@ def _follow_age(time: LearnedTime, sample: Sample, age: float) -> None:
     time.oldest_came = came_at
     is_steady = time.processing == time.processing_before and came_at - came_before > STUCK * seconds
     there = at_time(time, came_at)
-    if there is None or not is_steady or age < sample.interval or sample.backlog <= sample.slots:
+    # Further back the points are apart, and a straight line between them is above a backlog that grows ever faster: a message would
+    # seem to take a third of its time.
+    is_known = there is not None and sample.interval <= age <= MAX_POINTS // 2 * sample.interval
+    if there is None or not is_known or not is_steady or sample.backlog <= sample.slots:
         return
     weight = sample.interval / age
     keep = 0.5 ** (seconds / AGE_FORGETTING)

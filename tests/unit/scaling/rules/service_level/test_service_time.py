@@ -203,3 +203,20 @@ def test_drains_that_come_to_rest_too_slowly_for_the_reports_say_no_time_of_a_me
     now = service_time.known(drained)
 
     assert (now.seconds, now.identified) == known
+
+
+def test_a_backlog_that_grows_ever_faster_makes_no_message_look_fast():
+    """16 s a message, 96 at once, all busy: 6/s are done, and more come by the minute, for six hours. The oldest waits for two."""
+    time, tau = LearnedTime(), 5400.0
+    for at in np.arange(0.0, 6 * 3600.0, STEP):
+        came, oldest = 96.0 + 6.0 * tau * np.expm1(at / tau), tau * np.log1p(at / tau)
+        sample = service_time.Sample(
+            at=at, interval=STEP, backlog=came - 6.0 * at, slots=96.0, instances=6.0, age=at - oldest
+        )
+        if time.points:
+            service_time.follow(time, sample)
+        else:
+            service_time.begin(time, at, sample.backlog, sample.slots)
+
+    assert service_time.known(time).identified
+    assert 15.5 < service_time.known(time).seconds < 20.0
