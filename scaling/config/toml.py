@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidemark.foundation.sanitize import describe_error
@@ -46,6 +47,17 @@ def as_toml(value: Any) -> str:
 
 def bare_key(key: str) -> str:
     return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def distinct_keys(names: Iterable[str]) -> list[str]:
+    """The names as keys of one table: the second of the same letters, small or capital, ends in -2."""
+    taken: Counter[str] = Counter()
+    keys = []
+    for name in names:
+        taken[name.casefold()] += 1
+        count = taken[name.casefold()]
+        keys.append(name if count == 1 else f"{name}-{count}")
+    return keys
 
 
 def table_lines(path: str, table: Mapping[str, Any], opening: str = "[{}]") -> Iterator[str]:

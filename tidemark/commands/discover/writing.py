@@ -6,20 +6,16 @@ Pure. What is written is accepted by `tidemark lint` once the app settings it na
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 
 from msgspec import Struct
 
+from scaling.config.toml import as_toml, bare_key, distinct_keys
 from tidemark.commands.discover.found import Discovery, FoundSource, FoundTarget
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import count_text
-
-ON_QUEUES = ("app_service_plan", "container_app_minimum", "virtual_machine_scale_set")
-"""Kinds that work on what waits in queues."""
 
 
 class Signal(Struct, frozen=True):
@@ -155,7 +151,7 @@ def _target(
     maximum = max(2 * size, 3)
     if target.most is not None:
         maximum = max(min(maximum, target.most), 1)
-    table = f"targets.{_key(name)}"
+    table = f"targets.{bare_key(name)}"
     yield f"# {one_line(target.note)}; it has {size} now."
     yield f"[{table}]"
     if target.kind in {"app_service_plan", "cosmos_throughput"}:
@@ -292,23 +288,13 @@ def _commented(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _names(targets: Iterable[FoundTarget]) -> dict[str, str]:
     """A name of its own for each, by resource id: those of other resource groups may be the same."""
-    taken: Counter[str] = Counter()
-    names: dict[str, str] = {}
-    for target in targets:
-        name = re.sub(r"[^\w.-]+", "-", target.name)[:180].strip("-") or "target"
-        taken[name.casefold()] += 1
-        count = taken[name.casefold()]
-        names[target.resource_id] = name if count == 1 else f"{name}-{count}"
-    return names
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+    found = tuple(targets)
+    names = [re.sub(r"[^\w.-]+", "-", each.name)[:180].strip("-") or "target" for each in found]
+    return {each.resource_id: name for each, name in zip(found, distinct_keys(names), strict=True)}
 
 
 def _text(value: str) -> str:
-    """A basic string of TOML: JSON's escapes are among its own."""
-    return json.dumps(one_line(value), ensure_ascii=False)
+    return as_toml(one_line(value))
 
 
 class _Connections:

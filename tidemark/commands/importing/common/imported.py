@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
 
-from scaling.config.toml import bare_key, table_lines
+from scaling.config.toml import bare_key, distinct_keys, table_lines
 from scaling.resource_id import ResourceId
 from scaling.rules.expression import CAPACITY_NAMES
 from tidemark.foundation.sanitize import one_line, shorten, without_secrets
@@ -131,14 +130,8 @@ def _head(found: Sequence[Imported], source: str, settings: Mapping[str, str]) -
 
 def _names(found: Iterable[Imported]) -> list[str]:
     """A name of its own for each target."""
-    taken: Counter[str] = Counter()
-    names = []
-    for each in found:
-        name = re.sub(r"[^\w.-]+", "-", each.name, flags=re.ASCII)[:180].strip("-.") or "target"
-        taken[name.casefold()] += 1
-        count = taken[name.casefold()]
-        names.append(name if count == 1 else f"{name}-{count}")
-    return names
+    names = [re.sub(r"[^\w.-]+", "-", each.name, flags=re.ASCII)[:180].strip("-.") for each in found]
+    return distinct_keys(name or "target" for name in names)
 
 
 def setting_name(*parts: str) -> str:
