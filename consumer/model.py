@@ -38,6 +38,10 @@ class Event(Struct, frozen=True, gc=False):
     """Why the message has no body of bytes (it is an AMQP value, for example), or None. `body` then describes it as text."""
     incarnation: str = ""
     """The incarnation of its hub, which is part of keys made of positions (see Origin); '' for the first hub of a name."""
+    content_type: str | None = None
+    """The `content-type` of the AMQP message, such as `avro/binary+<schema id>`; None if its sender set none."""
+    content_encoding: str | None = None
+    """The `content-encoding` of the AMQP message, such as `gzip`; None if its sender set none."""
 
     @property
     def place(self) -> str:
@@ -46,8 +50,10 @@ class Event(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of memory of body, partition key and properties. Other parts of a message are not stored."""
+        """Bytes of memory of body, partition key, content type and properties. Other parts of a message are not stored."""
         size = len(self.body)
+        if self.content_type is not None:
+            size += len(self.content_type)
         if self.partition_key is not None:
             size += len(self.partition_key)
         return size + _size_of(self.properties) if self.properties else size

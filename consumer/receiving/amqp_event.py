@@ -7,15 +7,19 @@ read in 5 us. A message with anything unusual is left to the SDK.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from consumer.model import Event
 
 # Sections, by the last byte of their descriptor (AMQP 1.0, part 3.2).
 _HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA = range(0x70, 0x76)
 _FOOTER = 0x78
-_PASSED_OVER = frozenset({_HEADER, _DELIVERY_ANNOTATIONS, _PROPERTIES, _FOOTER})
+_PASSED_OVER = frozenset({_HEADER, _DELIVERY_ANNOTATIONS, _FOOTER})
+_CONTENT_TYPE, _CONTENT_ENCODING = 6, 7
+"""Fields of the properties section (AMQP 1.0, part 3.2.4)."""
+
 _EMPTY_LIST = 0x45
 _SHORT, _LONG = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1}), frozenset({0xB0, 0xB1, 0xB3, 0xD0, 0xD1})
 """Constructors with a size of one byte, or of four."""
@@ -46,6 +50,24 @@ def _large_text(data: bytes, at: int) -> _Value:
     return data[at + 4 : end].decode(), end
 
 
+def _small_binary(data: bytes, at: int) -> _Value:
+    end = at + 1 + data[at]
+    return _text_if_utf8(data[at + 1 : end]), end
+
+
+def _large_binary(data: bytes, at: int) -> _Value:
+    end = at + 4 + _uint32(data, at)[0]
+    return _text_if_utf8(data[at + 4 : end]), end
+
+
+def _text_if_utf8(value: bytes) -> str | bytes:
+    """As consumer.receiving.events does: Kafka producers send each header's value as binary."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
 _READ: Mapping[int, Callable[[bytes, int], _Value]] = {
     0x40: lambda _data, at: (None, at),
     0x41: lambda _data, at: (True, at),
@@ -64,8 +86,11 @@ _READ: Mapping[int, Callable[[bytes, int], _Value]] = {
     0x81: lambda data, at: (_int64(data, at)[0], at + 8),
     0x82: lambda data, at: (_double(data, at)[0], at + 8),
     0x83: lambda data, at: (_int64(data, at)[0], at + 8),
+    0x98: lambda data, at: (UUID(bytes=data[at : at + 16]), at + 16),
+    0xA0: _small_binary,
     0xA1: _small_text,
     0xA3: _small_text,
+    0xB0: _large_binary,
     0xB1: _large_text,
     0xB3: _large_text,
 }
@@ -93,6 +118,7 @@ def last_enqueued(data: bytes) -> int | None:
 def _read(partition: str, data: bytes) -> Event:
     annotations: Mapping[str, Any] = {}
     properties: Mapping[str, Any] = {}
+    content: Sequence[str | None] = (None, None)
     body: bytes | None = None
     at, end = 0, len(data)
     while at < end:
@@ -108,6 +134,8 @@ def _read(partition: str, data: bytes) -> Event:
             annotations = _map(data, at + 3)
         elif section == _APPLICATION:
             properties = _map(data, at + 3)
+        elif section == _PROPERTIES:
+            content = _content(data, at + 3)
         elif section not in _PASSED_OVER:
             raise _UnusualError
         at = stop
@@ -119,9 +147,35 @@ def _read(partition: str, data: bytes) -> Event:
         annotations["x-opt-offset"],
         annotations["x-opt-enqueued-time"] / 1000,
         body,
-        annotations.get("x-opt-partition-key"),
+        _text_or_none(annotations.get("x-opt-partition-key")),
         properties,
+        content_type=content[0],
+        content_encoding=content[1],
     )
+
+
+def _content(data: bytes, at: int) -> Sequence[str | None]:
+    """Content type and content encoding of the properties section at `at`."""
+    if data[at] == 0xC0:
+        count, at = data[at + 2], at + 3
+    elif data[at] == 0xD0:
+        count, at = _uint32(data, at + 5)[0], at + 9
+    elif data[at] == _EMPTY_LIST:
+        return None, None
+    else:
+        raise _UnusualError
+    values: list[Any] = []
+    for _ in range(min(count, _CONTENT_ENCODING + 1)):
+        value, at = _READ[data[at]](data, at + 1)
+        values.append(value)
+    values += [None] * (_CONTENT_ENCODING + 1 - len(values))
+    return _text_or_none(values[_CONTENT_TYPE]), _text_or_none(values[_CONTENT_ENCODING])
+
+
+def _text_or_none(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise _UnusualError
 
 
 def _span(data: bytes, at: int) -> tuple[int, int]:

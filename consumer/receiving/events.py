@@ -43,7 +43,15 @@ def to_event(partition: str, data: EventData) -> Event:
         None if key is None else _text(key),
         properties,
         unreadable,
+        content_type=_content(message, "content_type"),
+        content_encoding=_content(message, "content_encoding"),
     )
+
+
+def _content(message: Any, name: str) -> str | None:
+    """A field of the properties section that is a text; None without one, or if it is anything else."""
+    value = getattr(message.properties, name) if message.properties else None
+    return _text(value) if isinstance(value, bytes | str) else None
 
 
 def _body(message: Any) -> tuple[bytes, str | None]:

@@ -36,6 +36,8 @@ def to_document(dead_letter: DeadLetter) -> dict[str, Any]:
         "partition_key": clean(event.partition_key),
         "properties": plain_properties(event.properties),
         "unreadable": clean(event.unreadable),
+        "content_type": clean(event.content_type),
+        "content_encoding": clean(event.content_encoding),
         "reason": clean(dead_letter.rejection.reason),
         "detail": clean(dead_letter.rejection.detail),
         "attempts": dead_letter.attempts,
@@ -61,6 +63,9 @@ def _dead_letter(document: Mapping[str, Any]) -> DeadLetter:
     partition, incarnation = split_place(document["partition"])
     event = Event(
         **{name: document[name] for name in _OF_EVENT},
+        # Dead letters of an older version have none of these.
+        content_type=document.get("content_type"),
+        content_encoding=document.get("content_encoding"),
         partition=partition,
         incarnation=incarnation,
         sequence_number=int(document["position"].rpartition("!")[2]),

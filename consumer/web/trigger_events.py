@@ -48,7 +48,15 @@ def _event(
         event.get_body(),
         event.partition_key or None,
         properties,
+        content_type=_text(system, "content-type"),
+        content_encoding=_text(system, "content-encoding"),
     )
+
+
+def _text(system: Mapping[str, Any], name: str) -> str | None:
+    """A field of the AMQP properties section, which .NET's EventData.SystemProperties has under its AMQP name."""
+    value = system.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _offset(event: EventHubEvent, system: Mapping[str, Any]) -> str:

@@ -40,6 +40,8 @@ FULL = dead_letter(
         "nested": {"a": [1, "x"]},
     },
     unreadable="an AMQP value, not bytes",
+    content_type="avro/binary+0123",
+    content_encoding="gzip",
 )
 
 

@@ -86,8 +86,12 @@ def test_slices_add_one_timer_and_the_trigger_one_function_that_is_retried_for_e
 
 
 async def test_the_trigger_settles_every_event_of_the_hosts_batches(world):
+    first = delivery(flight("a"), "poison", flight("b"))
+    system = json.loads(first["metadata"]["SystemPropertiesArray"])
+    of_amqp = [{**each, "content-type": "text/x", "content-encoding": 7} for each in system]
+    first["metadata"]["SystemPropertiesArray"] = json.dumps(of_amqp)
     requests = [
-        delivery(flight("a"), "poison", flight("b")),
+        first,
         delivery(flight("c"), partition="1"),
         delivery(flight("d"), first=3, offsets=["0:opaque:1"]),  # geo-replicated: told as -1, and as it is
         delivery("poison", flight("e"), first=7, offsets=["0:opaque:2", "0:opaque:3"]),
@@ -105,6 +109,7 @@ async def test_the_trigger_settles_every_event_of_the_hosts_batches(world):
     ]
     assert stored[0].event.enqueued_at == datetime(2026, 11, 21, 9, 0, 0, 123456, tzinfo=UTC).timestamp()
     assert stored[0].event.properties == {"kind": "test"}
+    assert (stored[0].event.content_type, stored[0].event.content_encoding) == ("text/x", None)
 
 
 async def test_what_the_trigger_cannot_settle_raises_and_says_why(world):

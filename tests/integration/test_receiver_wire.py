@@ -147,7 +147,9 @@ async def test_events_arrive_whole(server, shortcut):
     async with producing(server) as producer:
         batch = await producer.create_batch(partition_id="0")
         event = EventData(b'{"a":1}')
-        event.properties = {"name": "München", "count": 3, "raw": b"\xff"}
+        event.properties = {"name": "München", "count": 3, "raw": b"\xff", "header": b"text"}
+        event.content_type = "avro/binary+0123"
+        event.raw_amqp_message.properties.content_encoding = "gzip"
         batch.add(event)
         batch.add(AmqpAnnotatedMessage(data_body=[b"one", b"two"]))
         batch.add(AmqpAnnotatedMessage(value_body={"a": 1}))
@@ -161,7 +163,9 @@ async def test_events_arrive_whole(server, shortcut):
 
     first, sections, value, sequence, empty, keyed = taken.events
     assert (first.partition, first.sequence_number, first.body) == ("0", 0, b'{"a":1}')
-    assert first.properties == {"name": "München", "count": 3, "raw": b"\xff"}
+    assert first.properties == {"name": "München", "count": 3, "raw": b"\xff", "header": "text"}
+    assert (first.content_type, first.content_encoding) == ("avro/binary+0123", "gzip")
+    assert (sections.content_type, sections.content_encoding) == (None, None)
     assert first.enqueued_at == server.events(HUB, "0")[0].enqueued_ms / 1000
     assert first.offset == server.events(HUB, "0")[0].offset
     assert (sections.body, sections.unreadable) == (b"onetwo", None)

@@ -1,5 +1,6 @@
 """Our own reading of an event is that of the SDK, or none."""
 
+import pytest
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
 from hypothesis import given
@@ -28,6 +29,7 @@ PLAIN = st.one_of(
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
     st.binary(max_size=20),
+    st.uuids(),
 )
 
 
@@ -51,10 +53,49 @@ def as_the_sdk_reads(data):
 def test_an_event_reads_as_the_sdk_reads_it(body, properties, key, number, last):
     data = message(body, properties=properties, key=key, number=number, last=last)
     read = read_event("3", data)
-    has_bytes = any(isinstance(value, bytes) for value in (properties or {}).values())
 
-    assert read == (None if has_bytes else as_the_sdk_reads(data))
+    assert read == as_the_sdk_reads(data)
     assert last_enqueued(data) == last
+
+
+ASCII = st.text(st.characters(max_codepoint=126), max_size=300)
+FIELDS_BEFORE_CONTENT = st.lists(
+    st.one_of(TEXT, st.none(), st.uuids(), st.integers(0, 2**63 - 1)), max_size=6
+)
+
+
+@given(
+    before=FIELDS_BEFORE_CONTENT,
+    content=st.lists(st.one_of(ASCII.map(Symbol), TEXT, st.none()), max_size=2),
+    after=st.lists(st.one_of(TEXT, st.none()), max_size=4),
+)
+def test_content_type_and_encoding_read_as_the_sdk_reads_them(before, content, after):
+    """Shorter sections too: a sender may leave trailing fields out."""
+    fields = [*before, *([None] * (6 - len(before)) if content else ()), *content]
+    fields += after if len(content) == 2 else ()
+    data = message(b"x", before=encode_section(PROPERTIES, fields))
+    event = read_event("3", data)
+
+    assert event == as_the_sdk_reads(data)
+    assert [event.content_type, event.content_encoding][: len(content)] == content
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"avro/binary+1", "avro/binary+1"), (7, None), (b"\xff", "\ufffd"), (True, None)],
+)
+def test_a_content_type_of_another_kind_is_text_or_nothing(content, expected):
+    data = message(b"x", before=encode_section(PROPERTIES, [None] * 6 + [content]))
+
+    assert (read_event("3", data) or as_the_sdk_reads(data)).content_type == expected
+    assert as_the_sdk_reads(data).content_type == expected
+
+
+def test_a_partition_key_of_bytes_is_text_on_both_paths():
+    said = {Symbol("x-opt-sequence-number"): 7, Symbol("x-opt-offset"): "1", Symbol("x-opt-enqueued-time"): 1}
+    data = encode_section(MESSAGE_ANNOTATIONS, {**said, Symbol("x-opt-partition-key"): b"\xff"})
+
+    assert read_event("3", data + encode_section(DATA, b"x")) is None
 
 
 def test_sections_of_data_are_joined_and_other_sections_passed_over():

@@ -121,7 +121,7 @@ def dead_letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
         raise TidemarkError(f"{row_text} is no dead letter ({error!r}); move or delete it") from error
     event = Event(
         *(partition, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
-        *(row.PartitionKey, properties, row.Unreadable, incarnation),
+        *(row.PartitionKey, properties, row.Unreadable, incarnation, row.ContentType, row.ContentEncoding),
     )
     why = Rejection(row.Reason, row.Error)
     return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
@@ -143,6 +143,8 @@ def _values(scope: Stream, dead_letter: DeadLetter) -> dict[str, Any]:
         "Error": _text(dead_letter.rejection.detail),
         "Attempts": dead_letter.attempts,
         "FailedAt": dead_letter.failed_at,
+        "ContentType": _text(event.content_type),
+        "ContentEncoding": _text(event.content_encoding),
     }
 
 

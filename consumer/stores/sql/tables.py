@@ -108,6 +108,9 @@ DEAD_LETTERS = sa.Table(
     sa.Column("Error", sa.UnicodeText, nullable=False),
     sa.Column("Attempts", sa.Integer, nullable=False),
     sa.Column("FailedAt", UtcSeconds, nullable=False),
+    # NULL: the event has none, or an older version stored it
+    sa.Column("ContentType", sa.UnicodeText),
+    sa.Column("ContentEncoding", sa.UnicodeText),
 )
 
 LEASES = sa.Table(

@@ -27,6 +27,7 @@ def test_a_message_that_cannot_be_read_is_an_event_without_a_body_that_says_why(
         annotations=ANNOTATIONS,
         body_type=AmqpMessageBodyType.DATA,
         body=Body(failure),
+        properties=None,
         application_properties=None,
     )
 

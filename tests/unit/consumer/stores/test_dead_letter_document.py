@@ -22,6 +22,15 @@ def test_a_letter_comes_back_and_a_megabyte_fits_a_document_whatever_its_bytes(b
     assert len(encoded) < 1_500_000
 
 
+def test_how_the_body_is_to_be_read_is_kept_and_absent_in_a_letter_of_an_older_version():
+    letter = dead_letter(content_type="avro/binary+1", content_encoding="gzip")
+    document = to_document(letter)
+    older = {name: value for name, value in document.items() if not name.startswith("content_")}
+
+    assert from_document(document, "here") == letter
+    assert from_document(older, "here") == dead_letter()
+
+
 def test_text_is_readable_in_the_document():
     assert to_document(dead_letter(b'{"a": 1'))["body"] == '{"a": 1'
     assert "body_base64" in to_document(dead_letter(b"\xff"))
