@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from consumer.config import SqlConfig
 from consumer.running.assembly import Parts
-from consumer.running.sql_parts import target_of
+from consumer.running.sql_parts import sql_options
+from consumer.sinks.sql.options import target_of
 from consumer.stores.sql.tables import DEAD_LETTERS, EVENTS, LEASES, TABLES
 from tidemark.foundation.checkup import TriedError, Trouble
 from tidemark.foundation.errors import UnavailableError
@@ -39,7 +40,7 @@ async def absent(parts: Parts) -> Sequence[str]:
     try:
         with _database_errors():
             if sql.table or sql.handler:
-                await database.call(partial(target_of(sql).open, database, parts.stream))
+                await database.call(partial(target_of(sql_options(sql)).open, database, parts.stream))
             ours = TABLES if sql.table or sql.handler else (*TABLES, EVENTS)
             return await database.call(partial(_tried, database, ours, sql))
     finally:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, DeadLettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
-from consumer.mapping.documents import MappingOptions
-from consumer.mapping.transforms import load_transform
 from consumer.model import Stream
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
-from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.sinks.types import SinkContext, find_sink_type, read_options
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
 from consumer.stores.blob.leases import BlobLeaseStore
@@ -53,17 +51,10 @@ class Parts:
         self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
 
     def sink(self) -> Sink:
-        config = self.config
-        transform = load_transform(config.transform) if config.transform else None
-        if config.sink is SinkKind.COSMOS:
-            return CosmosBulkSink(
-                self.settings,
-                database=config.cosmos_database,
-                container=config.cosmos_container,
-                mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
-                connection=config.cosmos_connection,
-            )
-        return self._sql.sink()
+        """Raises SettingsError for a type that cannot be imported, and for options that cannot work."""
+        kind = find_sink_type(self.config.sink)
+        options = read_options(kind, sink_table(self.config), f"the sink {kind.name}")
+        return kind.build(options, self._sink_context)
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
@@ -99,12 +90,36 @@ class Parts:
 
     @cached_property
     def _sql(self) -> SqlParts:
-        from consumer.running.sql_parts import SqlParts  # noqa: PLC0415 - SQLAlchemy is an optional extra
+        from consumer.running.sql_parts import (  # noqa: PLC0415 - SQLAlchemy is an optional extra
+            SqlParts,
+            sql_options,
+        )
 
-        return SqlParts(self.config, self.stream)
+        return SqlParts(sql_options(self.config.sql), self._sink_context)
+
+    @cached_property
+    def _sink_context(self) -> SinkContext:
+        config = self.config
+        # A configuration may be made without app settings.
+        settings = {"CONSUMER_SQL_URL": config.sql.url, **self.settings}
+        return SinkContext(settings, config.hub, self.stream, config.sink)
 
     def _container(self, name: str) -> ContainerClient:
         return blob_container(self.settings, self.config.storage_connection, name)
+
+
+def sink_table(config: ConsumerConfig) -> dict[str, Any]:
+    """The options of the sink that the app settings give, as a table of the file would have them."""
+    if config.sink is SinkKind.SQL:
+        return {name: value for name, value in structs.asdict(config.sql).items() if name != "url"}
+    return {
+        "connection": config.cosmos_connection,
+        "database": config.cosmos_database,
+        "container": config.cosmos_container,
+        "id": config.id_from,
+        "meta": config.meta,
+        "transform": config.transform,
+    }
 
 
 def reporter(

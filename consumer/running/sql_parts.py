@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from consumer.config import ConsumerConfig, SqlConfig
-from consumer.mapping.transforms import load_transform
-from consumer.model import Stream
-from consumer.sinks.sql.targets import HandlerTarget, TableTarget, Target, events_target
-from consumer.sinks.sql.transactional import SqlTransactionalSink
+from consumer.config import SqlConfig
+from consumer.sinks.sql.options import SqlOptions, open_database
+from consumer.sinks.types import SinkContext
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import TABLES
-from tidemark.foundation.sql.database import SqlDatabase
 
 
 class SqlParts:
     """Creates adapters on one database, which the last of them closes."""
 
-    def __init__(self, config: ConsumerConfig, stream: Stream) -> None:
+    def __init__(self, options: SqlOptions, context: SinkContext) -> None:
         """Raises SettingsError for a URL that cannot work."""
-        sql = self._sql = config.sql
-        database = SqlDatabase(
-            sql.url, setting="CONSUMER_SQL_URL", create_tables=sql.create_tables, tables=TABLES
-        )
-        self._on = (database, stream)
-
-    def sink(self) -> SqlTransactionalSink:
-        return SqlTransactionalSink(*self._on, target_of(self._sql))
+        self._on = (open_database(options, context), context.stream)
 
     def checkpoints(self) -> SqlCheckpointStore:
         return SqlCheckpointStore(*self._on)
@@ -39,8 +26,12 @@ class SqlParts:
         return SqlDeadLetterStore(*self._on)
 
 
-def target_of(sql: SqlConfig) -> Target:
-    """Raises SettingsError for a handler that cannot be imported or unknown sources of columns."""
-    if sql.handler:
-        return HandlerTarget(cast("Any", load_transform(sql.handler)))
-    return TableTarget(sql.table, sql.columns, key=sql.key) if sql.table else events_target()
+def sql_options(sql: SqlConfig) -> SqlOptions:
+    """The options that the app settings give."""
+    return SqlOptions(
+        table=sql.table,
+        columns=sql.columns,
+        key=sql.key,
+        handler=sql.handler,
+        create_tables=sql.create_tables,
+    )

@@ -1,0 +1,65 @@
+"""The options of a sink to a SQL database. SQLAlchemy, which it imports, is an optional extra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+
+from consumer.mapping.transforms import load_transform
+from consumer.sinks.sql.targets import HandlerTarget, TableTarget, Target, events_target
+from consumer.sinks.sql.transactional import SqlTransactionalSink
+from consumer.sinks.types import SinkContext, SinkType
+from consumer.stores.sql.tables import TABLES
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.sql.database import SqlDatabase
+
+
+class SqlOptions(Struct, frozen=True):
+    """The database, and the table or handler that gets the events."""
+
+    connection: str = "CONSUMER_SQL_URL"
+    """The name of the setting with the database's address, as SQLAlchemy writes it."""
+    table: str = ""
+    """A table of the user's own; '' means the table `Events`, which stores the bodies."""
+    columns: Mapping[str, str] = {}
+    """The value of each column: `$.field` of the event's document, or a name of docs/consuming.md."""
+    key: tuple[str, ...] = ()
+    """Columns of a unique key of the user's table: rows are then upserted."""
+    handler: str = ""
+    """`module:function(connection, event)` of the user's own code, instead of a table."""
+    create_tables: bool | None = None
+    """Whether missing tables of Tidemark are created; None means in SQLite only."""
+
+
+def open_database(options: SqlOptions, context: SinkContext) -> SqlDatabase:
+    """The database of the options, which all parts of a consumer share. Raises SettingsError for a missing or wrong URL."""
+    url = context.settings.get(options.connection, "").strip()
+    if not url:
+        raise SettingsError(
+            f"{options.connection} is not set: the database's address, as SQLAlchemy writes it"
+        )
+    found: SqlDatabase | None = context.shared.get(("sql", url))
+    if found is None:
+        found = SqlDatabase(
+            url, setting=options.connection, create_tables=options.create_tables, tables=TABLES
+        )
+        context.shared["sql", url] = found
+    return found
+
+
+def target_of(options: SqlOptions) -> Target:
+    """Raises SettingsError for a handler that cannot be imported or unknown sources of columns."""
+    if options.handler:
+        return HandlerTarget(cast("Any", load_transform(options.handler)))
+    if not options.table:
+        return events_target()
+    return TableTarget(options.table, options.columns, key=options.key)
+
+
+def _build(options: SqlOptions, context: SinkContext) -> SqlTransactionalSink:
+    return SqlTransactionalSink(open_database(options, context), context.stream, target_of(options))
+
+
+SQL = SinkType("sql", SqlOptions, _build)

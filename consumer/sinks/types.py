@@ -1,0 +1,143 @@
+"""The types of sinks: those of Tidemark, and plug-ins of other packages.
+
+A plug-in is a `SinkType` that its package names as an entry point of the group `tidemark.sinks`. A type is imported when a
+configuration names it, so that a plug-in that nobody uses can break nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct, structs
+
+from consumer.model import Stream
+from consumer.ports import Sink
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.version import install_hint
+
+GROUP = "tidemark.sinks"
+"""The group of entry points."""
+
+BUILT_IN = {
+    "cosmos": "consumer.sinks.cosmos.options:COSMOS",
+    "sql": "consumer.sinks.sql.options:SQL",
+}
+"""By name where each type of Tidemark is, as an entry point says it."""
+
+_Options = TypeVar("_Options", bound=Struct)
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink gets besides its options."""
+
+    settings: Mapping[str, str]
+    """The app settings. An option such as `connection` names one of them, so that no file has secrets."""
+    hub: str
+    """The name of the hub, which ids made of positions contain."""
+    stream: Stream
+    name: str
+    """The name of the sink in the file; the name of its type without a file."""
+    shared: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    """Clients that several parts of a consumer share, such as the database of a SQL sink and its checkpoints."""
+
+
+@dataclass(frozen=True)
+class SinkType(Generic[_Options]):
+    """One type of sink.
+
+    `build` makes a sink of the type; it does no I/O. It raises SettingsError for options that cannot work. Options are a
+    msgspec Struct: the fields are the keys of the sink's table in the file.
+    """
+
+    name: str
+    options: type[_Options]
+    build: Callable[[_Options, SinkContext], Sink]
+
+
+def find_sink_type(name: str) -> SinkType[Any]:
+    """The type of a name. Raises SettingsError if there is none or more than one, or if it cannot be imported."""
+    plug_ins = list(entry_points(group=GROUP))
+    found = [plug_in for plug_in in plug_ins if plug_in.name == name]
+    if name in BUILT_IN:
+        found.insert(0, EntryPoint(name, BUILT_IN[name], GROUP))
+    if not found:
+        known = sorted({*BUILT_IN, *(plug_in.name for plug_in in plug_ins)})
+        raise SettingsError(
+            f"there is no type of sink '{name}'; accepted: {', '.join(known)}. A plug-in must be installed in the environment"
+            f" of the consumer, with an entry point of the group {GROUP}"
+        )
+    if len(found) > 1:
+        sources = " and ".join(_source_of(each) for each in found)
+        raise SettingsError(
+            f"the type of sink '{name}' exists twice, in {sources}: uninstall one of them, or rename its entry point"
+        )
+    return _load(found[0])
+
+
+def _source_of(plug_in: EntryPoint) -> str:
+    package = plug_in.dist.name if plug_in.dist else "Tidemark"
+    return f"{package} ({plug_in.value})"
+
+
+def _load(plug_in: EntryPoint) -> SinkType[Any]:
+    where = f"the type of sink '{plug_in.name}' of {_source_of(plug_in)}"
+    try:
+        module = import_module(plug_in.module)
+        kind: object = getattr(module, plug_in.attr)
+    except Exception as error:  # the code of a plug-in may raise anything
+        if plug_in.dist is None:
+            raise _missing_package(plug_in.name, error) from error
+        raise SettingsError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+    if not isinstance(kind, SinkType):
+        raise SettingsError(
+            f"{where} is a {type(kind).__name__}; expected a SinkType of consumer.sinks.types"
+        )
+    if not (isinstance(kind.options, type) and issubclass(kind.options, Struct)):
+        raise SettingsError(f"{where} has no msgspec Struct as its options")
+    return kind
+
+
+def _missing_package(name: str, error: Exception) -> Exception:
+    if not isinstance(error, ModuleNotFoundError):
+        return error
+    extra = "delta" if name in {"delta", "parquet"} else "consumer"
+    return SettingsError(f"the sink {name} needs the package {error.name}: {install_hint(extra)}")
+
+
+def read_options(kind: SinkType[_Options], table: Mapping[str, Any], where: str) -> _Options:
+    """The options of a sink as its table in the file gives them, without the key `type`.
+
+    Raises SettingsError, which names all problems, a line each. `where` is the table, such as `sinks.documents`.
+    """
+    problems = [f"{where}: {problem}" for problem in _problems(kind, table)]
+    if not problems:
+        try:
+            return msgspec.convert(table, kind.options)
+        except (msgspec.ValidationError, SettingsError) as error:  # of several fields together
+            problems = [f"{where}: {error}"]
+    raise SettingsError("\n".join(problems))
+
+
+def _problems(kind: SinkType[Any], table: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong in each field; `convert` would stop at the first."""
+    known = {each.encode_name: each for each in structs.fields(kind.options)}
+    for name in sorted(table.keys() - known.keys()):
+        similar = difflib.get_close_matches(name, known, n=1)
+        way = f"did you mean '{similar[0]}'?" if similar else f"accepted: {', '.join(known)}"
+        yield f"'{name}' is no option of {kind.name}; {way}"
+    for name, each in known.items():
+        if name not in table:
+            if each.required:
+                yield f"'{name}' is missing"
+            continue
+        try:
+            msgspec.convert(table[name], each.type)
+        except msgspec.ValidationError as error:
+            yield f"'{name}': {error}"
