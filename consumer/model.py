@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -80,8 +80,58 @@ class Rejection(Struct, frozen=True):
         structs.force_setattr(self, "detail", without_secrets(self.detail))
 
 
+class Dropped(Struct, frozen=True):
+    """Why an event, or one of its documents, is not to be written. It is settled and counted by `reason`, without a dead letter."""
+
+    reason: str
+
+
+class Operation(StrEnum):
+    """What a write does to the document of its key."""
+
+    UPSERT = "upsert"
+    CREATE = "create"  # an existing document is left as it is
+    REPLACE = "replace"  # a missing document is not created
+    DELETE = "delete"
+    PATCH = "patch"
+
+
+class PatchStep(Struct, frozen=True):
+    """One change of a patch. `op` is set, append, increment or remove; `path` is such as `/order/total`."""
+
+    op: str
+    path: str
+    value: Any = None
+
+
+class Write(Struct, frozen=True, gc=False):
+    """One change that an event asks for. An event may ask for several, in order."""
+
+    event: Event
+    document: dict[str, Any] | None = None
+    """Decoded and transformed. None: the sink reads the body itself, or needs no document."""
+    index: int = 0
+    """Which document of the event it is, from 0. A filter before it changes nothing in it, so that an id made of it stays."""
+    sink: str = ""
+    """The name of the sink; '' for the only one."""
+    operation: Operation = Operation.UPSERT
+    patch: tuple[PatchStep, ...] = ()
+    ttl: int | None = None
+    """Seconds until the service deletes the document; None for the container's default."""
+    id: str | None = None
+    """The document's id; None for the id strategy of the sink."""
+    version: int | float | str | None = None
+    """What the version guard compares; None for the event's sequence number within its hub's incarnation."""
+    content: bytes | None = None
+    """What a sink forwards that forwards bytes; None for the body as it came."""
+
+
+Mapped = Sequence[Write | Dropped | Rejection] | Dropped | Rejection
+"""What an event becomes. A Dropped or Rejection in a sequence concerns one document, otherwise all of the event."""
+
+
 class Record(Struct, frozen=True, gc=False):
-    """An event prepared for its sink, or with the reason why it cannot be written."""
+    """A write prepared for its sink, or the reason why it cannot be written."""
 
     event: Event
     key: str
@@ -93,6 +143,15 @@ class Record(Struct, frozen=True, gc=False):
     route: str = ""
     """Selects the lane of the sink; for Cosmos the effective partition key, upper-case hex."""
     rejection: Rejection | None = None
+    dropped: Dropped | None = None
+    """Why nothing is written, if that is wanted."""
+    operation: Operation = Operation.UPSERT
+    sink: str = ""
+    """Write.sink."""
+    index: int = 0
+    """Write.index."""
+    of: int = 1
+    """How many records the event has. They are next to each other wherever records are passed on."""
 
     @property
     def size(self) -> int:

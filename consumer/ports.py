@@ -5,8 +5,8 @@ Deadlines are seconds of the event loop's clock (`loop.time()`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any, Protocol
 
 from consumer.model import (
     Batch,
@@ -16,10 +16,31 @@ from consumer.model import (
     Event,
     Lease,
     Record,
+    Rejection,
     Replacement,
     Routes,
+    Write,
     WriteResult,
 )
+
+
+class Decoder(Protocol):
+    """Reads the documents that are in the bodies of events."""
+
+    def decode(self, event: Event) -> Sequence[Any] | Rejection:
+        """The documents of one event, in order. Computes only. The schemas that it needs are known: `missing` was asked."""
+        ...
+
+    def missing(self, events: Sequence[Event]) -> Collection[str]:
+        """The ids of schemas that these events need and that are not known yet. Computes only."""
+        ...
+
+    async def load(self, ids: Collection[str], *, deadline: float) -> None:
+        """Fetches schemas. One that does not exist is remembered, and rejects its events in `decode`.
+
+        Raises UnavailableError: then the partition waits, and this is called again.
+        """
+        ...
 
 
 class Sink(Protocol):
@@ -38,7 +59,9 @@ class Sink(Protocol):
         """
         ...
 
-    def prepare(self, event: Event) -> Record: ...
+    def prepare(self, write: Write) -> Record:
+        """The record of a write, with its `operation`. What else the record says of its event is set by the caller."""
+        ...
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         """Returns one result per record, in their order. Idempotent: a record is written again after an unknown outcome.

@@ -14,7 +14,7 @@ from consumer.config import read_config
 from consumer.core.statistics import Totals
 from consumer.leasing.start_position import Start
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Record
+from consumer.model import Batch, Event, Outcome, Record, Write
 from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import ConsumerProcess
@@ -103,7 +103,7 @@ async def sink_alone(world: World, meter: Meter) -> None:
 
     async with asyncio.TaskGroup() as tasks:
         for event in events:
-            record = sink.prepare(event)
+            record = sink.prepare(Write(event))
             lane = routes.lane_of(record)
             waiting[lane].append(record)
             if len(waiting[lane]) == 100:

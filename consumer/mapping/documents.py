@@ -19,14 +19,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from traceback import extract_tb
 from typing import Any, NoReturn
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from consumer.mapping.partition_hash import EffectiveKey, Scalar
-from consumer.model import Event, Record, Rejection
+from consumer.model import Event, Record, Rejection, Write
 from tidemark.foundation.errors import SettingsError
 
 Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
@@ -97,20 +96,6 @@ class MappingOptions(Struct, frozen=True):
         )
 
 
-def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
-    """The record of an event, as `prepare` makes it. Preparing only computes, so an exception would be raised at every attempt,
-    and would block the events behind this one: it rejects the event. MemoryError is about the machine, and is raised.
-    """
-    try:
-        return prepare(event)
-    except MemoryError:
-        raise
-    except Exception as error:  # see above
-        where = extract_tb(error.__traceback__)[-1]
-        story = f"preparing the event raised {type(error).__name__}: {error} (in {where.name}, line {where.lineno})"
-        return _rejected(event, Rejection("unexpected", story))
-
-
 class DocumentMapper:
     """Prepares events for one container.
 
@@ -133,17 +118,18 @@ class DocumentMapper:
         if self._meta:
             _check_meta_paths(self._paths, self._id_path)
 
-    def prepare(self, event: Event) -> Record:
-        """The event as a record; a record that cannot be written has a rejection. Raises nothing but MemoryError."""
-        document = read_object(event)
+    def prepare(self, write: Write) -> Record:
+        """The record of a write; one that cannot be written has a rejection. Raises nothing but MemoryError."""
+        event = write.event
+        document = read_object(event) if write.document is None else write.document
         if self._transform is not None and not isinstance(document, Rejection):
             document = _transformed(self._transform, document, event)
         if isinstance(document, Rejection):
-            return _rejected(event, document)
+            return rejected(event, document)
         try:
             return self._record(event, document)
         except UnicodeEncodeError:
-            return _rejected(
+            return rejected(
                 event, Rejection("encoding", "the transform left half of a surrogate pair in a text")
             )
 
@@ -153,18 +139,18 @@ class DocumentMapper:
             document[META] = dict(zip(_META_FIELDS, values_of_event, strict=True))
         identity = self._identity(document, event)
         if isinstance(identity, Rejection):
-            return _rejected(event, identity)
+            return rejected(event, identity)
         document["id"] = identity
         values: list[Scalar] = []
         for path in self._paths:
             value = find(document, path)
             problem = _partition_key_problem(value, path)
             if problem is not None:
-                return _rejected(event, problem)
+                return rejected(event, problem)
             values.append(value)
         payload = _payload(document)
         if isinstance(payload, Rejection):
-            return _rejected(event, payload)
+            return rejected(event, payload)
         partition_key = partition_key_text(values)
         route = self._effective_key(values) if self._effective_key else ""
         return Record(event, _order_key(values, partition_key) + identity, payload, partition_key, route)
@@ -260,7 +246,7 @@ def _order_key(values: Sequence[Scalar], partition_key: str) -> str:
     )
 
 
-def _rejected(event: Event, rejection: Rejection) -> Record:
+def rejected(event: Event, rejection: Rejection) -> Record:
     return Record(event, f"{event.partition}~{event.sequence_number}", rejection=rejection)
 
 

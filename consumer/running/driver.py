@@ -21,13 +21,13 @@ from consumer.core import effects
 from consumer.core.pipeline import Pipeline
 from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
-from consumer.mapping.documents import prepared
+from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.ports import CheckpointStore, DeadLetterBox, Sink, TransactionalSink
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError
-from tidemark.foundation.pacing.retry_delay import Chance
+from tidemark.foundation.pacing.retry_delay import Backoff, Chance
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -58,7 +58,8 @@ class Driver:
     """`failed` gets the error that ends the consumer; `receiving` is cleared while the pipeline takes no events.
 
     `on_checkpoint` is called with each saved checkpoint and the number of events that are unsettled then, `on_fenced`
-    with a partition and an epoch that another consumer replaced. `chance` spreads retries in time.
+    with a partition and an epoch that another consumer replaced. `chance` spreads retries in time. Without a `preparation`
+    the sink reads the bodies of events itself.
     """
 
     settings: DriverSettings
@@ -69,8 +70,10 @@ class Driver:
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None
     chance: Chance = random.random
+    preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
+        self._preparation = self.preparation or Preparation(self.sink.prepare)
         self._routes: Routes | None = None  # as the sink returned them when it was opened
         self._pipeline: Pipeline | None = None
         # By partition and epoch, of claims whose hub was created anew.
@@ -149,10 +152,29 @@ class Driver:
             while not self.receiving.is_set():  # several wait: the first to resume may have filled it again
                 await self.receiving.wait()
             end = self._end_of_turn(events, start)
-            records = [prepared(self.sink.prepare, event) for event in events[start:end]]
+            turn = events[start:end]
+            if not await self._ready(partition, epoch, turn):
+                return
+            records = self._preparation.records(turn)
             self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
             start = end
             await asyncio.sleep(0)
+
+    async def _ready(self, partition: str, epoch: int, events: Sequence[Event]) -> bool:
+        """Waits until the events can be decoded. False when the claim ends or drains before: they are not received then."""
+        backoff, decoder = Backoff(self.chance), self._preparation.decoder
+        while decoder is not None and (ids := decoder.missing(events)):
+            try:
+                await self._answered("the decoder", decoder.load(ids, deadline=self._deadline()))
+            except TidemarkError as error:
+                pause = max(backoff.failed(), getattr(error, "retry_after", None) or 0.0)
+                log.warning("partition %s waits %.0f s, then asks again: %s", partition, pause, error)
+                await asyncio.sleep(pause)
+            else:
+                break
+            if self.pipeline.epoch(partition) != epoch or (partition, epoch) in self._drains:
+                return False
+        return True
 
     def _end_of_turn(self, events: Sequence[Event], start: int) -> int:
         """The index after the last event that is prepared in this turn of the loop."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Protocol, runtime_checkable
 
-from consumer.mapping.documents import prepared
+from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import Sink
 from tidemark.foundation.errors import UnavailableError
@@ -34,6 +34,7 @@ class Replay:
         """`routes` as the sink's `open` gave them."""
         self._sink = sink
         self._routes = routes
+        self._preparation = Preparation(sink.prepare)
         self._batch_ids = count(1)
 
     async def write(self, dead_letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
@@ -41,7 +42,7 @@ class Replay:
         results: dict[int, WriteResult] = {}
         pending: dict[int, Record] = {}
         for index, dead_letter in enumerate(dead_letters):
-            record = prepared(self._sink.prepare, dead_letter.event)
+            [record] = self._preparation.records([dead_letter.event])
             if record.rejection is None:
                 pending[index] = record
             else:

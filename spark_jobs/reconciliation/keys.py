@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from consumer.config import ConsumerConfig
 from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id
 from consumer.mapping.transforms import load_transform
-from consumer.model import Event
+from consumer.model import Event, Write
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.incarnations import Newer, placed
@@ -143,18 +143,17 @@ def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
     """Document id and partition key, or why there is neither."""
     from spark_jobs.sources.cosmos import canonical_key  # noqa: PLC0415 - half of what a task would load
 
-    record = mapper.prepare(
-        Event(
-            partition=row["partition"],
-            sequence_number=row["sequence_number"],
-            offset=row["offset"] or "",
-            enqueued_at=row["enqueued_at"].timestamp(),
-            body=row["body"] or b"",
-            partition_key=dict(row.get("system_properties") or ()).get(_PARTITION_KEY),
-            properties=dict(row["properties"] or ()),
-            unreadable=None if row["body"] is not None else "the event has no body of bytes",
-        )
+    event = Event(
+        partition=row["partition"],
+        sequence_number=row["sequence_number"],
+        offset=row["offset"] or "",
+        enqueued_at=row["enqueued_at"].timestamp(),
+        body=row["body"] or b"",
+        partition_key=dict(row.get("system_properties") or ()).get(_PARTITION_KEY),
+        properties=dict(row["properties"] or ()),
+        unreadable=None if row["body"] is not None else "the event has no body of bytes",
     )
+    record = mapper.prepare(Write(event))
     if record.rejection is not None:
         return {"rejection": record.rejection.reason}
     values = msgspec.json.decode(record.partition_key)

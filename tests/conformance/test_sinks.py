@@ -6,7 +6,7 @@ import json
 import pytest
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome
+from consumer.model import Batch, Event, Outcome, Write
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from devstack.cosmos import CosmosServer
 from tests.support.consumer.memory_sink import MemorySink
@@ -43,7 +43,7 @@ class SinkContract:
         routes = await sink.routes()
         lanes = {}
         for index, each in enumerate(events):
-            record = sink.prepare(each)
+            record = sink.prepare(Write(each))
             lanes.setdefault(routes.lane_of(record), []).append((index, record))
         results = {}
         for lane, found in lanes.items():
@@ -72,14 +72,14 @@ class SinkContract:
 
     async def test_every_prepared_record_has_a_lane(self, sink):
         routes = await sink.routes()
-        records = [sink.prepare(event(n, {"id": f"f{n}", "dest": str(n)})) for n in range(100)]
+        records = [sink.prepare(Write(event(n, {"id": f"f{n}", "dest": str(n)}))) for n in range(100)]
 
         assert all(routes.lane_of(record) for record in records)
         assert len({record.key for record in records}) == 100
 
     @pytest.mark.parametrize("body", [b"", b"no json", b"[]", b'{"id":"\xff"}', b'{"a":' * 5000])
     async def test_what_cannot_be_written_is_prepared_with_its_rejection(self, sink, body):
-        record = sink.prepare(event(1, body))
+        record = sink.prepare(Write(event(1, body)))
 
         assert record.rejection is not None
         assert record.rejection.detail

@@ -12,7 +12,7 @@ from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCach
 from msgspec.structs import replace
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Routes
+from consumer.model import Batch, Event, Outcome, Routes, Write
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
@@ -55,13 +55,15 @@ async def opened(server):
 def records(sink, count, **more):
     bodies = [{"id": f"f{n}", "dest": f"D{n}", "tenant": n, **more} for n in range(count)]
     return [
-        sink.prepare(Event("0", n, str(n), 0.0, json.dumps(body).encode())) for n, body in enumerate(bodies)
+        sink.prepare(Write(Event("0", n, str(n), 0.0, json.dumps(body).encode())))
+        for n, body in enumerate(bodies)
     ]
 
 
 def prepared(sink, bodies):
     return [
-        sink.prepare(Event("0", n, str(n), 0.0, json.dumps(body).encode())) for n, body in enumerate(bodies)
+        sink.prepare(Write(Event("0", n, str(n), 0.0, json.dumps(body).encode())))
+        for n, body in enumerate(bodies)
     ]
 
 
@@ -365,7 +367,7 @@ async def test_every_kind_of_partition_key_arrives(server, opened, value, contai
 @pytest.mark.parametrize("container", ["one", "old"])
 async def test_a_document_without_its_partition_key_arrives(server, opened, container):
     sink, routes = await opened(container)
-    record = sink.prepare(Event("0", 1, "1", 0.0, b'{"id":"f1"}'))
+    record = sink.prepare(Write(Event("0", 1, "1", 0.0, b'{"id":"f1"}')))
 
     assert outcomes(await write(sink, [record], routes.lanes[0])) == [WRITTEN]
     assert ids(server, container) == {"f1"}

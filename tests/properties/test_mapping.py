@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.mapping.documents import REASONS, DocumentMapper, MappingOptions
-from consumer.model import Event
+from consumer.model import Event, Write
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
@@ -27,7 +27,7 @@ MAPPER = DocumentMapper(MappingOptions("hub", "position"), ("/pk", "/a/b"))
 
 @given(st.binary(max_size=60) | almost.map(str.encode))
 def test_any_bytes_are_a_record_or_a_rejection(body):
-    record = MAPPER.prepare(Event("0", 1, "1", 0.0, body))
+    record = MAPPER.prepare(Write(Event("0", 1, "1", 0.0, body)))
 
     assert (record.rejection is None) == bool(record.payload)
     assert record.rejection is None or record.rejection.reason in REASONS
@@ -36,7 +36,7 @@ def test_any_bytes_are_a_record_or_a_rejection(body):
 @given(objects, st.sampled_from(["LGA", 1, None, True]))
 def test_a_document_is_the_body_with_its_id(document, key):
     body = {**document, "pk": key, "a": {}}
-    record = MAPPER.prepare(Event("0", 1, "1", 0.0, json.dumps(body).encode()))
+    record = MAPPER.prepare(Write(Event("0", 1, "1", 0.0, json.dumps(body).encode())))
 
     assert json.loads(record.payload) == {**body, "id": "hub~0~1"}
     assert json.loads(record.partition_key) == [key, {}]

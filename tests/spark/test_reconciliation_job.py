@@ -16,7 +16,7 @@ from azure.cosmos import CosmosClient
 
 from consumer.config import read_config
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.model import Checkpoint, DeadLetter, Event, Rejection
+from consumer.model import Checkpoint, DeadLetter, Event, Rejection, Write
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
@@ -87,7 +87,9 @@ class Place:
         with CosmosClient(url, key.rstrip(";")) as client:
             container = client.get_database_client("db").get_container_client(HUB)
             for partition, n in positions:
-                container.upsert_item(json.loads(self.mapper.prepare(self.event(partition, n)).payload))
+                container.upsert_item(
+                    json.loads(self.mapper.prepare(Write(self.event(partition, n))).payload)
+                )
 
     def settle(self, settled, dead_letters=()):
         """Stores checkpoints, by partition, and dead letters."""

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from consumer.mapping.documents import DocumentMapper, MappingOptions, document_id, partition_key_text
 from consumer.mapping.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
-from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
+from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
 from consumer.sinks.cosmos.answers import (
     NO_ANSWER,
     Answer,
@@ -108,10 +108,10 @@ class CosmosBulkSink:
         self.bulk = routes is not None
         return routes or _ONE_LANE
 
-    def prepare(self, event: Event) -> Record:
+    def prepare(self, write: Write) -> Record:
         if self._mapper is None:
             raise RuntimeError("the sink is not open")
-        return self._mapper.prepare(event)
+        return self._mapper.prepare(write)
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         results = [NO_ANSWER] * len(batch.records)

@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
 from consumer.mapping.documents import Path, find, parse_path, read_object
-from consumer.model import Event, Record, Rejection, Stream
+from consumer.model import Event, Record, Rejection, Stream, Write
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.failures import HandlerError
 from consumer.stores.sql.tables import EVENTS
@@ -59,8 +59,8 @@ class Target(Protocol):
         """Raises SettingsError if events of a hub with that incarnation would replace those of the hub before it."""
         ...
 
-    def prepare(self, event: Event) -> bytes | Rejection:
-        """The payload of the event's record, or why the event can never be written. Never raises."""
+    def prepare(self, write: Write) -> bytes | Rejection:
+        """The payload of the record, or why it can never be written. Never raises."""
         ...
 
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
@@ -109,8 +109,8 @@ class TableTarget:
         self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
         self._statement = _Upsert(table, self._sources, self._key, database.dialect)
 
-    def prepare(self, event: Event) -> bytes | Rejection:
-        document = read_object(event)
+    def prepare(self, write: Write) -> bytes | Rejection:
+        document = read_object(write.event) if write.document is None else write.document
         if isinstance(document, Rejection):
             return document
         values = []
@@ -228,8 +228,9 @@ class HandlerTarget:
     def check(self, incarnation: str) -> None:
         """Nothing to check: the handler gets each event with its `incarnation`, and has its own keys."""
 
-    def prepare(self, event: Event) -> bytes | Rejection:
-        return b"" if event.unreadable is None else Rejection("unreadable", event.unreadable)
+    def prepare(self, write: Write) -> bytes | Rejection:
+        unreadable = write.event.unreadable
+        return b"" if unreadable is None else Rejection("unreadable", unreadable)
 
     def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         connection.info[_HANDLING] = True

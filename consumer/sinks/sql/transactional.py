@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from consumer import model
 from consumer.errors import FencedError
-from consumer.model import Claim, Event, Record
+from consumer.model import Claim, Event, Record, Write
 from consumer.sinks.evidence import Evidence
 from consumer.sinks.sql.failures import Blame, blame_of, is_answer, refusal_of, rejection_of
 from consumer.sinks.sql.isolation import Isolation, TryAgainError
@@ -62,8 +62,9 @@ class SqlTransactionalSink:
     async def routes(self) -> model.Routes:
         return model.Routes(by_partition=True)
 
-    def prepare(self, event: Event) -> Record:
-        prepared = self.target.prepare(event)
+    def prepare(self, write: Write) -> Record:
+        event = write.event
+        prepared = self.target.prepare(write)
         key = f"{event.partition}~{event.sequence_number}"
         if isinstance(prepared, model.Rejection):
             return Record(event, key, rejection=prepared)

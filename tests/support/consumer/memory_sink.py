@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from consumer.mapping.documents import DocumentMapper, MappingOptions
-from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
+from consumer.model import Batch, Outcome, Record, Routes, Write, WriteResult
 
 _WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
@@ -22,8 +22,8 @@ class MemorySink:
     async def open(self) -> Routes:
         return Routes()
 
-    def prepare(self, event: Event) -> Record:
-        return self._mapper.prepare(event)
+    def prepare(self, write: Write) -> Record:
+        return self._mapper.prepare(write)
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         for record in batch.records:

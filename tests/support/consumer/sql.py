@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 from sqlalchemy import text
 
-from consumer.model import Batch, Event, Outcome, Stream
+from consumer.model import Batch, Event, Outcome, Stream, Write
 from consumer.sinks.sql.targets import TableTarget, events_target
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
@@ -76,7 +76,7 @@ class World:
     async def write(self, *events, sink=None, deadline=None):
         """The results' (outcome, reason), one per event."""
         sink = sink or self.sink
-        batch = Batch(next(BATCHES), events[0].partition, tuple(sink.prepare(e) for e in events))
+        batch = Batch(next(BATCHES), events[0].partition, tuple(sink.prepare(Write(e)) for e in events))
         results = await sink.write(batch, deadline=deadline or soon())
         return [(result.outcome, result.reason) for result in results]
 

@@ -88,9 +88,9 @@ class Sink(MemorySink):
     async def open(self):
         return Routes(("", "8"), ("all", "of partition 0"))
 
-    def prepare(self, event):
-        record = super().prepare(event)
-        return msgspec.structs.replace(record, route="9" if event.partition == "0" else "1")
+    def prepare(self, write):
+        record = super().prepare(write)
+        return msgspec.structs.replace(record, route="9" if record.event.partition == "0" else "1")
 
     async def write(self, batch, *, deadline):
         await asyncio.sleep(0.005)

@@ -13,7 +13,7 @@ from consumer.mapping.documents import (
 )
 from consumer.mapping.partition_hash import hash_key
 from consumer.mapping.transforms import load_transform
-from consumer.model import Event
+from consumer.model import Event, Write
 from tidemark.foundation.errors import SettingsError
 
 
@@ -27,13 +27,13 @@ def mapper(*paths, **options):
 
 
 def prepared(body, *paths, **options):
-    record = mapper(*paths, **options).prepare(event(body))
+    record = mapper(*paths, **options).prepare(Write(event(body)))
     assert record.rejection is None
     return record
 
 
 def reason(body, *paths, **options):
-    record = mapper(*paths, **options).prepare(event(body))
+    record = mapper(*paths, **options).prepare(Write(event(body)))
     assert record.rejection is not None
     assert record.rejection.reason in REASONS
     assert (record.payload, record.key) == (b"", "3~17")
@@ -46,7 +46,7 @@ def nested(depth):
 
 def test_a_body_becomes_a_document_with_its_key_and_its_place():
     record = DocumentMapper(MappingOptions("flights"), ("/dest",), hash_key).prepare(
-        event({"id": "AA-1", "dest": "LGA", "miles": 1.5})
+        Write(event({"id": "AA-1", "dest": "LGA", "miles": 1.5}))
     )
 
     assert json.loads(record.payload) == {"id": "AA-1", "dest": "LGA", "miles": 1.5}
@@ -137,7 +137,7 @@ def test_a_body_that_is_no_json_object_is_rejected_with_the_word_for_its_cause(b
 
 
 def test_what_the_receiver_could_not_read_is_rejected_in_its_words():
-    record = mapper().prepare(event(b"{}", unreadable="an AMQP value of type int"))
+    record = mapper().prepare(Write(event(b"{}", unreadable="an AMQP value of type int")))
 
     assert (record.rejection.reason, record.rejection.detail) == ("unreadable", "an AMQP value of type int")
 
@@ -267,7 +267,7 @@ def test_a_transform_that_returns_what_json_cannot_hold_rejects_the_event(value,
 
 
 def test_a_rejection_says_what_was_found_and_what_is_accepted():
-    rejection = mapper().prepare(event({"id": "a/b"})).rejection
+    rejection = mapper().prepare(Write(event({"id": "a/b"}))).rejection
 
     assert rejection.detail == "the id 'a/b' holds one of / \\ ? #"
 

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
+from consumer.mapping.preparing import Preparation
 from consumer.model import Claim, Event, Outcome, Record, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
@@ -32,9 +33,9 @@ class Sink(MemorySink):
         self.error = None
         self.prepared = []
 
-    def prepare(self, event):
-        self.prepared.append(event)
-        return super().prepare(event)
+    def prepare(self, write):
+        self.prepared.append(write.event)
+        return super().prepare(write)
 
     async def write(self, batch, *, deadline):
         await self.gate.wait()
@@ -55,7 +56,8 @@ class Transactional(Sink):
     async def open(self):
         return Routes(by_partition=True)
 
-    def prepare(self, event):
+    def prepare(self, write):
+        event = write.event
         return Record(event, f"{event.partition}~{event.sequence_number}")
 
     def attach(self, claim):
@@ -82,7 +84,8 @@ class Checkpoints(MemoryCheckpointStore):
 
 
 async def opened(sink=None, checkpoints=None, **settings):
-    callbacks = {name: settings.pop(name) for name in ("on_checkpoint", "on_fenced") if name in settings}
+    extras = ("on_checkpoint", "on_fenced", "preparation")
+    callbacks = {name: settings.pop(name) for name in extras if name in settings}
     settings = {"batches": BatchLimits(flush_after=0.1), **settings}
     driver = Driver(
         DriverSettings("hub", "group", **settings),
@@ -212,16 +215,16 @@ async def test_a_fenced_claim_is_told_once_and_whoever_waits_for_it_learns_of_it
 async def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait():
     sink = Sink()
     sink.gate.clear()
+    prepare, rooms = sink.prepare, []
+
+    def watched(write):
+        rooms.append(driver.pipeline.room)
+        return prepare(write)
+
+    sink.prepare = watched
     driver = await opened(sink, limits=BacklogLimits(high_count=1_000))
     for partition in "0123456789":
         driver.claimed(Claim(partition, "me", 1))
-    prepare, rooms = sink.prepare, []
-
-    def watched(event):
-        rooms.append(driver.pipeline.room)
-        return prepare(event)
-
-    sink.prepare = watched
     receiving = [
         asyncio.create_task(driver.receive(p, 1, events(*range(400), partition=p))) for p in "0123456789"
     ]
@@ -245,10 +248,10 @@ async def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_n
     failure,
 ):
     class Poisoned(Sink):
-        def prepare(self, event):
-            if event.sequence_number == 1:
+        def prepare(self, write):
+            if write.event.sequence_number == 1:
                 raise failure
-            return super().prepare(event)
+            return super().prepare(write)
 
     driver = await claimed(Poisoned())
     await driver.receive("0", 1, events(0, 1, 2))
@@ -263,7 +266,7 @@ async def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_n
 
 async def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_letter():
     class Starved(Sink):
-        def prepare(self, event):
+        def prepare(self, write):
             raise MemoryError
 
     driver = await claimed(Starved())
@@ -288,6 +291,56 @@ async def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_paus
     await driver.aclose()
 
     assert 10 <= len(driver.sink.prepared) <= 10.0 / LEAST_DELAY + 1
+
+
+class Registry:
+    """A decoder whose schemas are there after so many calls."""
+
+    def __init__(self, failures):
+        self.failures, self.known = failures, False
+
+    def missing(self, events):
+        return () if self.known else ("schema",)
+
+    async def load(self, ids, *, deadline):
+        self.failures -= 1
+        if self.failures >= 0:
+            raise UnavailableError("the registry does not answer")
+        self.known = True
+
+    def decode(self, event):
+        return [{"id": event.body.decode()}]
+
+
+async def with_registry(failures):
+    sink, registry = Sink(), Registry(failures)
+    return await claimed(sink, preparation=Preparation(sink.prepare, decoder=registry))
+
+
+async def test_events_wait_for_the_schemas_of_their_decoder_and_none_becomes_a_dead_letter(caplog):
+    driver = await with_registry(3)
+    await driver.receive("0", 1, events(0, 1))
+    await driver.settled("0", 1)
+    await driver.aclose()
+
+    assert len(driver.sink.documents) == 2
+    assert [each async for each in driver.dead_letters.list()] == []
+    assert caplog.text.count("partition 0 waits") == 3
+
+
+@pytest.mark.parametrize("end", ["lost", "drain"])
+async def test_a_claim_that_ends_waits_no_longer_for_schemas(end):
+    driver = await with_registry(99)
+    waiting = asyncio.create_task(driver.receive("0", 1, events(0)))
+    await asyncio.sleep(5.0)
+    if end == "lost":
+        driver.lost("0", 1)
+    else:
+        assert await driver.drain("0", 1, deadline=now() + 5.0)
+    await asyncio.wait_for(waiting, 20.0)
+    await driver.aclose()
+
+    assert driver.statistics().totals.received == 0
 
 
 async def test_the_loop_gets_a_turn_after_a_megabyte():

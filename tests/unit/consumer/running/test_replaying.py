@@ -21,7 +21,8 @@ class Scripted:
         self.batches = []
         self.asked_for_routes = 0
 
-    def prepare(self, event):
+    def prepare(self, write):
+        event = write.event
         key = event.body.decode()
         rejection = Rejection("not_json", "bad") if key == "bad" else None
         return Record(event, key, route=key, rejection=rejection)

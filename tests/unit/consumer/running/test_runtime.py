@@ -13,7 +13,7 @@ from msgspec import structs
 from consumer.errors import FencedError, PoisonError, PositionError, ShutdownError
 from consumer.leasing.start_position import Expired
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
+from consumer.model import Checkpoint, Event, Outcome, PartitionState, Write, WriteResult
 from consumer.options import BacklogLimits, OnGap, PositionPolicy
 from consumer.running.replaying import Replay
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
@@ -375,8 +375,9 @@ async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consu
     # The error's advice: the cause is mended, the consumer is started again, and the letters are replayed.
     read = world.sink.prepare
 
-    def prepare_all(event):
-        return read(structs.replace(event, body=b'{"id": "%d"}' % event.sequence_number))
+    def prepare_all(write):
+        event = write.event
+        return read(Write(structs.replace(event, body=b'{"id": "%d"}' % event.sequence_number)))
 
     world.sink.prepare = prepare_all
     _, task, stop = world.start()

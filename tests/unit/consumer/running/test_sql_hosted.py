@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from consumer.config import ConsumerConfig, SinkKind
 from consumer.errors import PositionError
-from consumer.model import Checkpoint, Claim, Origin
+from consumer.model import Checkpoint, Claim, Origin, Write
 from consumer.options import OnDistrust, PositionPolicy
 from consumer.running.hosted import HostedConsumer
 from consumer.sinks.sql.targets import TableTarget, events_target
@@ -147,7 +147,7 @@ async def test_a_table_keyed_by_positions_tells_hubs_of_one_name_apart_or_is_ref
         )
         with database.engine.begin() as connection:
             for incarnation in ("", "77"):
-                record = sink.prepare(msgspec.structs.replace(flight(5), incarnation=incarnation))
+                record = sink.prepare(Write(msgspec.structs.replace(flight(5), incarnation=incarnation)))
                 sink.target.write(connection, [record])
             assert list(connection.execute(text(f'SELECT "{name}" FROM t ORDER BY 1'))) == stored
     finally:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumer.model import DeadLetter, Outcome, Rejection
+from consumer.model import DeadLetter, Outcome, Rejection, Write
 from consumer.running.replaying import ReplayingSink
 from tests.support.consumer.sql import FLIGHTS, T0, World, flight, soon
 
@@ -23,7 +23,7 @@ async def test_a_letter_becomes_a_row_once_however_often_it_is_replayed(world):
     assert isinstance(world.sink, ReplayingSink)
     event = flight(7)
     await world.dead_letters.put([dead_letter(event)], deadline=soon())
-    record = world.sink.prepare(event)
+    record = world.sink.prepare(Write(event))
 
     outcomes = [(await world.sink.replay(record, deadline=soon())).outcome for _ in range(2)]
 
@@ -36,7 +36,7 @@ async def test_what_the_database_still_refuses_keeps_its_letter(world):
     event = flight(7, carrier=None)
     await world.dead_letters.put([dead_letter(event)], deadline=soon())
 
-    result = await world.sink.replay(world.sink.prepare(event), deadline=soon())
+    result = await world.sink.replay(world.sink.prepare(Write(event)), deadline=soon())
 
     assert (result.outcome, "constraint" in result.reason) == (Outcome.REJECT, True)
     assert await world.written() == []

@@ -10,7 +10,7 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 from hypothesis import given
 
 from consumer.mapping.documents import MappingOptions
-from consumer.model import Batch, Event, Outcome, Routes
+from consumer.model import Batch, Event, Outcome, Routes, Write
 from consumer.sinks.cosmos.answers import Answer
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import (
@@ -97,7 +97,7 @@ def event(number, id_):
 async def write(sink, routes, *ids):
     events = [event(n, id_) for n, id_ in enumerate(ids)]
     lanes, results = {}, {}
-    for record in map(sink.prepare, events):
+    for record in map(sink.prepare, map(Write, events)):
         lanes.setdefault(routes.lane_of(record), []).append(record)
     deadline = asyncio.get_running_loop().time() + 60.0
     for number, (lane, records) in enumerate(lanes.items()):
@@ -280,7 +280,7 @@ async def test_of_bad_requests_one_by_one_the_first_alone_is_believed_until_anot
     routes = await sink.open()
 
     async def one(number, id_):
-        record = sink.prepare(event(number, id_))
+        record = sink.prepare(Write(event(number, id_)))
         [result] = await sink.write(
             Batch(0, routes.lane_of(record), (record,)), deadline=asyncio.get_running_loop().time() + 60.0
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import make_url
 
-from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection, Write
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
 from consumer.stores.sql import dead_letters, positions
@@ -119,7 +119,7 @@ async def test_a_value_its_column_can_never_take_is_rejected_before_it_is_writte
     tmp_path, field, value, said
 ):
     async with World(f"sqlite:///{tmp_path}/x.db", TableTarget("flights", COLUMNS), table=TABLE) as world:
-        record = world.sink.prepare(event(0, json.dumps({field: value}).encode()))
+        record = world.sink.prepare(Write(event(0, json.dumps({field: value}).encode())))
 
         assert record.rejection is not None
         with pytest.raises(AssertionError, match=said):
@@ -369,7 +369,7 @@ async def test_an_empty_batch_is_nothing_and_the_lanes_are_the_partitions():
     async with World("sqlite://") as world:
         routes = await world.sink.routes()
 
-        assert routes.lane_of(world.sink.prepare(flight(0, "7"))) == "7"
+        assert routes.lane_of(world.sink.prepare(Write(flight(0, "7")))) == "7"
         assert await world.sink.write(Batch(0, "7", ()), deadline=soon()) == []
 
 
