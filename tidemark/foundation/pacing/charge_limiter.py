@@ -1,0 +1,191 @@
+"""How many records may start under a budget of request units, although a charge is known only when its answer comes. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+WINDOW = 10.0
+"""Seconds over which the budget is exact. Charges are learned from answers, which take up to seconds themselves."""
+SLOT = 0.1
+"""Seconds of budget that are saved up before records start: so batches stay large, as with the slots of `RateLimiter`."""
+SAVED = 1.0
+"""Seconds of budget that idleness saves at most. The service keeps its own throughput by the second."""
+TRIAL = 1.0
+"""Seconds of budget that a record reserves whose charge nobody knows yet: the next one may start a second later."""
+DECAY = 0.2
+"""By how much an estimate follows a lower charge. A higher one counts at once, because too little reserved is overspent."""
+UNLIMITED = 1 << 62
+
+
+class _Start(Struct):
+    """A batch in the log; `seconds` is the budget time that it uses."""
+
+    at: float
+    seconds: float
+
+
+class _Reserved(Struct):
+    """A batch in flight: what was reserved for each of its records, and the rate then."""
+
+    start: _Start
+    lane: str
+    records: int
+    each: float | None
+    rate: float
+
+
+class ChargeLimiter:
+    """Lets records start that are charged `rate` request units per second together; None is no limit.
+
+    A start reserves the estimated charge of its lane, and `settle` replaces it by the real one. Two rules hold at once,
+    in seconds of budget (charge / rate), so that what was used before a change of the rate keeps its share of the time:
+
+    - *Bound*: the batches started in any half-open `WINDOW`, settled or reserved, use at most WINDOW seconds. So the
+      charges of a window exceed `WINDOW * rate` only by what the batches in flight at its last start were charged above
+      their estimates. A single record that is dearer than a whole window starts alone.
+    - *Pace*: what was used is paid back at the rate before more may start. A charge above its estimate is a debt, also
+      if its answer comes after the window.
+
+    Times are seconds of a monotonic clock. While nobody knows a charge, one record starts and its answer is awaited.
+    """
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate: float | None = None
+        self._log: deque[_Start] = deque()
+        self._used = 0.0  # seconds of budget in the log
+        self._paid_until = now - SLOT  # a virtual clock: what was used is paid when it equals now
+        self._latest = now
+        self._reserved: dict[int, _Reserved] = {}
+        self._estimates: dict[str, float] = {}
+        self._trials = 0  # in flight
+        self.set_rate(rate, now)
+
+    @property
+    def rate(self) -> float | None:
+        """Request units per second; None is no limit."""
+        return self._rate
+
+    @property
+    def records_per_second(self) -> float | None:
+        """What the rate is worth by the dearest estimate; None without a limit or without a charge so far."""
+        dearest = max(self._estimates.values(), default=0.0)
+        return None if self._rate is None or not dearest else self._rate / dearest
+
+    def set_rate(self, rate: float | None, now: float) -> None:
+        """Changes the rate from `now` on. Raises ValueError unless it is positive and finite, or None.
+
+        A debt stays the same number of request units.
+        """
+        if rate is not None and not (rate > 0 and math.isfinite(rate)):
+            raise ValueError(
+                f"rate is {rate!r}; accepted are positive numbers of request units per second, or None"
+            )
+        now = self._advance(now)
+        if rate is not None and self._rate is not None and self._paid_until > now:
+            self._paid_until = now + (self._paid_until - now) * self._rate / rate
+        self._rate = rate
+
+    def affordable(self, lane: str, now: float) -> int:
+        """How many records of a lane may start at `now`. Call `start` with those that do before asking again."""
+        if self._rate is None:
+            return UNLIMITED
+        now = self._advance(now)
+        estimate = self._estimate(lane)
+        if estimate == 0.0:  # a sink that charges nothing
+            return UNLIMITED
+        if now < self._paid_until + SLOT:
+            return 0
+        if estimate is None:
+            return 0 if self._trials or not self._fits(TRIAL, self._used, len(self._log)) else 1
+        seconds = estimate / self._rate
+        if not self._fits(seconds, self._used, len(self._log)):
+            return 0
+        return max(1, int(min(now - self._paid_until, WINDOW - self._used) / seconds))
+
+    def start(self, batch: int, lane: str, records: int, now: float) -> None:
+        """Records of a batch start, at most as many as are affordable. `settle` must follow."""
+        if self._rate is None:
+            return
+        now = self._advance(now)
+        estimate = self._estimate(lane)
+        seconds = TRIAL if estimate is None else records * estimate / self._rate
+        start = _Start(now, seconds)
+        self._reserved[batch] = _Reserved(start, lane, records, estimate, self._rate)
+        self._trials += estimate is None
+        self._log.append(start)
+        self._used += seconds
+        self._paid_until += seconds
+
+    def settle(self, batch: int, lane: str, charges: Iterable[float | None], now: float) -> None:
+        """The answers of a batch came. A charge that is None is unknown, and what was reserved for it counts."""
+        known = [charge for charge in charges if charge is not None]
+        if known:
+            self._learn(lane, sum(known) / len(known))
+        reserved = self._reserved.pop(batch, None)
+        if reserved is None:
+            return
+        self._trials -= reserved.each is None
+        self._advance(now)
+        if reserved.each is None:
+            units = reserved.start.seconds * reserved.rate
+            unknown = 0.0 if known else units
+        else:
+            units = reserved.records * reserved.each
+            unknown = (reserved.records - len(known)) * reserved.each
+        difference = sum(known) + unknown - units
+        # Too much reserved is given back as it was taken; too little is paid at the present rate.
+        seconds = difference / (reserved.rate if difference < 0 or self._rate is None else self._rate)
+        reserved.start.seconds += seconds
+        self._paid_until += seconds
+        if reserved.start.at + WINDOW > self._latest:
+            self._used += seconds
+
+    def next_at(self, lane: str, now: float) -> float:
+        """The earliest time at which a further record of a lane may start: `now` if it may already; infinite while an answer
+        is awaited.
+        """
+        if self._rate is None:
+            return now
+        now = self._advance(now)
+        estimate = self._estimate(lane)
+        if estimate == 0.0:
+            return now
+        if estimate is None and self._trials:
+            return math.inf
+        seconds = TRIAL if estimate is None else estimate / self._rate
+        earliest = max(now, self._paid_until + SLOT)
+        used, left = self._used, len(self._log)
+        for start in self._log:
+            if self._fits(seconds, used, left):
+                break
+            earliest = max(earliest, start.at + WINDOW)
+            used, left = used - start.seconds, left - 1
+        return earliest
+
+    @staticmethod
+    def _fits(seconds: float, used: float, entries: int) -> bool:
+        return not entries or used + seconds <= WINDOW
+
+    def _estimate(self, lane: str) -> float | None:
+        """Request units of a record; of a lane without answers as in the dearest one."""
+        known = self._estimates.get(lane)
+        return max(self._estimates.values(), default=None) if known is None else known
+
+    def _learn(self, lane: str, charge: float) -> None:
+        known = self._estimates.get(lane)
+        is_higher = known is None or charge >= known
+        self._estimates[lane] = charge if is_higher else known + DECAY * (charge - known)  # type: ignore[operator]
+
+    def _advance(self, now: float) -> float:
+        """Forgets the starts that left the window, and what idleness saved too much."""
+        now = self._latest = max(now, self._latest)
+        while self._log and self._log[0].at + WINDOW <= now:
+            self._used -= self._log.popleft().seconds
+        if not self._log:
+            self._used = 0.0
+        self._paid_until = max(self._paid_until, now - SAVED)
+        return now
