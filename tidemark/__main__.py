@@ -23,20 +23,28 @@ PARTS = {
 }
 """The extra of each part, and the module whose `mount` adds its commands."""
 
+PANELS = {
+    "Begin": ("discover", "import", "lint", "doctor"),
+    "See what was decided": ("status", "log", "shadow", "replay"),
+    "Change what is decided": ("order", "notify"),
+    "Move events": ("consume", "consumer", "checkpoints", "dead-letters", "publish", "send"),
+    "Try policies on recorded load": ("history", "advise", "backtest", "seasons", "cost"),
+    "Read telemetry": ("telemetry-aggregation", "runs", "spark"),
+}
+"""The headings of the help, and the commands below each."""
+
 
 def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
     """All commands of the parts. A part whose packages are not installed is named at the end of the help, with how to install it."""
     import typer
 
-    from tidemark.foundation.log.usage import CommandGroup
+    from tidemark.foundation.log.usage import CommandGroup, whole_command
     from tidemark.foundation.version import install_hint
 
     app = typer.Typer(
         name="tidemark",
-        cls=CommandGroup,
-        help="Autoscaling that explains every decision, and event consumption that loses nothing.",
+        cls=type("CommandLine", (CommandGroup,), {"panels": PANELS}),
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     absent = []
@@ -50,6 +58,7 @@ def command_line(parts: Mapping[str, str] = PARTS) -> typer.Typer:
                 f"Without the {extra}: '{error.name}' is missing; {install_hint(extra).replace('[', chr(92) + '[')}"
             )
     app.info.epilog = "\n\n".join(absent)
+    app.callback()(whole_command)
     return app
 
 

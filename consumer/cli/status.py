@@ -17,6 +17,7 @@ from consumer.cli.support import Json, Root, console, fail, run
 from tidemark.foundation.app_settings import COMMAND_ROOT, STORAGE, load_settings
 from tidemark.foundation.http.callers import NOBODY, named
 from tidemark.foundation.http.deployed_options import Account, App
+from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
 from tidemark.foundation.log.terminal import print_json
 from tidemark.foundation.sanitize import one_line
 from tidemark.foundation.wording import duration_text, number_text
@@ -58,7 +59,9 @@ def _run(
         if app is not None:
             async with app:
                 return await by_api(app)
-        tables = api.open_tables(load_settings(root, account=account), time.time)
+        settings = load_settings(root, account=account)
+        check_app(root, settings, STORAGE, way_on=NAME_AN_APP)
+        tables = api.open_tables(settings, time.time)
         try:
             return await by_storage(tables)
         finally:

@@ -12,8 +12,9 @@ import typer
 from rich.markup import escape
 
 from consumer.config import read_config
-from tidemark.foundation.app_settings import load_settings
+from tidemark.foundation.app_settings import STORAGE, load_settings
 from tidemark.foundation.errors import TidemarkError
+from tidemark.foundation.http.which_app import check_app
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 
@@ -45,6 +46,7 @@ def open_parts(root: Path) -> Parts:
 
     own_modules_of(root)
     settings = load_settings(root)
+    check_app(root, settings, STORAGE)
     return Parts(read_config(settings), settings)
 
 

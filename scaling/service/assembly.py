@@ -36,6 +36,7 @@ from tidemark.foundation.log.process import quiet_sdks
 from tidemark.foundation.sanitize import describe_error
 from tidemark.foundation.secrets.known import hide_settings, leave_names
 from tidemark.foundation.settings_reader import ConfigError, Problem, Shared, parse_params, read_log_level
+from tidemark.foundation.wording import file_problem
 
 QUEUES = ("metrics", "actions")
 
@@ -56,11 +57,12 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
         data = path.read_bytes()
     except FileNotFoundError as error:
         where = (
-            "is not there; give its folder as --root, or in an app its path as the setting TIDEMARK_CONFIG"
+            "is not there; give its folder as --root, or in an app its path as the setting TIDEMARK_CONFIG;"
+            " `tidemark discover` writes a first one"
         )
         raise ConfigError([Problem(str(path), where)]) from error
     except OSError as error:
-        raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
+        raise ConfigError([Problem(str(path), f"cannot be read: {file_problem(error)}")]) from error
     text = decoded(data, name=path.name)
     config = load_config(
         text, name=path.name, settings=settings, plug_ins=registry, read_file=read_beside(path)

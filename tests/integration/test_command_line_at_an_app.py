@@ -82,6 +82,7 @@ def test_a_reader_sees_status_log_and_shadows(tmp_path, platform):
 
 def test_what_an_app_tells_is_what_its_storage_tells(tmp_path, platform, world, monkeypatch):
     monkeypatch.setattr("tidemark.commands.access.where.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("tidemark.commands.access.where.check_app", lambda *_, **__: None)
     here = [*("--root", str(tmp_path))]
     for command in (("log",), ("log", "--changes"), ("log", "--changes", "--limit", "1"), ("shadow",)):
         stored = CliRunner().invoke(app, [*command, *here], catch_exceptions=False)

@@ -18,7 +18,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from spark_jobs import cli as spark_jobs
-from tidemark.__main__ import PARTS, command_line
+from tidemark.__main__ import PANELS, PARTS, command_line
 from tidemark.analysis.cli import COMMANDS
 from tidemark.foundation import version
 from tidemark.foundation.version import VERSION
@@ -33,6 +33,31 @@ PACKAGES = ("tidemark", "scaling", "consumer", "spark_jobs")
 
 def help_text():
     return " ".join(CliRunner().invoke(command_line(), ["--help"], env={"COLUMNS": "300"}).output.split())
+
+
+def test_every_command_is_below_a_heading_and_no_heading_has_a_command_that_is_not():
+    whole = typer.main.get_command(command_line())
+
+    assert list(whole.commands) == [name for names in PANELS.values() for name in names]
+
+
+def test_the_help_names_types_as_command_lines_do_and_the_version_is_told():
+    command_line_ = command_line()
+    shown = " ".join(
+        CliRunner().invoke(command_line_, [*words, "--help"], env={"COLUMNS": "300"}).output
+        for words in ([], ["consume"], ["send"], ["order", "pause"])
+    )
+    told = CliRunner().invoke(command_line_, ["--version"])
+
+    assert not re.search(r"--\S+ +<", shown)
+    for text in (
+        r"--processes +INTEGER \[x>=1\]",
+        r"--root +PATH",
+        r"--format +\[lines\|jsonl\]",
+        r"--help +Show",
+    ):
+        assert re.search(text, shown), text
+    assert (told.exit_code, told.output) == (0, f"tidemark {VERSION}\n")
 
 
 def test_with_all_parts_installed_all_commands_are_there():

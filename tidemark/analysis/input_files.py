@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 from tidemark.analysis.errors import InputError
 from tidemark.analysis.export_text import is_hidden, without_marks
+from tidemark.foundation.wording import file_problem
 
 TABLE_ENDINGS = (".csv", ".csv.gz", ".parquet")
 """Of files that `table_rows` reads, in any case."""
@@ -45,7 +46,7 @@ def bytes_of(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        raise InputError(f"{file} cannot be read: {file_problem(error)}") from error
 
 
 def text_of(file: Path) -> str:
@@ -54,7 +55,7 @@ def text_of(file: Path) -> str:
     try:
         return (gzip.decompress(data) if file.name.lower().endswith(".gz") else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from error
+        raise InputError(f"{file} cannot be read: {file_problem(error)}") from error
 
 
 def table_rows(
@@ -82,7 +83,7 @@ def _cells(name: str, data: bytes | memoryview) -> Iterator[list[str]]:
         lines = without_marks(io.TextIOWrapper(file, encoding="utf-8", newline=""))
         yield from csv.reader(lines, strict=True)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
+        raise InputError(f"{name} cannot be read: {file_problem(error)}") from error
 
 
 def _by_name(names: Sequence[str], rows: Iterator[list[str]], where: str) -> Iterator[dict[str, str]]:
@@ -104,7 +105,7 @@ def _parquet_rows(
         columns = [each for each in names if wanted is None or each in wanted]
         batches = list(file.iter_batches(columns=columns))
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{name} cannot be read: {error}") from error
+        raise InputError(f"{name} cannot be read: {file_problem(error)}") from error
     read = sum(batch.num_rows for batch in batches)
     if read != file.metadata.num_rows:
         raise InputError(
@@ -121,4 +122,4 @@ def _as_python(batches: Sequence[pa.RecordBatch], where: str) -> Iterator[dict[s
             ValueError,
             OverflowError,
         ) as error:  # a time that Python has not; Arrow's errors are ValueErrors
-            raise InputError(f"{where} cannot be read: {error}") from error
+            raise InputError(f"{where} cannot be read: {file_problem(error)}") from error

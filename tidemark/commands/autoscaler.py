@@ -208,21 +208,29 @@ async def _promoted(access: Access, target: str | None, on: bool, by: str) -> st
 
 @app.command("lint")
 def lint_command(
+    file: Annotated[
+        Path | None, typer.Argument(help="The file to check, in place of the app's tidemark.toml.")
+    ] = None,
     root: Root = COMMAND_ROOT,
     json_: Json = False,
 ) -> None:
     """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
+    if file is not None and root not in file.absolute().parents:  # its settings lie beside it
+        root = file.absolute().parent
     settings = settings_of(root)
+    if file is not None:
+        settings["TIDEMARK_CONFIG"] = str(file.absolute())
     try:
         config = read_config(settings, root=root)
         short = short_budgets(config, budgets_of(settings))
     except (ConfigError, SettingsError) as error:
         fail(str(error))
+    shadowed = file is None and any(policy.shadow for policy in config.policies.values())
     findings = [
         *config.findings,
         *short,
         *(finding for policy in config.policies.values() for finding in lint(policy)),
-        *(_promotions(root) if any(policy.shadow for policy in config.policies.values()) else ()),
+        *(_promotions(root) if shadowed else ()),
     ]
     if json_:
         print_json(findings)
@@ -263,7 +271,7 @@ def _promotions(root: Path) -> list[Finding]:
             text = f"whether a shadow is promoted is not known: {without_secrets(str(error)) or 'no answer'}"
             return [Finding(Severity.NOTE, "promotion", "", text)]
 
-    return run_here(Where(root), bounded)
+    return run_here(Where(root), bounded, ask_first=False)
 
 
 @app.command("replay")

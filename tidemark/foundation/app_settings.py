@@ -22,6 +22,7 @@ from pathlib import Path
 from tidemark.foundation.errors import SettingsError
 from tidemark.foundation.sanitize import sanitize_line
 from tidemark.foundation.secrets.known import hide_settings
+from tidemark.foundation.wording import file_problem
 
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
@@ -99,7 +100,7 @@ def local_settings(path: Path) -> dict[str, str]:
         values = json.loads(path.read_text(encoding="utf-8-sig")).get("Values", {})
         return {str(name): str(value) for name, value in values.items()}
     except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
+        raise SettingsError(f"{path} cannot be read: {file_problem(error)}") from None
 
 
 def dot_env(path: Path) -> dict[str, str]:
@@ -109,7 +110,7 @@ def dot_env(path: Path) -> dict[str, str]:
     try:
         lines = (line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines())
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
+        raise SettingsError(f"{path} cannot be read: {file_problem(error)}") from None
     pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
     return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
 

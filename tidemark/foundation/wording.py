@@ -32,3 +32,8 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
 def time_text(at: float) -> str:
     """A time in UTC, to the second."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def file_problem(error: Exception) -> str:
+    """Why a file cannot be used, in words: `Permission denied` of `[Errno 13] Permission denied: 'a.toml'`. The caller names the file."""
+    return getattr(error, "strerror", None) or str(error)

@@ -39,6 +39,7 @@ scale_in_below = IN_BELOW
 @pytest.fixture(autouse=True)
 def storage(monkeypatch):
     monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+    monkeypatch.setattr("tidemark.commands.access.where.check_app", lambda *_, **__: None)
 
 
 def words(result):
@@ -324,6 +325,26 @@ def test_the_log_shows_what_was_decided_beside_where_it_differs(tmp_path, trying
     result = run(tmp_path, "log", "--limit", "1")
 
     assert [line.strip()[:20] for line in result.output.splitlines()][1] == "shadow plan hold 6: "
+
+
+def test_lint_takes_a_file_by_name_with_the_settings_beside_it(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (there / "other.toml").write_text(
+        GOOD.replace("IN_BELOW", "100").replace("AzureWebJobsStorage", "Orders")
+    )
+    (there / ".env").write_text("Orders=UseDevelopmentStorage=true")
+
+    right, folder, missing = (
+        CliRunner().invoke(app, ["lint", str(there / name), "--root", str(here)])
+        for name in ("other.toml", "", "none.toml")
+    )
+
+    assert (right.exit_code, words(right)) == (0, f"{there}/other.toml: 1 target checked, 0 findings")
+    assert (folder.exit_code, missing.exit_code) == (1, 1)
+    assert f"{there}: cannot be read: Is a directory" in words(folder)
+    assert f"{there}/none.toml: is not there" in words(missing)
 
 
 def test_lint_warns_while_a_promotion_stands(tmp_path, trying, monkeypatch):

@@ -21,6 +21,7 @@ from tidemark.commands.access.storage import StorageAccess
 from tidemark.foundation import app_settings
 from tidemark.foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from tidemark.foundation.http.deployed_app import app_named
+from tidemark.foundation.http.which_app import NAME_AN_APP, check_app
 from tidemark.foundation.log.terminal import Console
 from tidemark.foundation.sanitize import one_line, without_secrets
 from tidemark.foundation.settings_reader import ConfigError
@@ -48,10 +49,17 @@ def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
 
 
 def run_here(
-    where: Where, work: Callable[[Autoscaler], Coroutine[Any, Any, _Result]], *, log_only: bool = False
+    where: Where,
+    work: Callable[[Autoscaler], Coroutine[Any, Any, _Result]],
+    *,
+    log_only: bool = False,
+    ask_first: bool = True,
 ) -> _Result:
-    """Runs `work` with an autoscaler of this process. An expected error becomes one message and exit status 1."""
-    return _run(lambda: _assembled(where, log_only=log_only), work)
+    """Runs `work` with an autoscaler of this process. An expected error becomes one message and exit status 1.
+
+    `ask_first` ends it at once if the local stack is meant and does not run.
+    """
+    return _run(lambda: _assembled(where, log_only=log_only, ask_first=ask_first), work)
 
 
 def run_at(
@@ -67,14 +75,16 @@ def run_at(
         app = app_named(where.root, where.app, where.account)
         if app is not None:
             return ApiAccess(app)
-        return StorageAccess(_assembled(where, log_only=log_only), report_unread)
+        return StorageAccess(_assembled(where, log_only=log_only, ask_first=True), report_unread)
 
     return _run(opened, work)
 
 
-def _assembled(where: Where, *, log_only: bool) -> Autoscaler:
+def _assembled(where: Where, *, log_only: bool, ask_first: bool) -> Autoscaler:
     """The log of an account that is named can be read without the settings of its targets."""
     settings = settings_of(where.root, where.account)
+    if ask_first:
+        check_app(where.root, settings, app_settings.STORAGE, way_on=NAME_AN_APP)
     try:
         return assemble(settings, root=where.root)
     except ConfigError:

@@ -223,9 +223,10 @@ def transport_options(settings: Settings) -> dict[str, Any]:
     if not bundle:
         return {}
     if not Path(bundle).is_file():
+        of_stack = ".devstack" in Path(bundle).parts
         raise ConnectionSettingsError(
-            f"{CA_BUNDLE} names '{bundle}', which is no file; expected the path of a PEM file of certificate "
-            "authorities"
+            f"{CA_BUNDLE} names '{bundle}', which is no file; expected the path of a PEM file of certificate authorities"
+            + ("; the local stack writes this one at its first start: `make start`" if of_stack else "")
         )
     return {"connection_verify": bundle}
 

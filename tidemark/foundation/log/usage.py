@@ -1,15 +1,18 @@
-"""Hides secrets in errors about wrong options. It imports little, because every command imports it."""
+"""The help and the errors of the command line: types of options as other tools name them, headings, and no secrets in errors
+about wrong options. It imports little, because every command imports it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tidemark.foundation.sanitize import without_secrets
+from tidemark.foundation.version import VERSION
 
 
 @contextmanager
@@ -42,3 +45,52 @@ class Command(_WithoutSecrets, TyperCommand):
 
 class CommandGroup(_WithoutSecrets, TyperGroup):
     """The `cls` of a program with several commands: it parses the options of all of them."""
+
+    panels: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """The headings of the help in their order, and the commands below each. Commands of none come first."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for heading, names in self.panels.items():
+            for name in names:
+                if (command := self.commands.pop(name, None)) is not None:
+                    self.commands[name] = command  # behind those of the headings before
+                    command.rich_help_panel = heading  # type: ignore[attr-defined]  # of each of typer's
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        _name_types(self)
+        return super().make_context(*args, **options)
+
+
+_TYPES = {"str": "TEXT", "list[str]": "TEXT", "int": "INTEGER", "int range": "INTEGER"}
+_TYPES |= {"float": "NUMBER", "float range": "NUMBER", "path": "PATH", "bool": ""}
+
+
+def _name_types(command: Any) -> None:
+    """Show the types of options as command lines usually do: `--file PATH`, and nothing for a flag. Typer's own are `<path>`, `<bool>`."""
+    for option in command.get_params(typer.Context(command)):  # --help is made here
+        if isinstance(option, TyperOption) and option.metavar is None:
+            name = "bool" if option.is_flag else option.display_type(None)  # type: ignore[arg-type]  # it uses no context
+            text = name.strip("<>")
+            option.metavar = _TYPES.get(text, f"[{text}]")
+    for inner in getattr(command, "commands", {}).values():
+        _name_types(inner)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the signature that typer calls
+    if wanted:
+        typer.echo(f"tidemark {VERSION}")
+        raise typer.Exit
+
+
+def whole_command(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version, and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Autoscaling that explains every decision, and event consumption that loses nothing."""
+    del version  # printed by its callback

@@ -82,7 +82,12 @@ def report_early_end(entity: str, connection: str, *, stopped: str = "stopped") 
     try:
         yield
     except (PublishError, TidemarkError, OSError) as error:
-        console.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
+        text = (
+            f"{error.filename}: {error.strerror}"
+            if isinstance(error, OSError) and error.filename
+            else str(error)
+        )
+        console.print(f"[red]error:[/] {escape(without_secrets(text))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"check {escape(entity)} and the app setting {escape(connection)}")
         raise typer.Exit(getattr(error, "exit_status", SETTINGS)) from None

@@ -205,6 +205,7 @@ def tidemark(tables, monkeypatch):
     """The commands, on the tables in memory."""
     monkeypatch.setattr(api, "open_tables", lambda *_: tables)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("consumer.cli.status.check_app", lambda *_, **__: None)
     monkeypatch.setattr("consumer.cli.status.console", Console(width=200))
     return lambda *arguments: CliRunner().invoke(cli_status.consumer_app(), [*arguments])
 

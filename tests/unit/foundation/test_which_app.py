@@ -1,0 +1,43 @@
+import socket
+
+import pytest
+
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.http.which_app import check_app
+
+STORAGE, HUB = "AzureWebJobsStorage", "EventHubConnection"
+
+
+def test_a_folder_that_is_no_apps_is_told_with_what_to_type_next(tmp_path):
+    with pytest.raises(SettingsError, match=r"no app is named: .* has none of tidemark.toml.*or name it"):
+        check_app(tmp_path, {}, STORAGE, way_on="or name it")
+
+
+@pytest.mark.parametrize("settings", [{STORAGE: "AccountName=acme"}, {f"{STORAGE}__accountName": "acme"}])
+def test_settings_of_the_environment_name_an_app(tmp_path, settings):
+    check_app(tmp_path, settings, STORAGE)
+
+
+@pytest.mark.parametrize("file", ["tidemark.toml", "host.json", "local.settings.json", ".env"])
+def test_a_folder_with_one_of_an_apps_files_is_an_apps(tmp_path, file):
+    (tmp_path / file).touch()
+    check_app(tmp_path, {}, STORAGE)
+
+
+def test_the_local_stack_is_told_to_be_down_only_while_nothing_listens(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        settings = {HUB: f"Endpoint=sb://localhost:{port};SharedAccessKey=k;UseDevelopmentEmulator=true"}
+        check_app(tmp_path, settings, HUB)
+
+    with pytest.raises(
+        SettingsError, match=f"the local stack is not running: {HUB} .*localhost:{port}.*make start"
+    ):
+        check_app(tmp_path, settings, HUB)
+
+
+def test_storage_of_the_emulator_is_the_local_stack(tmp_path, monkeypatch):
+    monkeypatch.setattr("tidemark.foundation.http.which_app._STORAGE_PORT", 1)
+
+    with pytest.raises(SettingsError, match=r"127\.0\.0\.1:1\b"):
+        check_app(tmp_path, {STORAGE: " UseDevelopmentStorage = true"}, STORAGE)

@@ -1,0 +1,59 @@
+"""One sentence for a command that is given no app, or the local stack while that does not run. Without it, each SDK fails in its own
+words after many attempts, or the first setting that is missing is named.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidemark.foundation.errors import SettingsError
+
+_STORAGE_PORT = 10002
+"""Azurite's for tables. It serves them, queues and blobs in one process, so that one port tells of all."""
+
+NAME_AN_APP = "or name a deployed app with --app or --account"
+
+_OF_AN_APP = ("tidemark.toml", "host.json", "local.settings.json", ".env")
+
+_EMULATOR = re.compile(
+    r"Endpoint=sb://(localhost|127\.0\.0\.1)(?::(\d+))?;.*UseDevelopmentEmulator=true", re.IGNORECASE
+)
+
+
+def check_app(root: Path, settings: Mapping[str, str], *connections: str, way_on: str = "") -> None:
+    """Raises SettingsError if nothing in `root` or in the environment names an app, or if one of these connections is to the
+    local stack and nothing listens there.
+
+    `way_on` says how else the command can be given an app. It takes a millisecond: on this machine nobody is waited for.
+    """
+    is_app = any((root / name).exists() for name in _OF_AN_APP)
+    if not is_app and not any(name.partition("__")[0] in connections for name in settings):
+        raise SettingsError(
+            f"no app is named: {root} has none of {', '.join(_OF_AN_APP)}. Run the command in the app's folder, give it as --root,"
+            f" {way_on or 'or set its settings in the environment'}"
+        )
+    for name in connections:
+        address = _local_address(settings.get(name, ""))
+        if address is not None and not _listens(address):
+            raise SettingsError(
+                f"the local stack is not running: {name} names it, and nothing listens on {address[0]}:{address[1]}. Start it"
+                f" with `make start` in a clone of Tidemark{way_on and ', '}{way_on}"
+            )
+
+
+def _local_address(connection: str) -> tuple[str, int] | None:
+    if "usedevelopmentstorage=true" in connection.replace(" ", "").lower():
+        return "127.0.0.1", _STORAGE_PORT
+    found = _EMULATOR.search(connection)
+    return (found[1], int(found[2] or 5672)) if found else None
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, timeout=1.0):
+            return True
+    except OSError:
+        return False
