@@ -2,13 +2,15 @@
 
 import asyncio
 import fcntl
+import os
+import re
 
 import msgspec
 import pytest
 from sqlalchemy import select, update
 
 from tests.support.disk import record_disk_calls
-from tests.support.publisher import HUB, QUICK, FakeLinks, FakeWorld, event, events
+from tests.support.publisher import HUB, QUICK, FakeLinks, FakeWorld, RefusedError, event, events
 from tests.support.servers.blobs import BlobPlace
 from tests.support.servers.postgres import new_database
 from tidemark.foundation.errors import SettingsError, UnavailableError
@@ -23,7 +25,13 @@ from tidemark.publisher.event_hubs.states.blob import BlobStateStore
 from tidemark.publisher.event_hubs.states.file import FileStateStore
 from tidemark.publisher.event_hubs.states.memory import MemoryStateStore
 from tidemark.publisher.event_hubs.states.sql import STATES, SqlStateStore
-from tidemark.publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
+from tidemark.publisher.model import (
+    PartitionPublishingOptions,
+    PendingSet,
+    ProducerRecord,
+    Stamp,
+    StateKey,
+)
 
 KEY = StateKey("Acme.servicebus.windows.net", "Flights", "loader", "0")
 PENDING = PendingSet(8, 3, "d1ge57", "line 12: „ü“")
@@ -161,6 +169,49 @@ class StateStoreContract:
         with pytest.raises(ProducerDisconnectedError, match="taken its saved state over"):
             await died.send_events(events("e"), partition_id="0", bookmark="5")
         assert world.bodies() == ["a", "b", "c", "d"]
+
+    async def test_of_two_processes_the_overtaken_one_is_told_who_goes_on_and_the_service_refuses_it(
+        self, place
+    ):
+        """The zombie was stopped between saving a set and sending it, and is shut out by the service as well."""
+        world = FakeWorld()
+        zombie = world.producer(state_store=place.store())
+        await zombie.send_events(events("a"), partition_id="0", bookmark="1")
+        late = world.service.producers["0"]
+        stamp = Stamp(world.groups().pop(), 0, 2)
+
+        heir = world.producer(state_store=place.store())
+        assert (await heir.saved_state("0")).unended.process.startswith(f"process {os.getpid()} on ")
+        await heir.send_events(events("a"), partition_id="0", bookmark="1")
+        await heir.send_events(events("b"), partition_id="0", bookmark="2")
+
+        with pytest.raises(RefusedError, match="producer-epoch-stolen"):
+            late.is_new(stamp, 1)
+        with pytest.raises(ProducerDisconnectedError) as told:
+            await zombie.send_events(events("x"), partition_id="0", bookmark="2")
+        assert f"process {os.getpid()} on " in str(told.value)
+        assert re.search(
+            r"publishes since \d{4}-\d\d-\d\dT.* with epoch 1; this is .* epoch 0", str(told.value)
+        )
+        assert "--name, --state" in str(told.value)
+        await heir.close()
+        again = world.producer(state_store=place.store())
+        assert (await again.saved_state("0")).unended is None
+        await again.send_events(events("c"), partition_id="0", bookmark="3")
+        assert world.bodies() == ["a", "b", "c"]
+        assert (await again.get_partition_publishing_properties("0")).owner_level == 1
+
+    async def test_to_look_at_a_state_overtakes_nobody(self, place):
+        world = FakeWorld()
+        first = world.producer(state_store=place.store())
+        await first.send_events(events("a"), partition_id="0", bookmark="1")
+
+        looking = world.producer(state_store=place.store())
+        await looking.saved_state("0")
+        await looking.close()
+
+        await first.send_events(events("b"), partition_id="0", bookmark="2")
+        assert world.bodies() == ["a", "b"]
 
     async def test_a_pending_set_whose_outcome_is_unknown_again_is_still_to_be_sent_first(self, place):
         world = FakeWorld()

@@ -1,8 +1,10 @@
 """SIGKILL to real publishing processes while acknowledgements are being lost: what is stored afterwards, and how often."""
 
 import asyncio
+import fcntl
 import os
 import random
+import signal
 import sys
 import zlib
 from collections import Counter
@@ -137,6 +139,55 @@ async def test_a_file_published_with_saved_state_is_stored_exactly_once_whatever
         assert found == wanted, "out of order"
     dropped = sum(server.publishers(HUB, str(id_)).counts["events_dropped"] for id_ in range(PARTITIONS))
     assert dropped > 0, "no acknowledgement was lost: the test tested nothing"
+
+
+async def stop_outside_a_save(running, state):
+    """Within a save it holds the lock of the file, and the others wait for it: see docs/publishing.md."""
+    while True:
+        running.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.02)  # until the kernel has stopped all threads
+        if not is_locked(Path(f"{state}.lock")):
+            return
+        running.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.003)
+
+
+def is_locked(path):
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+async def test_a_command_that_was_stopped_for_long_is_fenced_by_the_one_that_went_on_and_told_so(
+    server, tmp_path
+):
+    """SIGSTOP, and SIGCONT once the second has ended: neither loses or doubles a line."""
+    lines = [
+        msgspec.json.encode({"id": number, "carrier": f"c{number % 7}"}).decode() for number in range(3000)
+    ]
+    file, state = tmp_path / "events.jsonl", tmp_path / "state.json"
+    file.write_text("\n".join(lines))
+    arguments = [
+        *("--hub", HUB, "--file", file, "--partition-key", "carrier", "--idempotent", "--state", state),
+        *("--max-events", SET, "--timeout", 5, "--root", tmp_path),
+    ]
+    async with process(server, tmp_path, COMMAND, *arguments, "--rate", 600) as first:
+        await until(lambda: server.event_count(HUB) > 300, within=60.0, what=first.said)
+        await stop_outside_a_save(first, state)
+        async with process(server, tmp_path, COMMAND, *arguments) as second, asyncio.timeout(60):
+            assert await second.wait() == 0, second.said()[-3000:]
+        first.send_signal(signal.SIGCONT)
+        async with asyncio.timeout(60):
+            assert await first.wait() == 3, first.said()[-3000:]
+        told = " ".join(first.said().split())
+
+    assert f"it was published by process {first.pid} on " in told, told
+    assert f"taken its saved state over: process {second.pid} on " in told, told
+    for partition, wanted in by_partition(lines).items():
+        assert stored(server, partition) == wanted
 
 
 WITHOUT_STATE = """

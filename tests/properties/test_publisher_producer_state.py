@@ -3,8 +3,10 @@ unhelpful as it may be, in no time at all.
 """
 
 import random
+import re
 from collections import deque
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +29,13 @@ from tidemark.publisher.event_hubs.core.steps import (
     Save,
     Transfer,
 )
-from tidemark.publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
+from tidemark.publisher.model import (
+    MAX_OWNER_LEVEL,
+    Claims,
+    Holder,
+    PartitionPublishingOptions,
+    RetryPolicy,
+)
 
 NUMBERS = 2**31
 
@@ -334,7 +342,7 @@ def test_two_producers_with_one_saved_state_never_publish_different_events_under
 def calm(shell, step, set_):
     match step:
         case Open():
-            return shell.service.attach(step.claims)
+            return shell.service.attach(step.claims) or Failed(FailureKind.DISCONNECTED, "refused", 0.0)
         case Load():
             return shell.store.load()
         case Identify():
@@ -346,6 +354,97 @@ def calm(shell, step, set_):
             return None if refused is None else Failed(refused, "refused", 0.0)
         case _:
             return None
+
+
+def life(sets, number):
+    """A process that publishes what the saved state does not have. `since` is of a clock that is wrong by years."""
+    one = PartitionPublisher(
+        "0",
+        PartitionPublishingOptions(),
+        RETRY,
+        writer=f"life {number}",
+        process=f"process {number}",
+        since=f"{2030 - 7 * number % 40}-01-01",
+    )
+    yield from one.restore()
+    for set_ in sets[int(one.saved_state.bookmark or 0) :]:
+        yield from with_set(one.publish(set_), set_)
+    yield from one.settle()
+
+
+def with_set(steps, set_):
+    answer = yield next(steps), set_
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        answer = yield step, set_
+
+
+@settings(max_examples=150)
+@given(sizes=SIZES, seed=SEEDS, crashes=st.sampled_from([0.0, 0.05, 0.2]))
+def test_processes_with_one_saved_state_stop_and_go_on_at_any_step_and_store_each_event_once(
+    sizes, seed, crashes
+):
+    """Each one may be stopped between two steps while others start, go on and end, for any time and by any clock."""
+    sets = [Set(number, size) for number, size in enumerate(sizes)]
+    service, store, chance = Service(), Store(), random.Random(seed)
+    shell = Shell(service, store, chance, crashes=crashes)
+    running, overtaken = {}, []
+
+    def advance(number, shell):
+        steps, answer = running[number]
+        try:
+            step = steps.send(answer)
+            step, set_ = step if isinstance(step, tuple) else (step, None)
+            running[number] = (steps, shell.answer(step, set_))
+        except (StopIteration, CrashError, PublishUnavailableError, OutcomeUnknownError):
+            del running[number]
+        except ProducerDisconnectedError as error:
+            overtaken.append((number, str(error)))
+            del running[number]
+
+    for tick in range(300):
+        if len(running) < 3 and chance.random() < 0.2:
+            running[tick] = (life(sets, tick), None)
+        if running:
+            advance(chance.choice(list(running)), shell)
+    running[300] = (life(sets, 300), None)
+    quiet = Shell(service, store, random.Random(0))
+    quiet.answer = lambda step, set_: calm(quiet, step, set_)
+    while 300 in running:
+        advance(300, quiet)
+    for number in list(running):  # zombies wake
+        while number in running:
+            advance(number, quiet)
+    service.deliver_late()
+
+    assert service.log == expected(sets)
+    for number, told in overtaken:
+        if "a fault; this producer must not publish" in told:  # the store could not be asked who it was
+            continue
+        other = int(
+            re.search(r"taken its saved state over: process (\d+), which publishes since \d{4}", told)[1]
+        )
+        assert other != number
+        assert f"this is process {number}" in told
+
+
+def test_the_highest_owner_level_is_followed_by_a_new_id():
+    """One crash a minute reaches it in 22 days."""
+    service, store = Service(), Store()
+    shell = Shell(service, store, random.Random(0))
+    shell.answer = lambda step, set_: calm(shell, step, set_)
+    first, second = Set(0, 2), Set(1, 1)
+    shell.run(publisher(writer="a").publish(first), first)
+    store.record = msgspec.structs.replace(store.record, pending=None, holder=Holder(epoch=MAX_OWNER_LEVEL))
+
+    shell.run(publisher(writer="b").publish(second), second)
+
+    assert service.log == expected([first, second])
+    assert list(service.producers) == [1, 2]
+    assert store.record.holder.epoch == 0
 
 
 @pytest.mark.parametrize("number", [0, 2**31 - 2, 2**31 - 1])

@@ -80,13 +80,26 @@ class PendingSet(Struct, frozen=True, forbid_unknown_fields=True):
     bookmark: str | None = None
 
 
+class Holder(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who publishes with a saved state, since when (ISO 8601, by the clock of that machine: shown, never compared).
+
+    Each process that goes on with a state whose holder has not ended in order takes a higher `epoch`, an owner level of the
+    service: the service then refuses what the processes before it still send.
+    """
+
+    process: str = "a process of an earlier version"
+    since: str = "an unknown time"
+    epoch: int = 0
+
+
 class ProducerRecord(Struct, frozen=True, forbid_unknown_fields=True):
     """The saved state of one producer and partition. Unknown fields, of a later version, are refused: they may change the
     meaning of the others.
 
     `last_published` and `bookmark` are those of the last confirmed set. `writer` and `revision` identify the save, so that a
     save whose answer was lost is recognised. `hub_created_at` distinguishes the hub from a later one of the same name; None
-    in states of earlier versions, and where the service does not return it.
+    in states of earlier versions, and where the service does not return it. `is_released`: the holder has ended in order, so
+    that nothing of it can still arrive at the service.
     """
 
     producer_group_id: int
@@ -97,17 +110,21 @@ class ProducerRecord(Struct, frozen=True, forbid_unknown_fields=True):
     writer: str
     revision: int
     hub_created_at: str | None = None
+    holder: Holder = Holder()
+    is_released: bool = False
 
 
 class SavedState(Struct, frozen=True):
     """Where an application goes on after a restart.
 
     If there is a `pending` set, the application must send it first, as one set: exactly `pending.count` events, those of
-    its input after `bookmark` up to `pending.bookmark`. The service drops them if it has stored them.
+    its input after `bookmark` up to `pending.bookmark`. The service drops them if it has stored them. `unended` is the process
+    that published with the state before, if it has not ended in order: it crashed, or still runs and is fenced.
     """
 
     bookmark: str | None
     pending: PendingSet | None
+    unended: Holder | None = None
 
 
 class RetryPolicy(Struct, frozen=True):

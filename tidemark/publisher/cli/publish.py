@@ -221,6 +221,12 @@ def _show_counts(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts]
                     f"{_lines(counts.unchecked)} of this input are taken as published. Later starts check the digest",
                     soft_wrap=True,
                 )
+            if last_counts is None and counts.unended is not None:
+                console.print(
+                    f"it was published by {counts.unended.process} since {counts.unended.since}, which has not ended in order: this "
+                    "run goes on where that one was; if it still runs, it ends with exit status 3 at its next batch",
+                    soft_wrap=True,
+                )
             if last_counts is None and counts.partitions < counts.partitions_now:
                 console.print(
                     f"the hub has {counts.partitions_now} partitions now; this input still goes to the {counts.partitions} that "

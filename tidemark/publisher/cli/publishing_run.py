@@ -23,7 +23,7 @@ from tidemark.publisher.event_hubs.batching import BufferLimits
 from tidemark.publisher.event_hubs.buffered_producer import BufferedProducer
 from tidemark.publisher.event_hubs.core.partition_keys import partition_of_key
 from tidemark.publisher.event_hubs.producer import IdempotentProducer
-from tidemark.publisher.model import SavedState
+from tidemark.publisher.model import Holder, SavedState
 
 _LINES_AT_ONCE = 500  # read in one turn of a thread; chosen: a turn takes some milliseconds
 _BYTES_AT_ONCE = 4 * 1024 * 1024  # bounds the memory of a turn with long lines
@@ -50,7 +50,7 @@ class Progress(Struct):
     """Counts of lines: `before` were published by earlier runs, `unknown` were sent without an answer.
 
     `unchecked` were published before according to a state without a digest of its input. `offset` is in bytes. Lines go to
-    `partitions` of the `partitions_now` that the hub has.
+    `partitions` of the `partitions_now` that the hub has. `unended` is that of the SavedState.
     """
 
     before: int = 0
@@ -60,6 +60,7 @@ class Progress(Struct):
     unchecked: int = 0
     partitions: int = 0
     partitions_now: int = 0
+    unended: Holder | None = None
 
 
 @dataclass(eq=False)
@@ -146,6 +147,7 @@ class PublishingRun:
             if state.pending is not None
         }
         self._pending = {id_: (bookmark.line, text) for id_, (bookmark, text) in pending.items()}
+        self._progress.unended = next(filter(None, (state.unended for state in states.values())), None)
         bookmarks = [*confirmed.values(), *(bookmark for bookmark, _ in pending.values())]
         self._progress.partitions_now = len(self._ids)
         self._ids = self._ids[: input_lines.partitions_of_input(bookmarks, len(self._ids))]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
 
@@ -102,6 +105,7 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
         self._links = links
         self._options = options
         self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
+        self._since = datetime.now(UTC).isoformat(timespec="seconds")
         self._retry = options.retry or model.RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
@@ -264,6 +268,8 @@ class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProdu
                 self._retry,
                 idempotent=self.is_idempotent,
                 writer=self._writer,
+                process=f"process {os.getpid()} on {socket.gethostname()}",
+                since=self._since,
                 resend_unknown=self._options.resend_unknown,
             )
             self._partitions[partition_id] = PartitionShell(

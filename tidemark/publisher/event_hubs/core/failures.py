@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidemark.publisher import errors
 from tidemark.publisher.event_hubs.core.event_sets import last_of
 from tidemark.publisher.event_hubs.core.steps import FailureKind
-from tidemark.publisher.model import Claims, PendingSet
+from tidemark.publisher.model import Claims, Holder, PendingSet
 
 TERMINAL: dict[FailureKind, type[errors.PublishError]] = {
     FailureKind.DISCONNECTED: errors.ProducerDisconnectedError,
@@ -44,6 +44,17 @@ def advice_on(error: type[errors.PublishError], *, has_state: bool) -> str:
         f". If that ends here again, the saved state is an older copy: {ANOTHER_STATE}" if has_state else ""
     )
     return f"; close the producer and create it anew{again}"
+
+
+def of_takeover(holder: Holder, mine: Holder) -> str:
+    """Of two processes with one saved state, the one that was overtaken is told which other one goes on."""
+    return (
+        f"another producer has taken its saved state over: {holder.process}, which publishes since {holder.since} (its clock) with "
+        f"epoch {holder.epoch}; this is {mine.process}, since {mine.since}, epoch {mine.epoch}, and sends nothing any more. One "
+        "process at a time publishes with a saved state. Let the other one go on; or end it, and start this one again, which "
+        "continues where the other ended. To publish beside it, give this one a name or a saved state of its own (tidemark "
+        f"publish: --name, --state): {ANEW}"
+    )
 
 
 def of_another_hub(before: str, now: str | None) -> str:

@@ -20,64 +20,27 @@ The rules, from the design proposal for idempotent publishing and from its clien
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import count
 from typing import NoReturn
 
 from tidemark.publisher import errors, model
-from tidemark.publisher.errors import PublishError
 from tidemark.publisher.event_hubs.core import failures, steps
 from tidemark.publisher.event_hubs.core.event_sets import EventSet, NumberedSet, next_number
 from tidemark.publisher.event_hubs.core.failures import FATAL, TERMINAL
 from tidemark.publisher.event_hubs.core.steps import Failed, FailureKind, Steps
+from tidemark.publisher.event_hubs.core.stored_state import StoredState
 from tidemark.publisher.model import Claims, PendingSet
 
 
-@dataclass(eq=False)
-class PartitionPublisher:
-    """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved. `resend_unknown`: if
-    the service has forgotten whether the pending set of the saved state is stored, the set is sent again with new numbers.
-    """
-
-    partition_id: str
-    _options: model.PartitionPublishingOptions
-    _retry: model.RetryPolicy
-    _: KW_ONLY
-    idempotent: bool = True
-    writer: str | None = None
-    resend_unknown: bool = False
-
-    def __post_init__(self) -> None:
-        self._agreed = Claims()  # agreed with the service; the number is that of the last published event
-        self._is_open = False
-        self._unknown_set: NumberedSet | None = None
-        self._bookmark: str | None = None
-        self._final_error: tuple[type[PublishError], str] | None = None
-        self._loaded = self.writer is None
-        self._token: str | None = None
-        self._is_token_unsure = False  # after a save without an answer
-        self._has_unsaved = False
-        self._revision = 0
-        self._has_begun = False  # whether starting_sequence_number no longer applies
-        self._first: int | None = None  # number of the last published set
-        self._hub_created_at: str | None = None
-        self._is_same_hub = True  # False if the saved state has no creation time of its hub
+class PartitionPublisher(StoredState):
+    """See the module; the arguments are those of StoredState."""
 
     # --- state
 
     @property
     def properties(self) -> model.PartitionPublishingProperties:
         return model.PartitionPublishingProperties(self.partition_id, self.idempotent, *self._agreed)
-
-    @property
-    def saved_state(self) -> model.SavedState:
-        """Where an application goes on. Call `prepare` or `restore` before."""
-        return model.SavedState(self._bookmark, self._pending)
-
-    @property
-    def _pending(self) -> PendingSet | None:
-        return None if self._unknown_set is None else self._unknown_set.pending
 
     # --- operations
 
@@ -95,9 +58,10 @@ class PartitionPublisher:
         return self._first
 
     def settle(self, deadline: float | None = None) -> Steps[None]:
-        """Save what was confirmed since the last save. A set with an unknown outcome stays pending."""
+        """Save what was confirmed since the last save, as the last act. A set with an unknown outcome stays pending."""
         if self._has_unsaved and self._final_error is None:
-            yield from self._retry_attempts(partial(self._save, self._pending), deadline)
+            save = partial(self._save, self._pending, is_released=self._pending is None)
+            yield from self._retry_attempts(save, deadline)
 
     def abandon_pending(self) -> None:
         """Give up the set with an unknown outcome; the next set gets a new identity.
@@ -110,12 +74,6 @@ class PartitionPublisher:
             problem = failures.of_fixed_identity(self._options.producer_group_id, self._unknown_set.pending)
             raise errors.InvalidProducerStateError(f"partition {self.partition_id}: {problem}")
         self._forget_identity()
-
-    def _forget_identity(self) -> None:
-        self._unknown_set = None
-        self._agreed = Claims()
-        self._has_begun = True
-        self._is_open = False
 
     # --- attempts
 
@@ -139,7 +97,7 @@ class PartitionPublisher:
                 return
             unknown = unknown or failed.kind is FailureKind.UNKNOWN
             if failed.kind in FATAL:
-                self._refuse(failed)
+                yield from self._refuse(failed)
             pause = self._retry.pause(
                 number, busy=failed.kind is FailureKind.BUSY, retry_after=failed.retry_after
             )
@@ -264,117 +222,31 @@ class PartitionPublisher:
     def _raise_level(self) -> Steps[Failed | None]:
         """Claim the partition with the higher owner level of the options, once no set is pending.
 
-        A higher level starts new numbers, and the service rejects sets of the lower one from then on.
+        A higher level starts new numbers, and the service rejects sets of the lower one from then on. It is saved before it is
+        claimed, so that the next process claims a higher one, wherever this one ends.
         """
-        wanted, current = self._options.owner_level, self._agreed.owner_level
+        wanted, current = self._wanted_level, self._agreed.owner_level
         if wanted is None or current is None or wanted <= current or self._unknown_set is not None:
             return None
-        if self._has_unsaved:
+        if self._has_unsaved or self._unended is not None:
             failed = yield from self._save(None)
             if failed is not None:
                 return failed
-        self._agreed = Claims(self._agreed.producer_group_id, wanted, None)
-        self._is_open = False
-        return None
-
-    # --- the saved state
-
-    def _load(self) -> Steps[Failed | None]:
-        if self._loaded:
+        if wanted > model.MAX_OWNER_LEVEL:
+            self._forget_identity()  # a new id starts at the lowest level
             return None
-        answer = yield steps.Load()
-        if isinstance(answer, Failed):
-            return answer
-        created_at = yield steps.Identify()
-        if isinstance(created_at, Failed):
-            return created_at
-        record, self._token = answer
-        self._hub_created_at = created_at
-        self._loaded = True
-        if record is not None:
-            self._restore(record, created_at)
-        return None
-
-    def _require_hub(self, created_at: str | None) -> None:
-        """End the producer if the hub is another one. An unknown creation time is no reason to end."""
-        if self._hub_created_at is None or created_at is None:
-            self._is_same_hub = False
-        elif self._hub_created_at != created_at:
-            problem = failures.of_another_hub(self._hub_created_at, created_at)
-            self._end(errors.InvalidProducerStateError, problem, advice="")
-
-    def _restore(self, record: model.ProducerRecord, created_at: str | None) -> None:
-        options = self._options
-        if options.producer_group_id not in {None, record.producer_group_id}:
-            raise errors.PublishSettingsError(
-                f"partition {self.partition_id}: producer_group_id is {options.producer_group_id}, but the saved state "
-                f"has {record.producer_group_id}; leave the option out"
-            )
-        if options.owner_level is not None and options.owner_level < record.owner_level:
-            self._end(
-                errors.ProducerDisconnectedError,
-                f"its state was claimed with owner level {record.owner_level}, this producer has {options.owner_level}",
-            )
-        self._is_same_hub = record.hub_created_at is not None
-        self._hub_created_at = record.hub_created_at or self._hub_created_at
-        self._require_hub(created_at)
-        self._agreed = Claims(record.producer_group_id, record.owner_level, record.last_published)
-        self._bookmark, self._revision, self._has_begun = record.bookmark, record.revision, True
-        self._unknown_set = None if record.pending is None else NumberedSet(record.pending)
-
-    def _save(self, pending: PendingSet | None) -> Steps[Failed | None]:
-        if self._is_token_unsure:
-            failed = yield from self._reload_token()
-            if failed is not None:
-                return failed
-        group, level, last = self._agreed
-        if group is None or level is None or last is None or self.writer is None:
-            return None  # nothing to save yet
-        self._revision += 1
-        record = model.ProducerRecord(
-            group, level, last, self._bookmark, pending, self.writer, self._revision, self._hub_created_at
-        )
-        answer = yield steps.Save(record, self._token)
-        if isinstance(answer, Failed):
-            self._is_token_unsure = True
-            if answer.kind is not FailureKind.CONFLICT:
-                return answer
-            # If the answer of a save is lost, the client repeats the save, which then conflicts with itself.
-            return (yield from self._reload_token()) or (yield from self._save(pending))
-        self._token, self._has_unsaved = answer, pending is not None
-        return None
-
-    def _reload_token(self) -> Steps[Failed | None]:
-        """Get the token of the stored state after a save without an answer, if no other producer has written."""
-        answer = yield steps.Load()
-        if isinstance(answer, Failed):
-            return answer
-        stored, token = answer
-        if stored is None and self._token is not None:
-            self._end(errors.InvalidProducerStateError, failures.DELETED, advice="")
-        if stored is not None and token != self._token and stored.writer != self.writer:
-            self._end(
-                errors.ProducerDisconnectedError,
-                f"another producer ({stored.writer}, owner level {stored.owner_level}) has taken its saved state over",
-            )
-        self._token, self._is_token_unsure = token, False
+        self._agreed = Claims(self._agreed.producer_group_id, wanted, None)
+        self._is_open, self._has_unsaved = False, self.writer is not None
         return None
 
     # --- ends
 
-    def _end(self, error: type[PublishError], problem: str, *, advice: str | None = None) -> NoReturn:
-        """Publish no more to this partition. `advice` replaces that of the error."""
-        ending = failures.advice_on(error, has_state=self.writer is not None) if advice is None else advice
-        message = f"partition {self.partition_id}: {problem}{ending}"
-        self._final_error = (error, message)
-        raise error(message, outcome=self._outcome)
-
-    @property
-    def _outcome(self) -> errors.Outcome:
-        return errors.Outcome.NOT_STORED if self._unknown_set is None else errors.Outcome.UNKNOWN
-
-    def _refuse(self, failed: Failed) -> NoReturn:
+    def _refuse(self, failed: Failed) -> Steps[NoReturn]:
         error = FATAL[failed.kind]
+        if failed.kind is FailureKind.DISCONNECTED and self.writer is not None:
+            answer = yield steps.Load()  # to say who it is
+            if not isinstance(answer, Failed) and answer[0] is not None and answer[0].writer != self.writer:
+                self._end_overtaken(answer[0])
         if failed.kind in TERMINAL:
             self._end(error, failed.story)
         raise error(f"partition {self.partition_id}: {failed.story}", outcome=self._outcome)
