@@ -17,9 +17,10 @@ from scaling.rules.combine import (
     objection_of,
     safe_evaluate,
 )
-from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
+from scaling.rules.expression import CAPACITY_NAMES, Expression
 from scaling.rules.level import step_problems
 from scaling.rules.view import GAP, LevelLine, MetricsView, Rule
+from tidemark.foundation.expressions.parsing import ExpressionError
 
 _STATISTICS = tuple(Statistic)
 

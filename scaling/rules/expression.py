@@ -16,14 +16,13 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
+from tidemark.foundation.expressions.parsing import Compiler, ExpressionError, parsed, part_text
+
 Environment = Mapping[str, float | None]
 Evaluate = Callable[[Environment], float | None]
 
 CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
 """Names a rule's expressions know beside the metrics."""
-
-MAX_LENGTH = 1_000  # characters; chosen: longer than any that a person reads
-MAX_DEPTH = 40  # chosen: far below the recursion limit of Python (1,000)
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -60,10 +59,6 @@ _OF_UNKNOWN = {
 }  # functions that an unknown argument does not make unknown: their arguments
 
 
-class ExpressionError(ValueError):
-    """The text is not an expression we accept; the message says which part and what is accepted."""
-
-
 class Expression:
     """A compiled expression. `names` are the names it reads (`instances`, `backlog.average`, ...)."""
 
@@ -71,14 +66,9 @@ class Expression:
 
     def __init__(self, text: str, *, allowed: Iterable[str] | None = None) -> None:
         """Compiles `text`; with `allowed`, every name must be one of these. Raises ExpressionError."""
-        if len(text) > MAX_LENGTH:
-            raise ExpressionError(f"expression of {len(text)} characters; at most {MAX_LENGTH} are accepted")
-        try:
-            tree = ast.parse(text.strip(), mode="eval")
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"'{text}' is not an expression: {error}") from None
+        tree = parsed(text)
         names: set[str] = set()
-        self._evaluate = _compile(tree.body, names, 0)
+        self._evaluate = _compile(tree, names, 0)
         self.names = tuple(sorted(names))
         self.text = text
         if allowed is not None:
@@ -105,30 +95,10 @@ class Expression:
         return value
 
 
-def _compile(node: ast.expr, names: set[str], depth: int) -> Evaluate:
-    if depth > MAX_DEPTH:
-        raise ExpressionError(f"expression is nested deeper than {MAX_DEPTH} levels")
-    handler = _HANDLERS.get(type(node))
-    if handler is None:
-        raise ExpressionError(
-            f"'{_text(node)}' is not accepted; use numbers, metric.statistic, + - * / // %, "
-            "comparisons, and/or/not, 'a if b else c', and " + _function_names()
-        )
-    return handler(node, names, depth + 1)
-
-
-def _text(node: ast.expr) -> str:
-    """The part of the expression at fault, for messages."""
-    try:
-        return ast.unparse(node)
-    except RecursionError:  # hundreds of nested operators inside a part that is refused anyway
-        return "a deeply nested part"
-
-
 def _constant(node: ast.Constant, _names: set[str], _depth: int) -> Evaluate:
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e15:
-        raise ExpressionError(f"'{_text(node)}' is not a number of at most 1e15")
+        raise ExpressionError(f"'{part_text(node)}' is not a number of at most 1e15")
     number = float(value)
     return lambda _environment: number
 
@@ -139,7 +109,7 @@ def _name(node: ast.Name, names: set[str], _depth: int) -> Evaluate:
 
 def _attribute(node: ast.Attribute, names: set[str], _depth: int) -> Evaluate:
     if not isinstance(node.value, ast.Name):
-        raise ExpressionError(f"'{_text(node)}' is not accepted; write metric.statistic")
+        raise ExpressionError(f"'{part_text(node)}' is not accepted; write metric.statistic")
     return _lookup(f"{node.value.id}.{node.attr}", names)
 
 
@@ -151,7 +121,7 @@ def _lookup(name: str, names: set[str]) -> Evaluate:
 def _binary(node: ast.BinOp, names: set[str], depth: int) -> Evaluate:
     function = _BINARY.get(type(node.op))
     if function is None:
-        raise ExpressionError(f"'{_text(node)}': operator is not one of + - * / // %")
+        raise ExpressionError(f"'{part_text(node)}': operator is not one of + - * / // %")
     left, right = _compile(node.left, names, depth), _compile(node.right, names, depth)
     return lambda environment: _applied(function, left(environment), right(environment))
 
@@ -159,7 +129,7 @@ def _binary(node: ast.BinOp, names: set[str], depth: int) -> Evaluate:
 def _unary(node: ast.UnaryOp, names: set[str], depth: int) -> Evaluate:
     function = _UNARY.get(type(node.op))
     if function is None:
-        raise ExpressionError(f"'{_text(node)}': operator is not one of - + not")
+        raise ExpressionError(f"'{part_text(node)}': operator is not one of - + not")
     operand = _compile(node.operand, names, depth)
     return lambda environment: _applied(function, operand(environment))
 
@@ -167,7 +137,7 @@ def _unary(node: ast.UnaryOp, names: set[str], depth: int) -> Evaluate:
 def _compare(node: ast.Compare, names: set[str], depth: int) -> Evaluate:
     functions = [_COMPARE.get(type(op)) for op in node.ops]
     if None in functions:
-        raise ExpressionError(f"'{_text(node)}': comparison is not one of < <= > >= == !=")
+        raise ExpressionError(f"'{part_text(node)}': comparison is not one of < <= > >= == !=")
     first, *others = [_compile(operand, names, depth) for operand in (node.left, *node.comparators)]
     steps = [(function, operand) for function, operand in zip(functions, others, strict=True) if function]
 
@@ -235,10 +205,10 @@ def _call(node: ast.Call, names: set[str], depth: int) -> Evaluate:
         return _of_unknown(node, called, names, depth)
     entry = _FUNCTIONS.get(called)
     if entry is None or node.keywords:
-        raise ExpressionError(f"'{_text(node)}' is not accepted; functions are {_function_names()}")
+        raise ExpressionError(f"'{part_text(node)}' is not accepted; functions are {_function_names()}")
     function, fewest, most = entry
     if not fewest <= len(node.args) <= most:
-        raise ExpressionError(f"'{_text(node)}' takes {fewest} to {most} arguments")
+        raise ExpressionError(f"'{part_text(node)}' takes {fewest} to {most} arguments")
     arguments = [_compile(argument, names, depth) for argument in node.args]
     return lambda environment: _applied(function, *(argument(environment) for argument in arguments))
 
@@ -246,7 +216,7 @@ def _call(node: ast.Call, names: set[str], depth: int) -> Evaluate:
 def _of_unknown(node: ast.Call, name: str, names: set[str], depth: int) -> Evaluate:
     """`known(x)`, and `default(x, y)`: y where x is not known."""
     if node.keywords or len(node.args) != _OF_UNKNOWN[name]:
-        raise ExpressionError(f"'{_text(node)}' is not accepted; write known(x), or default(x, y)")
+        raise ExpressionError(f"'{part_text(node)}' is not accepted; write known(x), or default(x, y)")
     asked, *others = [_compile(argument, names, depth) for argument in node.args]
     if name == "known":
         return lambda environment: asked(environment) is not None
@@ -279,3 +249,10 @@ _HANDLERS: dict[type[ast.expr], Callable[..., Evaluate]] = {
     ast.Name: _name,
     ast.UnaryOp: _unary,
 }
+_compile: Compiler[Evaluate] = Compiler(
+    _HANDLERS,
+    lambda: (
+        "numbers, metric.statistic, + - * / // %, comparisons, and/or/not, 'a if b else c', and "
+        + _function_names()
+    ),
+)

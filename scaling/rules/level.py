@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from math import isfinite
 
-from scaling.rules.expression import Expression, ExpressionError
+from scaling.rules.expression import Expression
+from tidemark.foundation.expressions.parsing import ExpressionError
 
 LevelSpec = float | str | dict[str, float]
 Level = Callable[[int], float]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.rules.expression import Expression, ExpressionError
+from scaling.rules.expression import Expression
+from tidemark.foundation.expressions.parsing import ExpressionError
 
 NAMES = ("a", "b", "instances")
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scaling.rules.expression import MAX_LENGTH, Expression, ExpressionError
+from scaling.rules.expression import Expression
+from tidemark.foundation.expressions.parsing import MAX_LENGTH, ExpressionError
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from scaling.rules.expression import Expression, ExpressionError
+from scaling.rules.expression import Expression
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import Imported, number, setting_name, span_text
 from tidemark.commands.importing.common.queues import full_id, queue_of
 from tidemark.foundation.durations import parse_duration
+from tidemark.foundation.expressions.parsing import ExpressionError
 from tidemark.foundation.sanitize import one_line
 
 STATISTICS = {

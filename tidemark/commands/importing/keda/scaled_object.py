@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from scaling.rules.expression import Expression, ExpressionError
+from scaling.rules.expression import Expression
 from tidemark.commands.importing.common.given import Given, UnreadableError
 from tidemark.commands.importing.common.imported import AT_ZERO, Imported, number, span_text
 from tidemark.commands.importing.keda.triggers import Trigger, read_trigger
+from tidemark.foundation.expressions.parsing import ExpressionError
 
 ROUND = 60.0
 """Seconds between two evaluations, as the app has them by default."""

@@ -1,0 +1,1 @@
+"""What the expression languages of rules and of the consumer's file share."""
