@@ -1,0 +1,1 @@
+"""Steps and routes of the consumer's file: what becomes of a document, without code (pure)."""
