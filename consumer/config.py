@@ -23,6 +23,9 @@ _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Struct)
 
 
+HIGHEST_PORT = 65_535
+
+
 class SinkKind(StrEnum):
     COSMOS = "cosmos"
     SQL = "sql"
@@ -42,6 +45,7 @@ class DeadLettersKind(StrEnum):
 class MetricsExporter(StrEnum):
     NONE = "none"
     AZURE_MONITOR = "azure_monitor"
+    OTLP = "otlp"
 
 
 class Hosting(StrEnum):
@@ -112,6 +116,8 @@ class ConsumerConfig(Struct, frozen=True):
     lease_interval: Annotated[float, "CONSUMER_LEASE_INTERVAL"] = 10.0
     lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
     shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
+    http_port: Annotated[int, "CONSUMER_HTTP_PORT", 0] = 0
+    """Where a worker process answers /live, /ready, /metrics and /state; 0 is nowhere."""
     shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
     """Whether to bypass the SDK's decoding if its version is supported; see consumer/receiving/fast_path.py."""
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -301,6 +307,8 @@ def _missing(config: ConsumerConfig) -> list[str]:
             f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
             f" {config.lease_interval:g} s"
         )
+    if config.http_port > HIGHEST_PORT:
+        problems.append(f"CONSUMER_HTTP_PORT is {config.http_port}; accepted: 0 (none) to {HIGHEST_PORT}")
     return problems
 
 

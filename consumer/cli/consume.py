@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,8 @@ from rich.markup import escape
 from consumer.cli.support import errors, own_modules_of
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError, ShutdownError
+from consumer.probes.fleet import LOCAL, worker_port
+from consumer.probes.server import EVERYWHERE, Board, ProbeServer, ProcessAnswers
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, watch_parent
 from tidemark.foundation.app_settings import COMMAND_ROOT, load_settings
@@ -77,7 +79,13 @@ def consume(
         quiet_sdks(settings)
         config = read_config(settings)
         if processes > 1:
-            status = supervise(processes, seconds=seconds, grace=config.shutdown + GRACE, root=root)
+            status = supervise(
+                processes,
+                seconds=seconds,
+                grace=config.shutdown + GRACE,
+                root=root,
+                http_port=config.http_port,
+            )
         else:
             asyncio.run(_run(config, settings, seconds, Worker.parse(worker) if worker else None))
             status = 0
@@ -130,10 +138,13 @@ async def _run(
         asyncio.get_running_loop().call_later(seconds, stop.set)
     late = asyncio.create_task(_leave_late(stop, config.shutdown + GRACE))
     process = ConsumerProcess(config, settings, share=worker.share if worker else undivided)
+    probes = _answer_probes(config.http_port, [process.board], worker)
     try:
         statistics = await process.run(stop)
     finally:
         late.cancel()
+        if probes is not None:
+            probes.close()
     totals = statistics.totals
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before",
@@ -141,6 +152,14 @@ async def _run(
     )
     if orders.is_orphan:
         raise OrphanedError("the parent process is gone: what was begun is finished")
+
+
+def _answer_probes(port: int, boards: Sequence[Board], worker: Worker | None) -> ProbeServer | None:
+    """Begins to answer; a worker on this machine only, for its parent. Raises SettingsError for a port that is taken."""
+    if not port:
+        return None
+    where = (EVERYWHERE, port) if worker is None else (LOCAL, worker_port(port, worker.index))
+    return ProbeServer(*where, ProcessAnswers(boards))
 
 
 async def _leave_late(stop: asyncio.Event, within: float) -> None:

@@ -55,7 +55,7 @@ class Pipeline:
         self._lanes = Lanes(batches, routes, chance)
         self._backlog = Backlog()
         self._rejected = RejectedQueue()
-        self._paused = False
+        self._paused = ""  # the reason
         self._reading_routes = False
         self._routes_at = -math.inf
         self._routes_backoff = Backoff(chance)
@@ -274,10 +274,10 @@ class Pipeline:
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
-                self._paused = True
+                self._paused = reason
                 yield effects.PauseReceiving(reason)
         elif may_resume(self._limits, held):
-            self._paused = False
+            self._paused = ""
             yield effects.ResumeReceiving()
 
     def _check_limits(self, now: float) -> TidemarkError | None:
@@ -333,8 +333,10 @@ class Pipeline:
             oldest_age=self._backlog.oldest_age(now),
             in_flight_batches=self._lanes.in_flight,
             rate_limit=self._limiter.rate,
-            paused=self._paused,
+            paused=bool(self._paused),
             cause=self._cause,
             concurrency=self._lanes.congestion(),
             partitions=tuple(partition.statistics() for partition in self._backlog.partitions.values()),
+            pause_reason=self._paused,
+            due_at=self._wake_at(now),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
 
@@ -63,6 +65,12 @@ class PipelineStatistics(Struct, frozen=True):
     concurrency: dict[str, int]
     """Batches allowed at a time, by lane."""
     partitions: tuple[PartitionStatistics, ...]
+    pause_reason: str = ""
+    """Why receiving is paused; '' while it is not."""
+    due_at: float = math.inf
+    """When the pipeline next does something by itself. In the past: it was not called in time."""
+    request_unit_limit: float | None = None
+    """Request units per second that may be charged; None means no limit."""
 
     @classmethod
     def of_nothing(cls) -> PipelineStatistics:

@@ -94,6 +94,8 @@ class Ownership:
         self._excess_since: Mapping[str, float] = {}
         # Otherwise a round and a release could each overwrite a lease that the other has just read.
         self._writing = asyncio.Lock()
+        self.has_listed = False
+        """Whether a round has succeeded: the hub's partitions and their leases are known."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = asyncio.get_running_loop().time
 
@@ -198,6 +200,7 @@ class Ownership:
                 _log.info("partition %s: given up for a fair share", lease.partition)
                 self._lose(lease.partition, self._clock() + self.drain, stolen=False)
         _raise_first([renewing, claiming, *others])
+        self.has_listed = True
         return bool(steps.missing or renewing or claiming)
 
     def _note_unknown(self, leases: Iterable[Lease]) -> None:

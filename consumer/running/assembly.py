@@ -20,7 +20,7 @@ from consumer.stores.blob.dead_letters import BlobDeadLetterStore
 from consumer.stores.blob.leases import BlobLeaseStore
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
-from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics
+from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics, otlp_metrics
 from consumer.telemetry.rate_orders import RateFollower, Rates, TableRateStore
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
@@ -108,6 +108,13 @@ class Parts:
         return blob_container(self.settings, self.config.storage_connection, name)
 
 
+METRICS: Mapping[MetricsExporter, Callable[[Identity, Mapping[str, str]], ConsumerMetrics]] = {
+    MetricsExporter.NONE: lambda identity, _: ConsumerMetrics(identity),
+    MetricsExporter.AZURE_MONITOR: azure_monitor_metrics,
+    MetricsExporter.OTLP: otlp_metrics,
+}
+
+
 def sink_table(config: ConsumerConfig) -> dict[str, Any]:
     """The options of the sink that the app settings give, as a table of the file would have them."""
     if config.sink is SinkKind.SQL:
@@ -152,7 +159,6 @@ def reporter(
     except ConnectionSettingsError as error:
         log.warning("no row in ConsumerStats and no rate orders: %s", error)
     telemetry = config.telemetry
-    monitor = telemetry.exporter is MetricsExporter.AZURE_MONITOR
     return Reporter(
         identity,
         statistics,
@@ -160,5 +166,5 @@ def reporter(
         stats=stats,
         rates=rates,
         landing=Landing(telemetry.folder, instance, rotate=telemetry.land) if telemetry.folder else None,
-        metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
+        metrics=METRICS[telemetry.exporter](identity, settings),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
+from consumer.probes.beating import Beating
+from consumer.probes.server import Board
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
@@ -41,7 +44,12 @@ class ConsumerProcess:
     """One consumer with its adapters. `run` may be called once."""
 
     def __init__(
-        self, config: ConsumerConfig, settings: Mapping[str, str], *, share: Share = undivided
+        self,
+        config: ConsumerConfig,
+        settings: Mapping[str, str],
+        *,
+        share: Share = undivided,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`share` divides a rate where several processes act as one instance.
 
@@ -70,11 +78,24 @@ class ConsumerProcess:
         self._reporter = reporter(
             parts,
             self.owner,
-            lambda: self.driver.statistics() if self.driver.is_open else None,
+            self._statistics,
             set_rate=lambda rate: self.driver.set_rate(share(rate)),
             set_fleet_rate=self.consumer.set_fleet_rate,
         )
         self.driver.on_checkpoint = self._reporter.on_checkpoint
+        self.board = Board(self._reporter.identity, clock())
+        """What probes answer from; see consumer/probes."""
+        self._beating = Beating(
+            self.board,
+            self._statistics,
+            waits_for=lambda: self.consumer.waits_for,
+            errors=lambda: self.consumer.errors,
+            stopping=lambda: self._reporter.stopping,
+            call_timeout=self.driver.settings.call_timeout,
+        )
+
+    def _statistics(self) -> PipelineStatistics | None:
+        return self.driver.statistics() if self.driver.is_open else None
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
         """Consumes until `stop` and returns the final statistics. Raises TidemarkError, which has the exit status."""
@@ -87,6 +108,7 @@ class ConsumerProcess:
         )
         for doubt in self.config.doubts:
             log.warning("%s", doubt)
+        beating = asyncio.create_task(self._beating.run(), name="beat")
         try:
             self._reporter.start()
             if self.config.dry_run:
@@ -96,7 +118,10 @@ class ConsumerProcess:
         except StoppedError:
             return PipelineStatistics.of_nothing()
         finally:
-            await self._aclose()
+            try:
+                await self._aclose()
+            finally:
+                beating.cancel()
 
     async def _copy_positions(self) -> None:
         deadline = asyncio.get_running_loop().time() + 30.0

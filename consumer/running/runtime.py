@@ -62,6 +62,8 @@ class _Receiving:
 
     task: asyncio.Task[None]
     claim: Claim | None = None
+    error: str = ""
+    """Why it receives nothing at the moment."""
 
 
 @dataclass(eq=False)
@@ -92,6 +94,18 @@ class Consumer:
             expiry=self.settings.lease_expiry,
             drain=self.settings.drain,
         )
+
+    @property
+    def waits_for(self) -> str:
+        """What this instance waits for before it can consume; '' when it can, also while others own all partitions."""
+        if not self.driver.is_open:
+            return "the sink or the dead-letter store has not answered yet"
+        return "" if self.ownership.has_listed else "the hub and the lease store have not answered yet"
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """By partition of this instance why it receives nothing at the moment."""
+        return {name: receiving.error for name, receiving in self._receiving.items() if receiving.error}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consumes until `stop` is set, then shuts down in order.
@@ -276,13 +290,13 @@ class Consumer:
             except FencedError as error:
                 # Another consumer receives with a higher epoch: it has no lease, or this process is about to lose its own.
                 log.warning("partition %s: another receiver took over: %s", partition, error)
-                self._forget_claim(partition)
+                self._forget_claim(partition, f"another receiver took over: {error}")
                 await asyncio.sleep(_RECLAIM_AFTER * self.settings.lease_interval)
             except UnavailableError as error:
                 if self._failure.done():
                     return
                 log.warning("partition %s: %s", partition, error)
-                self._forget_claim(partition)
+                self._forget_claim(partition, str(error))
                 await asyncio.sleep(max(error.retry_after or 0.0, self.settings.retry))
             except TidemarkError as error:  # a position or a setting: the operator must act
                 self._fail(error)
@@ -292,9 +306,12 @@ class Consumer:
                 self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 return
 
-    def _forget_claim(self, partition: str) -> None:
+    def _forget_claim(self, partition: str, why: str) -> None:
         receiving = self._receiving.get(partition)
-        if receiving is not None and receiving.claim is not None:
+        if receiving is None:
+            return
+        receiving.error = why
+        if receiving.claim is not None:
             self.driver.lost(partition, receiving.claim.epoch)
             receiving.claim = None
 
@@ -308,7 +325,7 @@ class Consumer:
         )
         claim, begin = await answered("the claim", None, claiming)
         receiving = self._receiving[partition]
-        receiving.claim = claim
+        receiving.claim, receiving.error = claim, ""
         self.driver.claimed(claim)
         self.driver.expired(partition, claim.epoch, begin.gap)
 

@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from consumer.probes.fleet import FleetAnswers, worker_port
+from consumer.probes.server import EVERYWHERE, ProbeServer
 from consumer.running.worker import Worker
 
 log = logging.getLogger("tidemark.consumer")
@@ -100,6 +102,14 @@ class _Fleet:
         if status and self.status in {None, 0}:
             self.status = status if status > 0 else 128 - status
 
+    def ages(self) -> list[float | None]:
+        """By worker the seconds since its start; None for one that does not run. Called on other threads."""
+        now, workers = time.monotonic(), list(self.workers)
+        return [
+            None if worker is None or worker.returncode is not None else now - self._started_at[index]
+            for index, worker in enumerate(workers)
+        ]
+
     def kill(self) -> None:
         for worker in self.workers:
             if worker is not None and worker.poll() is None:
@@ -116,17 +126,22 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def supervise(processes: int, *, seconds: float | None, grace: float, root: Path) -> int:
+def supervise(processes: int, *, seconds: float | None, grace: float, root: Path, http_port: int = 0) -> int:
     """Runs workers until a signal, for `seconds`, or until one fails; returns the exit status.
 
-    Workers may take `grace` seconds to stop; then they are killed.
+    Workers may take `grace` seconds to stop; then they are killed. At `http_port`, if it is not 0, this process answers
+    probes for all of them. Raises SettingsError if that port is taken.
     """
     fleet = _Fleet([sys.executable, "-m", "consumer", "--root", str(root)], processes)
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {s: signal.signal(s, lambda number, _: fleet.stop(signal.Signals(number).name)) for s in signals}
     began = time.monotonic()
     stopping_since: float | None = None
+    probes: ProbeServer | None = None
     try:
+        if http_port:
+            ports = [worker_port(http_port, index) for index in range(processes)]
+            probes = ProbeServer(EVERYWHERE, http_port, FleetAnswers(ports, fleet.ages))
         while fleet.poll(time.monotonic()):
             time.sleep(_POLL_EVERY)
             now = time.monotonic()
@@ -138,6 +153,8 @@ def supervise(processes: int, *, seconds: float | None, grace: float, root: Path
                     fleet.kill()
     finally:
         fleet.kill()
+        if probes is not None:
+            probes.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     return fleet.status or 0

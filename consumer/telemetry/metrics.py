@@ -9,95 +9,20 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
 from consumer.core.statistics import PipelineStatistics
+from consumer.telemetry.instruments import BY_PARTITION, INSTRUMENTS, Instrument
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
-from tidemark.foundation.azure.exporting import azure_monitor_provider
+from tidemark.foundation.azure.exporting import azure_monitor_provider, otlp_provider
 
 log = logging.getLogger("tidemark.consumer")
 
 METER = "tidemark.consumer"
-
-
-class Instrument(Struct, frozen=True):
-    """One metric. A counter adds up a field of intervals; a gauge shows a field of a snapshot or of its partitions."""
-
-    name: str
-    kind: str
-    unit: str
-    description: str
-    read: Callable[[Any], Any]
-
-
-def _instrument(kind: str, name: str, unit: str, field: str, description: str) -> Instrument:
-    return Instrument(f"consumer.{name}", kind, unit, description, attrgetter(field))
-
-
-BY_PARTITION = "gauge by partition"
-_counter, _gauge = partial(_instrument, "counter"), partial(_instrument, "gauge")
-_by_partition = partial(_instrument, BY_PARTITION)
-
-INSTRUMENTS: tuple[Instrument, ...] = (
-    _counter(
-        *("events.received", "{event}", "received"),
-        "Events taken from the hub, those skipped because they were settled before included",
-    ),
-    _counter(
-        *("events.expired", "{event}", "expired"),
-        "Events that retention took before they were received: the consumer is slower than the hub forgets",
-    ),
-    _counter("records.written", "{record}", "written", "Records written: successes"),
-    _counter("records.attempted", "{record}", "attempts", "Records sent to the sink, each retry again"),
-    _counter(
-        *("records.retried", "{record}", "retried"),
-        "Records to be sent again: throttled, transient or unknown outcomes",
-    ),
-    _counter("records.throttled", "{record}", "throttled", "Those of the retried that were answered 429"),
-    _counter(
-        *("events.dead_lettered", "{event}", "dead_letters"),
-        "Events rejected or unreadable whose dead letter was stored: failures",
-    ),
-    _counter("request_units", "{RU}", "request_units", "Request units charged, for refused attempts too"),
-    _counter(
-        *("request_units.written", "{RU}", "written_units"),
-        "Request units charged for records written; divided by consumer.records.written the RU per record",
-    ),
-    _counter("checkpoints", "{checkpoint}", "checkpoints", "Checkpoints saved"),
-    _counter(
-        *("checkpoints.failed", "{checkpoint}", "checkpoints_failed"),
-        "Checkpoints that could not be saved; saved again with the next ones",
-    ),
-    _gauge(
-        *("backlog", "{event}", "backlog_count"),
-        "Events received and not settled; ALLOW_BACKLOG_OF is the limit",
-    ),
-    _gauge("backlog.size", "By", "backlog_bytes", "Bytes of bodies and documents of the backlog"),
-    _gauge(
-        *("oldest_age", "s", "oldest_age"),
-        "Time since the first attempt of the oldest event begun and not settled; ALLOW_BACKLOG_TO is the limit",
-    ),
-    _gauge(
-        *("rate_limit", "{record}/s", "rate_limit"),
-        "Records per second that may begin; missing without a limit",
-    ),
-    _gauge("batches", "{batch}", "in_flight_batches", "Batches being written"),
-    _gauge("paused", "1", "paused", "1 while receiving is paused by back-pressure, else 0"),
-    Instrument(
-        "consumer.partitions", "gauge", "{partition}", "Partitions owned", lambda s: len(s.partitions)
-    ),
-    _by_partition(
-        *("lag", "{event}", "lag"),
-        "Events of a partition not settled, up to the newest in the hub; missing while that is unknown",
-    ),
-    _by_partition("in_flight", "{event}", "unsettled", "Events of a partition received and not settled"),
-)
 
 
 class ConsumerMetrics:
@@ -168,9 +93,15 @@ def azure_monitor_metrics(identity: Identity, settings: Mapping[str, str]) -> Co
     return ConsumerMetrics(identity, provider, shutdown=provider.shutdown)
 
 
+def otlp_metrics(identity: Identity, settings: Mapping[str, str]) -> ConsumerMetrics:
+    """Metrics that go where OpenTelemetry's own settings (OTEL_*) say. Raises SettingsError without the extra `otlp`."""
+    provider = otlp_provider("CONSUMER_METRICS_EXPORTER", METER, settings)
+    return ConsumerMetrics(identity, provider, shutdown=provider.shutdown)
+
+
 HEAD = f"""# Metrics
 
-Made from the tables in `consumer/telemetry/metrics.py` and `scaling/service/metrics.py`. After a change, run
+Made from the tables in `consumer/telemetry/instruments.py` and `scaling/service/metrics.py`. After a change, run
 `python -m consumer.telemetry.metrics > docs/metrics.md; python -m scaling.service.metrics >> docs/metrics.md`.
 
 ## The consumer

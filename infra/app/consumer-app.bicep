@@ -1,5 +1,5 @@
 // The consumer as processes in Container Apps: `python -m consumer --processes N` in each of so many instances.
-// Leases spread the partitions over all of them. Nothing listens; the log goes to the workspace.
+// Leases spread the partitions over all of them. Only the probes of the platform are answered; the log goes to the workspace.
 
 @description('Name of the container app.')
 param name string
@@ -58,7 +58,40 @@ var grace = shutdown + 20
 
 var credentials = toObject(connections, name => '${name}__credential', name => 'managedidentity')
 var clientIds = toObject(connections, name => '${name}__clientId', name => identityClientId)
-var given = [for setting in items(union(credentials, clientIds, settings)): {
+// One port answers for all processes of an instance; '0' is none.
+var port = contains(settings, 'CONSUMER_HTTP_PORT') ? settings.CONSUMER_HTTP_PORT : '8080'
+// /live depends on the process only: a restart cures neither a hub nor a sink that is away.
+var paths = [
+  {
+    type: 'Startup'
+    path: '/live'
+    period: 5
+    failures: 10
+  }
+  {
+    type: 'Liveness'
+    path: '/live'
+    period: 10
+    failures: 3
+  }
+  {
+    type: 'Readiness'
+    path: '/ready'
+    period: 10
+    failures: 1
+  }
+]
+var probes = [for probe in paths: {
+  type: probe.type
+  httpGet: {
+    path: probe.path
+    port: int(port)
+  }
+  periodSeconds: probe.period
+  timeoutSeconds: 5
+  failureThreshold: probe.failures
+}]
+var given = [for setting in items(union({ CONSUMER_HTTP_PORT: port }, credentials, clientIds, settings)): {
   name: setting.key
   value: setting.value
 }]
@@ -93,7 +126,7 @@ resource containerEnvironment 'Microsoft.App/managedEnvironments@2024-03-01' = {
   }, empty(subnetId) ? {} : {
     vnetConfiguration: {
       infrastructureSubnetId: subnetId
-      internal: true // nothing listens
+      internal: true // nothing listens but for the platform's probes
     }
   })
 }
@@ -144,6 +177,7 @@ resource consumer 'Microsoft.App/containerApps@2024-03-01' = {
             '--processes'
             string(processes)
           ]
+          probes: port == '0' ? [] : probes
           resources: {
             cpu: processes
             memory: '${2 * processes}Gi'

@@ -48,6 +48,7 @@ def test_every_setting_and_variable_the_guide_names_exists() -> None:
         *TEMPLATES["main.bicep"].outputs,
         *(name for world in WORLDS for name in settings(world)),
         *("INVOICES_PLAN_ID", "FLIGHTS_CONTAINER_ID", "ORDERS_CACHE_ID"),  # examples of further settings
+        "OTEL_EXPORTER_OTLP_ENDPOINT",  # OpenTelemetry's own
     }
 
     assert set() == named - known

@@ -1,7 +1,8 @@
-"""OpenTelemetry metrics to Application Insights, where the extra `azure-monitor` is installed."""
+"""OpenTelemetry metrics to Application Insights, or by OTLP to any collector, where the extra for it is installed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -45,3 +46,37 @@ def azure_monitor_provider(setting: str, service: str, settings: Mapping[str, st
         resource=Resource.create({SERVICE_NAME: service}),
         shutdown_on_exit=False,
     )
+
+
+OTLP = "OTEL_"
+"""What OpenTelemetry's own settings begin with: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_METRIC_EXPORT_INTERVAL, OTEL_SERVICE_NAME, ..."""
+
+
+def otlp_provider(setting: str, service: str, settings: Mapping[str, str]) -> MeterProvider:
+    """A provider that sends by OTLP over HTTP; the caller shuts it down. `setting` is the setting that requests it.
+
+    OpenTelemetry reads its settings from the environment; those of a file are put there, where the environment has none.
+    Raises SettingsError without the extra `otlp`, and for a protocol that it does not have.
+    """
+    for name, value in settings.items():
+        if name.startswith(OTLP):
+            os.environ.setdefault(name, value)
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
+    )
+    if protocol != "http/protobuf":
+        raise SettingsError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL is '{protocol}'; accepted with {setting}=otlp: http/protobuf (port 4318 of a collector)"
+        )
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    except ImportError as error:
+        raise SettingsError(
+            f"{setting} is 'otlp', but {error.name} is not installed: {install_hint('otlp')}"
+        ) from error
+    named = Resource.create({} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: service})
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter(), export_timeout_millis=EXPORT_TIMEOUT_MS)
+    return MeterProvider(metric_readers=[reader], resource=named, shutdown_on_exit=False)

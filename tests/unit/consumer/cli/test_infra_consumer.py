@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+import yaml
 
 from consumer.cli.consume import GRACE
 from consumer.config import Hosting, read_config, read_hosting
+from consumer.probes.fleet import WITHIN
+from consumer.probes.server import PATHS
 from consumer.running.process import FINAL_REPORT_WITHIN
 from tests.bicep_language import expand
 from tests.support.infra.templates import (
@@ -109,7 +113,7 @@ def test_the_platform_waits_longer_than_processes_take_to_stop(shutdown: int) ->
     assert shutdown + GRACE + FINAL_REPORT_WITHIN < waits <= 600  # the most that Container Apps waits
 
 
-def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_nobody() -> None:
+def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_its_platform_only() -> None:
     app = only("everything", APP)
     (container,) = app.properties["template"]["containers"]
     identity = only("everything", "Microsoft.ManagedIdentity/userAssignedIdentities").id
@@ -124,6 +128,79 @@ def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_nobody()
     ]
     environment_properties = only("everything", "Microsoft.App/managedEnvironments").properties
     assert environment_properties["appLogsConfiguration"] == {"destination": "azure-monitor"}
+
+
+def kubernetes() -> dict[str, dict[str, Any]]:
+    """The documents of the manifest by kind."""
+    text = (ROOT / "infra" / "kubernetes" / "consumer.yaml").read_text(encoding="utf-8")
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def in_container_apps(port: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    given = {**WORLDS["everything"], "additionalAppSettings": {"CONSUMER_HTTP_PORT": port} if port else {}}
+    deployment = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+    (process,) = deployment.of_type(APP)
+    (container,) = process.properties["template"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"]}, container["probes"]
+
+
+def in_kubernetes() -> tuple[dict[str, str], list[dict[str, Any]]]:
+    found = kubernetes()
+    pod = found["Deployment"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(ports["probes"])
+    assert pod["metadata"]["annotations"]["prometheus.io/path"] in PATHS
+    probes = [
+        {**container[f"{kind.lower()}Probe"], "type": kind} for kind in ("Startup", "Liveness", "Readiness")
+    ]
+    for probe in probes:
+        probe["httpGet"] = {**probe["httpGet"], "port": ports[probe["httpGet"]["port"]]}
+    return found["ConfigMap"]["data"], probes
+
+
+@pytest.mark.parametrize("platform", ["Container Apps", "Container Apps, port 9090", "Kubernetes"])
+def test_the_probes_ask_what_the_process_answers_where_it_answers(platform: str) -> None:
+    port = platform.partition("port ")[2]
+    found, probes = in_kubernetes() if platform == "Kubernetes" else in_container_apps(port)
+    by_kind = {probe["type"]: probe for probe in probes}
+
+    assert {kind: probe["httpGet"]["path"] for kind, probe in by_kind.items()} == {
+        "Startup": "/live",
+        "Liveness": "/live",
+        "Readiness": "/ready",
+    }
+    config = read_config(found)
+    assert config.http_port == int(port or 8080)
+    for probe in probes:
+        assert probe["httpGet"]["path"] in PATHS
+        assert probe["httpGet"]["port"] == config.http_port
+        assert probe["timeoutSeconds"] > WITHIN  # the parent waits so long for its workers
+        assert 1 <= probe["failureThreshold"] <= 12
+    # A start takes some seconds, and a restart is for a process that does not recover.
+    startup, liveness = by_kind["Startup"], by_kind["Liveness"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 50
+    assert liveness["failureThreshold"] > by_kind["Readiness"]["failureThreshold"]
+
+
+def test_without_a_port_the_platform_probes_nothing() -> None:
+    found, probes = in_container_apps("0")
+
+    assert (found["CONSUMER_HTTP_PORT"], probes) == ("0", [])
+
+
+def test_kubernetes_waits_longer_than_processes_take_to_stop_and_names_settings_that_there_are() -> None:
+    found = kubernetes()
+    data = found["ConfigMap"]["data"]
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+
+    config = read_config(data)
+    assert pod["terminationGracePeriodSeconds"] > config.shutdown + GRACE + FINAL_REPORT_WITHIN
+    assert not config.doubts
+    documented = documented_settings("Settings of the consumer") | {"AzureWebJobsStorage"}
+    assert {name.partition("__")[0] for name in data} <= {name.partition("__")[0] for name in documented}
+    assert pod["containers"][0]["args"] == ["--processes", "1"]
+    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
 
 
 def test_the_process_waits_for_the_roles_that_it_cannot_start_without() -> None:
