@@ -34,10 +34,17 @@ _int16 = struct.Struct(">h").unpack_from
 _double = struct.Struct(">d").unpack_from
 
 _Value = tuple[Any, int]
+Content = Sequence[str | None]
+"""Content type and content encoding."""
+NO_CONTENT: Content = (None, None)
 
 
-class _UnusualError(Exception):
+class UnusualError(Exception):
     """This module does not read such a message."""
+
+
+UNREADABLE = (UnusualError, KeyError, IndexError, UnicodeDecodeError, struct.error)
+"""What reading bytes raises that are not read here."""
 
 
 def _small_text(data: bytes, at: int) -> _Value:
@@ -100,7 +107,7 @@ def read_event(partition: str, data: bytes) -> Event | None:
     """The event of a message; None if it contains anything that is not read here."""
     try:
         return _read(partition, data)
-    except (_UnusualError, KeyError, IndexError, UnicodeDecodeError, struct.error):
+    except UNREADABLE:
         return None
 
 
@@ -110,37 +117,13 @@ def last_enqueued(data: bytes) -> int | None:
         if data[:3] != b"\x00\x53\x71":  # the service puts it first
             return None
         value = _map(data, 3).get("last_enqueued_sequence_number")
-    except (_UnusualError, KeyError, IndexError, UnicodeDecodeError, struct.error):
+    except UNREADABLE:
         return None
     return value if isinstance(value, int) else None
 
 
 def _read(partition: str, data: bytes) -> Event:
-    annotations: Mapping[str, Any] = {}
-    properties: Mapping[str, Any] = {}
-    content: Sequence[str | None] = (None, None)
-    body: bytes | None = None
-    at, end = 0, len(data)
-    while at < end:
-        if data[at] or data[at + 1] != 0x53:
-            raise _UnusualError
-        section = data[at + 2]
-        start, stop = _span(data, at + 3)
-        if stop > end:
-            raise _UnusualError
-        if section == _DATA:
-            body = data[start:stop] if body is None else body + data[start:stop]
-        elif section == _ANNOTATIONS:
-            annotations = _map(data, at + 3)
-        elif section == _APPLICATION:
-            properties = _map(data, at + 3)
-        elif section == _PROPERTIES:
-            content = _content(data, at + 3)
-        elif section not in _PASSED_OVER:
-            raise _UnusualError
-        at = stop
-    if body is None:
-        raise _UnusualError
+    annotations, properties, content, body = read_sections(data, 0)
     return Event(
         partition,
         annotations["x-opt-sequence-number"],
@@ -154,28 +137,39 @@ def _read(partition: str, data: bytes) -> Event:
     )
 
 
-def _content(data: bytes, at: int) -> Sequence[str | None]:
-    """Content type and content encoding of the properties section at `at`."""
-    if data[at] == 0xC0:
-        count, at = data[at + 2], at + 3
-    elif data[at] == 0xD0:
-        count, at = _uint32(data, at + 5)[0], at + 9
-    elif data[at] == _EMPTY_LIST:
-        return None, None
-    else:
-        raise _UnusualError
-    values: list[Any] = []
-    for _ in range(min(count, _CONTENT_ENCODING + 1)):
-        value, at = _READ[data[at]](data, at + 1)
-        values.append(value)
-    values += [None] * (_CONTENT_ENCODING + 1 - len(values))
-    return _text_or_none(values[_CONTENT_TYPE]), _text_or_none(values[_CONTENT_ENCODING])
+def read_sections(data: bytes, at: int) -> tuple[Mapping[str, Any], Mapping[str, Any], Content, bytes]:
+    """Message annotations, application properties, content and body of the sections from `at` to the end of the message."""
+    annotations: Mapping[str, Any] = {}
+    properties: Mapping[str, Any] = {}
+    content = NO_CONTENT
+    body: bytes | None = None
+    end = len(data)
+    while at < end:
+        if data[at] or data[at + 1] != 0x53:
+            raise UnusualError
+        section = data[at + 2]
+        start, stop = _span(data, at + 3)
+        if stop > end:
+            raise UnusualError
+        if section == _DATA:
+            body = data[start:stop] if body is None else body + data[start:stop]
+        elif section == _ANNOTATIONS:
+            annotations = _map(data, at + 3)
+        elif section == _APPLICATION:
+            properties = _map(data, at + 3)
+        elif section == _PROPERTIES:
+            content = _content(data, at + 3)
+        elif section not in _PASSED_OVER:
+            raise UnusualError
+        at = stop
+    if body is None:
+        raise UnusualError
+    return annotations, properties, content, body
 
 
-def _text_or_none(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise _UnusualError
+def section_end(data: bytes, at: int) -> int:
+    """Where the section at `at` ends."""
+    return _span(data, at + 3)[1]
 
 
 def _span(data: bytes, at: int) -> tuple[int, int]:
@@ -187,7 +181,31 @@ def _span(data: bytes, at: int) -> tuple[int, int]:
         return at + 5, at + 5 + _uint32(data, at + 1)[0]
     if constructor == _EMPTY_LIST:
         return at + 1, at + 1
-    raise _UnusualError
+    raise UnusualError
+
+
+def _content(data: bytes, at: int) -> Content:
+    """Content type and content encoding of the properties section at `at`."""
+    if data[at] == 0xC0:
+        count, at = data[at + 2], at + 3
+    elif data[at] == 0xD0:
+        count, at = _uint32(data, at + 5)[0], at + 9
+    elif data[at] == _EMPTY_LIST:
+        return NO_CONTENT
+    else:
+        raise UnusualError
+    values: list[Any] = []
+    for _ in range(min(count, _CONTENT_ENCODING + 1)):
+        value, at = _READ[data[at]](data, at + 1)
+        values.append(value)
+    values += [None] * (_CONTENT_ENCODING + 1 - len(values))
+    return _text_or_none(values[_CONTENT_TYPE]), _text_or_none(values[_CONTENT_ENCODING])
+
+
+def _text_or_none(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise UnusualError
 
 
 def _map(data: bytes, at: int) -> Mapping[str, Any]:
@@ -197,11 +215,11 @@ def _map(data: bytes, at: int) -> Mapping[str, Any]:
     elif data[at] == 0xD1:
         stop, at = at + 5 + _uint32(data, at + 1)[0], at + 9
     else:
-        raise _UnusualError
+        raise UnusualError
     pairs = {}
     while at < stop:
         if data[at] not in _TEXTS:
-            raise _UnusualError
+            raise UnusualError
         key, at = _READ[data[at]](data, at + 1)
         pairs[key], at = _READ[data[at]](data, at + 1)
     return pairs

@@ -170,7 +170,13 @@ def a_link(**inside):
         **inside,
     }
     link = SdkLink(got=[], **fields)
-    handler = SimpleNamespace(_link=link, _last_activity_timestamp=0)
+    session = SimpleNamespace(
+        _input_handles={0: link}, next_incoming_id=0, incoming_window=1_000, remote_outgoing_window=1_000
+    )
+    connection = SimpleNamespace(_incoming_endpoints={0: session}, _last_frame_received_time=0)
+    handler = SimpleNamespace(
+        _link=link, _session=session, _connection=connection, _last_activity_timestamp=0
+    )
     return link, SimpleNamespace(_handler=handler, _message_buffer=deque())
 
 
@@ -205,6 +211,7 @@ async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
     buffered = bytearray((20).to_bytes(4) + bytes([2, 0, 0, 0]) + b"x" * 12)
     before = bytes(buffered)
     stream = SimpleNamespace(_buffer=buffered, _maybe_resume_transport=lambda: None)
+    _, consumer = a_link()
 
     async def receive_frame(timeout=None, **_options):
         return "the SDK's", bytes(buffered)
@@ -215,7 +222,7 @@ async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
         _read_buffer=importlib.import_module("io").BytesIO(),
         socket_lock=SimpleNamespace(locked=lambda: False),
     )
-    consumer = SimpleNamespace(_handler=SimpleNamespace(_connection=SimpleNamespace(_transport=transport)))
+    consumer._handler._connection._transport = transport
     monkeypatch.setattr("consumer.receiving.fast_path.decode_frame", lambda _data: 1 / 0)
     _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
 
@@ -224,24 +231,42 @@ async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
 
 
 def transfer(number):
-    """A frame of AMQP: the transfer with this delivery id."""
-    fields = b"\x43\x52" + bytes([number]) + b"\xa0\x01t\x43\x41\x42"
-    body = b"\x00\x53\x14\xc0" + bytes([len(fields) + 1, 6]) + fields + b"message"
+    """A frame of AMQP: the transfer with this delivery id, of which every seventh is not settled."""
+    settled = b"\x42" if number % 7 == 6 else b"\x41"
+    fields = b"\x43\x52" + bytes([number]) + b"\xa0\x01t\x43" + settled + b"\x42" + b"\x40" * 5
+    body = b"\x00\x53\x14\xc0" + bytes([len(fields) + 1, 11]) + fields + bytes([number]) + b"x" * (number % 5)
     return (8 + len(body)).to_bytes(4) + b"\x02\x00\x00\x00" + body
 
 
-@pytest.mark.parametrize("seed", range(20))
-async def test_frames_stay_in_order_while_the_keep_alive_of_the_sdk_receives_as_well(told, seed):
-    transport = AsyncTransport("localhost:1")
+@pytest.mark.parametrize("window", [1_000, 5])
+@pytest.mark.parametrize("seed", range(12))
+async def test_frames_stay_in_order_while_the_keep_alive_of_the_sdk_receives_as_well(told, seed, window):
+    link, consumer = a_link(current_link_credit=1_000)
+    transport = consumer._handler._connection._transport = AsyncTransport("localhost:1")
     transport.reader = asyncio.StreamReader()
-    consumer = SimpleNamespace(_handler=SimpleNamespace(_connection=SimpleNamespace(_transport=transport)))
-    _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
-    pieces, count, got = random.Random(seed), 60, []
+    shortcut, session = (
+        Shortcut(SimpleNamespace(_create_consumer=None), "0", told),
+        consumer._handler._session,
+    )
+    session.incoming_window = window
+    _hook_link(consumer, shortcut)
+    _hook_transport(consumer, shortcut)
+    pieces, count, got = random.Random(seed), 60, consumer._message_buffer
+
+    async def sdks_own(frame):  # what is not settled
+        got.append(bytes(frame[-1]))
+        link.delivery_count, link.current_link_credit = link.delivery_count + 1, link.current_link_credit - 1
+
+    hooked = link._incoming_transfer
 
     async def receive():
         while True:
-            _, (_, fields) = await transport.receive_frame(timeout=60)
-            got.append(fields[1])
+            _, frame = await transport.receive_frame(timeout=pieces.choice([60, 0.001]))
+            if frame is not None and frame[0] == 20:
+                session.next_incoming_id += 1
+                session.remote_outgoing_window -= 1
+                session.incoming_window = session.incoming_window - 1 or window
+                await (hooked(frame[1]) if frame[1][4] else sdks_own(frame[1]))
 
     readers = [asyncio.create_task(receive()) for _ in range(2)]
     data = b"".join(map(transfer, range(count)))
@@ -257,5 +282,50 @@ async def test_frames_stay_in_order_while_the_keep_alive_of_the_sdk_receives_as_
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)
 
-    assert got == list(range(count))
+    assert [message[0] for message in got] == list(range(count))
+    assert [len(message) for message in got] == [1 + number % 5 for number in range(count)]
+    assert (link.delivery_count, link.current_link_credit) == (count, 1_000 - count)
+    assert (session.next_incoming_id, session.remote_outgoing_window) == (count, 1_000 - count)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "taken"),
+    [({}, 9), ({"credit": 4}, 4), ({"window": 6}, 5), ({"most_bytes": 7}, 7), ({"begun": b"x"}, 0)],
+)
+async def test_no_more_frames_are_taken_together_than_credit_window_and_memory_allow(told, limits, taken):
+    credit, window = limits.get("credit", 1_000), limits.get("window", 1_000)
+    link, consumer = a_link(current_link_credit=credit, _received_payload=limits.get("begun", b""))
+    consumer._handler._session.incoming_window = window
+    transport = consumer._handler._connection._transport = AsyncTransport("localhost:1")
+    transport.reader = asyncio.StreamReader()
+    most_bytes = lambda: limits.get("most_bytes", 10**6)
+    shortcut = Shortcut(SimpleNamespace(_create_consumer=None), "0", told, most_bytes=most_bytes)
+    _hook_transport(consumer, shortcut)
+    transport.reader.feed_data(transfer(35))
+    assert (await transport.receive_frame(timeout=1))[1][0] == 20  # teaches what frames look like
+    transport.reader.feed_data(b"".join([transfer(35)] * 9))
+    _, frame = await transport.receive_frame(timeout=1)
+
+    assert len(consumer._message_buffer) == taken
+    assert (frame is None) == ("credit" in limits), "without credit the SDK ends its round, and grants some"
+    assert told == []
+    assert link.current_link_credit == credit - taken
+
+
+async def test_a_stream_that_ends_or_fails_is_told_as_the_sdk_tells_it(told):
+    _, consumer = a_link()
+    transport = consumer._handler._connection._transport = AsyncTransport("localhost:1")
+    transport.reader = asyncio.StreamReader()
+    _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+    asyncio.get_running_loop().call_soon(transport.reader.feed_eof)
+
+    with pytest.raises(OSError, match="Server unexpectedly closed connection"):
+        await transport.receive_frame(timeout=1)
+    transport.reader = asyncio.StreamReader()
+    _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+    asyncio.get_running_loop().call_soon(transport.reader.set_exception, ConnectionResetError("gone"))
+
+    with pytest.raises(ConnectionResetError, match="gone"):
+        await transport.receive_frame(timeout=1)
     assert told == []
