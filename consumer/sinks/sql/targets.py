@@ -1,13 +1,7 @@
 """The targets of a transactional sink: a table whose columns come from the event, or a handler of the user.
 
-A column's source is
-- a path into the JSON body: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots; NULL if the body has
-  no such value;
-- the event itself: `@body` (the JSON text), `@topic` (namespace/hub), `@partition`, `@sequence_number`, `@offset`,
-  `@enqueued_at`, `@partition_key`, `@incarnation`.
-
-`@incarnation` is '' in the first hub of a name; in a hub that was created anew it is the creation time, as text. If no
-column has it, a text column of `@partition` gets both (`0@1764165000123`), so that no row of the hub before is replaced.
+The sources of columns are those of consumer/mapping/sources.py; a path that the body does not have is NULL. If no column has
+`@incarnation`, a text column of `@partition` gets both (`0@1764165000123`), so that no row of the hub before is replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +16,8 @@ from sqlalchemy import event as sa_event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
-from consumer.mapping.documents import Path, find, parse_path, read_object
+from consumer.mapping.documents import find, read_object
+from consumer.mapping.sources import parse_source
 from consumer.model import Event, Record, Rejection, Stream, Write
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.failures import HandlerError
@@ -86,7 +81,7 @@ class TableTarget:
         if not columns:
             raise SettingsError(f"the target table '{table}' has no columns; expected at least one")
         self._name = table
-        self._sources = {name: _source(name, text) for name, text in columns.items()}
+        self._sources = {name: parse_source(name, text) for name, text in columns.items()}
         self._paths = {name: path for name, path in self._sources.items() if not isinstance(path, str)}
         self._key = tuple(key)
         self._create = create
@@ -301,26 +296,6 @@ class _Upsert:
             )
             if updated.rowcount == 0:
                 connection.execute(self._insert, [row])
-
-
-_EVENT_SOURCES = (
-    *("body", "topic", "partition", "sequence_number", "offset", "enqueued_at", "partition_key"),
-    "incarnation",
-)
-
-
-def _source(column: str, text: str) -> Path | str:
-    """A path into the body, or the name of a property of the event. Raises SettingsError."""
-    if text.startswith("$.") and all(names := text[2:].split(".")):
-        return tuple(names)
-    if text.startswith("/"):
-        return parse_path(text)
-    if text.startswith("@") and text[1:] in _EVENT_SOURCES:
-        return text[1:]
-    raise SettingsError(
-        f"the source '{text}' of column '{column}' is not known; accepted: $.name, $.name.name, /name/name, "
-        f"{', '.join('@' + name for name in _EVENT_SOURCES)}"
-    )
 
 
 def _unique_keys(database: SqlDatabase, table: str, schema: str | None) -> set[frozenset[str | None]]:
