@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from consumer.options import BatchLimits
 from tidemark.foundation.sanitize import without_secrets
 
 PER_PROPERTY = 100
@@ -213,7 +214,9 @@ class Routes(Struct, frozen=True):
     """Sorted. A lane has the routes from its bound up to the next bound."""
     lanes: tuple[str, ...] = ("all",)
     by_partition: bool = False
-    """Whether each Event Hubs partition is a lane, as with a transactional sink."""
+    """Whether each Event Hubs partition is a lane, whose records are written in order. Such a sink has `attach` and `detach`."""
+    batches: BatchLimits | None = None
+    """How batches of these lanes are cut; None as the settings say."""
 
     def lane_of(self, record: Record) -> str:
         if self.by_partition:

@@ -78,18 +78,24 @@ class Sink(Protocol):
     async def aclose(self) -> None: ...
 
 
-class TransactionalSink(Sink, Protocol):
-    """A sink that commits records, dead letters and the checkpoint in one transaction.
+class OrderedSink(Sink, Protocol):
+    """A sink whose routes are `by_partition`: it gets the records of a partition in order, one batch at a time, and has a mark.
 
     Call `attach` before the first write of a claim and `detach` after the last. `attach` raises SettingsError for a claim
-    that the target can never write. `write` gets rejected records too, in their order, and stores them as dead letters:
-    their result is WRITTEN. It skips records at or below the stored position (result WRITTEN) and raises FencedError when
-    the claim's epoch is no longer the stored one.
+    that the target can never write. `write` skips records at or below the stored mark (result WRITTEN), and raises
+    FencedError when another consumer has claimed the partition.
     """
 
     def attach(self, claim: Claim) -> None: ...
 
     def detach(self, partition: str) -> None: ...
+
+
+class TransactionalSink(OrderedSink, Protocol):
+    """An ordered sink that commits records, dead letters and the checkpoint in one transaction.
+
+    `write` gets rejected records too, in their order, and stores them as dead letters: their result is WRITTEN.
+    """
 
 
 class CheckpointStore(Protocol):

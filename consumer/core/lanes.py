@@ -72,7 +72,7 @@ class Lanes:
     def _lane(self, name: str, now: float) -> Lane:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(self.limits, now, ordered=self.ordered)
+            lane = self._lanes[name] = Lane(self._routes.batches or self.limits, now, ordered=self.ordered)
         return lane
 
     # -- sending

@@ -24,7 +24,7 @@ from consumer.errors import FencedError
 from consumer.mapping.preparing import Preparation
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
-from consumer.ports import CheckpointStore, DeadLetterBox, Sink, TransactionalSink
+from consumer.ports import CheckpointStore, DeadLetterBox, OrderedSink, Sink
 from tidemark.foundation.calls import PATIENCE, answered
 from tidemark.foundation.errors import TidemarkError
 from tidemark.foundation.pacing.retry_delay import Backoff, Chance
@@ -116,6 +116,10 @@ class Driver:
         return self.pipeline.statistics(self._now())
 
     @property
+    def _attaches(self) -> bool:
+        return self._routes is not None and self._routes.by_partition
+
+    @property
     def is_open(self) -> bool:
         return self._pipeline is not None
 
@@ -127,8 +131,8 @@ class Driver:
 
     def claimed(self, claim: Claim) -> None:
         """Takes in a claim. It replaces an earlier claim of the partition; an older one changes nothing."""
-        if self.sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
-            _transactional(self.sink).attach(claim)
+        if self._attaches and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
+            _ordered(self.sink).attach(claim)
         if claim.origin.incarnation:
             self._incarnations[claim.partition, claim.epoch] = claim.origin.incarnation
         self._feed(effects.PartitionClaimed(claim))
@@ -206,8 +210,8 @@ class Driver:
         self._incarnations.pop((partition, epoch), None)
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
-        if current and self.sink.transactional:  # otherwise a later claim is attached, which must stay
-            _transactional(self.sink).detach(partition)
+        if current and self._attaches:  # otherwise a later claim is attached, which must stay
+            _ordered(self.sink).detach(partition)
 
     async def settled(self, partition: str, epoch: int) -> None:
         """Waits until every event of a claim is settled. Several tasks may wait.
@@ -388,5 +392,5 @@ class Driver:
             self._feed(effects.RoutesRead(routes))
 
 
-def _transactional(sink: Sink) -> TransactionalSink:
-    return sink  # type: ignore[return-value]  # `transactional` says so
+def _ordered(sink: Sink) -> OrderedSink:
+    return sink  # type: ignore[return-value]  # its routes say so
