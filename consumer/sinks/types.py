@@ -26,6 +26,7 @@ GROUP = "tidemark.sinks"
 
 BUILT_IN = {
     "cosmos": "consumer.sinks.cosmos.options:COSMOS",
+    "delta": "consumer.sinks.lake.options:DELTA",
     "sql": "consumer.sinks.sql.options:SQL",
 }
 """By name where each type of Tidemark is, as an entry point says it."""

@@ -20,8 +20,9 @@ DRAWN = Path(__file__).with_name("architecture.svg")
 FLOORS = (
     ("tidemark",),
     ("spark_jobs", "tidemark.commands"),
-    ("tidemark.analysis",),
-    ("scaling", "consumer", "tidemark.publisher"),
+    ("tidemark.analysis", "tidemark.testing"),
+    ("scaling", "consumer"),
+    ("tidemark.publisher",),
     ("tidemark.foundation",),
 )
 """The parts from the command line down to what all share. Parts of one floor do not import each other, but for the few

@@ -11,11 +11,13 @@ from runpy import run_path
 
 ROOT = Path(__file__).parents[2]
 FOUNDATION, PUBLISHER, ANALYSIS = "tidemark.foundation", "tidemark.publisher", "tidemark.analysis"
+TESTING = "tidemark.testing"
 PARTS = {
     FOUNDATION: set(),
     PUBLISHER: {FOUNDATION},
     "scaling": {FOUNDATION},
-    "consumer": {FOUNDATION},
+    "consumer": {FOUNDATION, PUBLISHER},
+    TESTING: {FOUNDATION, "consumer"},
     ANALYSIS: {FOUNDATION, "scaling"},
     "spark_jobs": {FOUNDATION, ANALYSIS, "scaling", "consumer"},
     "tidemark.commands": {FOUNDATION, "scaling"},
@@ -96,7 +98,7 @@ CONTRACTS = {
     "tidemark.foundation.version",
     "tidemark.foundation.errors",
 }  # nothing in them runs
-PUBLIC = {"tidemark.publisher"}  # its own code names what is public in the folders below it
+PUBLIC = {"tidemark.publisher", TESTING}  # its own code names what is public in the folders below it
 ADAPTERS = (
     *("scaling.collectors", "scaling.scalers", "scaling.storage", "consumer.sinks", "consumer.stores"),
     *(

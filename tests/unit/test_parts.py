@@ -175,7 +175,7 @@ CLONE = "in a clone of Tidemark, "
         ("pyvenv.cfg", "scaling", f"{CLONE}pip install '.[spark]'"),
         (
             "host.json",
-            "tidemark.publisher",
+            "tidemark.commands",
             "what is deployed needs the extra 'spark': docs/deploying.md#extras says how",
         ),
     ],

@@ -62,6 +62,7 @@ class CosmosContainer(ContainerConnection):
 
     async def open(self) -> ContainerDefinition:
         """Connects and reads the definition. Raises SettingsError, UnavailableError."""
+        await self.aclose()  # the client before, if it is opened again
         client = await self._connect()
         try:
             with self._named_errors():

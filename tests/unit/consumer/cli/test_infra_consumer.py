@@ -222,7 +222,7 @@ def test_the_image_holds_what_the_consumer_imports_and_what_its_context_lets_thr
         for name in re.findall(r"^\s*(?:from|import) (tidemark\.\w+|\w+)", text, re.MULTILINE)
     }
 
-    of_tidemark = {"tidemark/__init__.py", "tidemark/foundation"}
+    of_tidemark = {"tidemark/__init__.py", "tidemark/foundation", "tidemark/publisher"}
     assert copied == {"infra/consumer/requirements.txt", *of_tidemark, "scaling", "consumer"}
     assert imported & ours <= copied
     assert rules[0] == "*"

@@ -1,0 +1,227 @@
+"""Appends to a Delta table, exactly once, by the application transactions of its log.
+
+The mark of a partition is the version of an application transaction, whose id names hub, consumer group and partition. A commit
+has rows and mark. The library refuses a commit if another one with the id came after the snapshot that it begins with; that the
+version rises is checked here, because the library does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from consumer.mapping.documents import read_object, rejected
+from consumer.model import NOTHING_SETTLED, Claim, Operation, Record, Rejection, Routes, Stream, Write
+from consumer.options import BatchLimits
+from consumer.sinks.appending import AppendingSink, MovedError
+from consumer.sinks.lake.columns import RowMapper
+from tidemark.foundation.errors import SettingsError, TidemarkError, UnavailableError
+from tidemark.foundation.sql.threads import Threads
+
+_T = TypeVar("_T")
+
+THREADS = 8
+"""Tables that are read or written at once. Chosen, as for SQL: a commit mostly waits for the storage."""
+OPEN_WITHIN = 60.0
+"""Seconds for the table to be read at the start. Chosen: the timeout of a call of the consumer."""
+_DELETION_VECTORS = "deletionVectors"
+
+
+class DeltaSink(AppendingSink):
+    """Rows of one table."""
+
+    def __init__(
+        self,
+        uri: str,
+        storage: dict[str, str],
+        stream: Stream,
+        *,
+        batches: BatchLimits,
+        columns: pa.Schema | None = None,
+        sources: dict[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        create: bool = False,
+    ) -> None:
+        """`columns` are those that are written, and those of a table that is created. None: all columns of the table."""
+        super().__init__(batches)
+        self._uri = uri
+        self._storage = storage
+        self._stream = stream
+        self._columns = columns
+        self._sources = sources or {}
+        self._partition_by = list(partition_by)
+        self._create = create
+        self._threads = Threads(THREADS, "delta")
+        self._mapper: RowMapper | None = None
+
+    def __repr__(self) -> str:
+        return f"DeltaSink({self._uri!r})"
+
+    async def open(self) -> Routes:
+        try:
+            async with asyncio.timeout(OPEN_WITHIN):
+                table = await self._call(self._open_table)
+        except TimeoutError:
+            raise UnavailableError(f"{self!r} has not answered within {OPEN_WITHIN:g} s") from None
+        except TidemarkError:
+            raise
+        except Exception as error:
+            raise UnavailableError(f"{self!r} cannot be read: {_first_line(error)}") from error
+        self._mapper = RowMapper(self._written_columns(table), self._sources, self._stream.topic)
+        return await self.routes()
+
+    def _open_table(self) -> DeltaTable:
+        """Raises SettingsError."""
+        try:
+            table = self._read_table()
+        except TableNotFoundError as error:
+            if not self._create or self._columns is None:
+                raise SettingsError(
+                    f"there is no Delta table at {self._uri} ({_first_line(error)}); create it, or set create = true with columns"
+                ) from error
+            table = self._create_table(self._columns)
+        refuse_deletion_vectors(table, self._uri)
+        found = list(table.metadata().partition_columns)
+        if self._partition_by and found != self._partition_by:
+            raise SettingsError(
+                f"the Delta table at {self._uri} is partitioned by {found}, and partition_by is {self._partition_by};"
+                " leave partition_by out to write to the table as it is"
+            )
+        return table
+
+    def _read_table(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._storage)
+
+    def _create_table(self, columns: pa.Schema) -> DeltaTable:
+        try:
+            return DeltaTable.create(
+                self._uri,
+                Schema.from_arrow(columns),
+                mode="error",
+                partition_by=self._partition_by,
+                storage_options=self._storage,
+            )
+        except Exception:  # another consumer may have created it at the same moment
+            return self._read_table()
+
+    def _written_columns(self, table: DeltaTable) -> pa.Schema:
+        """The columns that get values. Raises SettingsError if the table cannot take them."""
+        found = pa.schema(table.schema().to_arrow())
+        wanted = found if self._columns is None else self._columns
+        for column in wanted:
+            index = found.get_field_index(column.name)
+            if index < 0 or found.field(index).type != column.type:
+                has = found.field(index).type if index >= 0 else "no such column"
+                raise SettingsError(
+                    f"column '{column.name}' is {column.type} in the settings, and {has} in the Delta table at {self._uri}"
+                )
+        missing = [each.name for each in found if not each.nullable and each.name not in wanted.names]
+        if missing:
+            raise SettingsError(
+                f"the Delta table at {self._uri} has columns that take no null and get no value: {', '.join(missing)}"
+            )
+        return pa.schema([found.field(name) for name in wanted.names])
+
+    def prepare(self, write: Write) -> Record:
+        assert self._mapper is not None, "the sink is not open"
+        return prepare_row(self._mapper, write)
+
+    async def load(self, claim: Claim) -> DeltaLog:
+        assert self._mapper is not None, "the sink is not open"
+        application = f"{self._stream.topic}/{self._stream.consumer_group.lower()}/{place_of(claim)}"
+        table = await self._call(self._read_table)
+        return DeltaLog(table, application, self._mapper, self._threads)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._threads.shutdown()
+
+    async def _call(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.wrap_future(self._threads.submit(work))
+
+
+class DeltaLog:
+    """An AppendLog: one table object, which is kept for a claim."""
+
+    def __init__(self, table: DeltaTable, application: str, mapper: RowMapper, threads: Threads) -> None:
+        self._table = table
+        self._id = table.metadata().id
+        self._application = application
+        self._mapper = mapper
+        self._threads = threads
+        self.mark = self._stored_mark()
+
+    def _stored_mark(self) -> int:
+        version = self._table.transaction_version(self._application)
+        return NOTHING_SETTLED if version is None else version
+
+    async def append(self, records: Sequence[Record], last: int) -> None:
+        await asyncio.wrap_future(self._threads.submit(self._commit, records, last))
+
+    def _commit(self, records: Sequence[Record], last: int) -> None:
+        """Runs in a thread. Raises MovedError, and any other error of deltalake and its storage."""
+        table = self._table
+        table.update_incremental()  # raises if the log is gone or ends before
+        if table.metadata().id != self._id or self._stored_mark() != self.mark:
+            raise MovedError
+        refuse_deletion_vectors(table, table.table_uri)
+        properties = CommitProperties(app_transactions=[Transaction(self._application, last)])
+        batch = _with_all_columns(self._mapper.batch(records), pa.schema(table.schema().to_arrow()))
+        try:
+            write_deltalake(table, batch, mode="append", commit_properties=properties)
+        except CommitFailedError as error:
+            raise MovedError from error
+        self.mark = last
+
+
+def place_of(claim: Claim) -> str:
+    """As Event.place: what marks of a partition are named by."""
+    incarnation = claim.origin.incarnation
+    return f"{claim.partition}@{incarnation}" if incarnation else claim.partition
+
+
+def prepare_row(mapper: RowMapper, write: Write) -> Record:
+    """The record with the row of a write, or with its rejection: rows are appended, so nothing can be changed or deleted."""
+    event = write.event
+    if write.operation not in {Operation.UPSERT, Operation.CREATE}:
+        why = (
+            f"the operation {write.operation} is impossible here: rows are appended, never changed or deleted"
+        )
+        return rejected(event, Rejection("operation", why))
+    document = read_object(event) if write.document is None else write.document
+    row = document if isinstance(document, Rejection) else mapper.row(event, document)
+    if isinstance(row, Rejection):
+        return rejected(event, row)
+    return Record(event, f"{event.partition}~{event.sequence_number}~{write.index}", payload=row)
+
+
+def refuse_deletion_vectors(table: DeltaTable, uri: str) -> None:
+    """Raises SettingsError: in such tables, compaction by delta-rs lost rows or brought deleted ones back, up to releases of
+    September 2026 (delta-rs PR 4692).
+    """
+    protocol = table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if _DELETION_VECTORS in features:
+        raise SettingsError(
+            f"the Delta table at {uri} has deletion vectors, which this sink refuses. Write to a table without them: in Spark,"
+            " ALTER TABLE ... DROP FEATURE deletionVectors removes them, which rewrites files and the history"
+        )
+
+
+def _with_all_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with null in the columns of the table that get no value; deltalake needs all of them."""
+    arrays = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _first_line(error: Exception) -> str:
+    """Errors of deltalake have several lines."""
+    return str(error).partition("\n")[0]

@@ -1,0 +1,71 @@
+"""How deltalake opens a folder of a storage account, from the settings of a connection."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from tidemark.foundation.azure.connections import identity_setting, storage_endpoint
+from tidemark.foundation.errors import SettingsError
+from tidemark.foundation.secrets.known import hide_settings
+
+_LAKE = {"abfs", "abfss", "az"}
+_AZURITE = "UseDevelopmentStorage"
+_IDENTITIES = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET")
+"""Variables by which deltalake finds an identity of its own accord."""
+
+
+def storage_options(uri: str, settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The options for a table at `uri`, without any for a local folder.
+
+    By identity, deltalake asks for tokens itself, because a table outlives a token: a managed identity, a workload identity, or
+    the login of the Azure CLI on a developer's machine. Raises SettingsError.
+    """
+    scheme = uri.partition("://")[0] if "://" in uri else "file"
+    if scheme == "file":
+        return {}
+    if scheme not in _LAKE:
+        raise SettingsError(
+            f"the uri '{uri}' cannot be opened; accepted: az://container/folder, abfss://container@account.dfs.core.windows."
+            "net/folder, or a local folder"
+        )
+    endpoint = storage_endpoint(settings, prefix, "blob")
+    if endpoint.connection_string is None:
+        options = _by_identity(endpoint.address, settings, prefix)
+    else:
+        options = _by_key(endpoint.connection_string)
+    known = {name: value for name, value in options.items() if value}
+    hide_settings(known)
+    return known
+
+
+def _by_key(text: str) -> dict[str, str]:
+    given = {name.strip().casefold(): value for name, _, value in (p.partition("=") for p in text.split(";"))}
+    if given.get(_AZURITE.casefold(), "").casefold() == "true":
+        return {"azure_storage_use_emulator": "true"}
+    endpoint = given.get("blobendpoint", "").rstrip("/")
+    return {
+        "azure_storage_account_name": given.get("accountname", "") or _account_of(endpoint),
+        "azure_storage_account_key": given.get("accountkey", ""),
+        "azure_storage_sas_key": given.get("sharedaccesssignature", "").removeprefix("?"),
+        "azure_endpoint": endpoint,
+        "azure_allow_http": "true" if endpoint.startswith("http://") else "",
+    }
+
+
+def _by_identity(address: str, settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    options = {
+        "azure_storage_account_name": _account_of(address),
+        "azure_endpoint": address,
+        "azure_client_id": identity_setting(settings, prefix, "clientId") or "",
+    }
+    managed = identity_setting(settings, prefix, "credential") is not None
+    if not managed and not any(os.environ.get(name) for name in _IDENTITIES) and shutil.which("az"):
+        options["azure_use_azure_cli"] = "true"
+    return options
+
+
+def _account_of(address: str) -> str:
+    return (urlsplit(address).hostname or "").partition(".")[0]
