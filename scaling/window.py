@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 from scaling.increases import Readings, increases
 from scaling.model import MetricFailure, MetricSample, Reason
 from scaling.schedules.timetable import timetable
+from tidemark.foundation.wording import count_text, duration_text
 
 MAX_SAMPLES = 20_000
 """Samples kept per window. Chosen: two weeks of one a minute, 320 KB of the row of 1 MiB."""
@@ -286,6 +287,19 @@ def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short:
         return Reason.STALE_METRIC
     if count < spec.min_samples or short or window.truncated:
         return Reason.INCOMPLETE_WINDOW
+    return None
+
+
+def filling_text(summary: Summary, spec: WindowSpec) -> str | None:
+    """How far a window has filled, `3 of 5 min`, while that is all it lacks; else None."""
+    if summary.problem is not Reason.INCOMPLETE_WINDOW:
+        return None
+    if summary.covered + COVERAGE_SLACK * spec.interval < spec.span:
+        minutes = spec.span < 3600 and not spec.span % 60
+        covered = f"{summary.covered / 60:.2g}" if minutes else duration_text(summary.covered)
+        return f"{covered} of {duration_text(spec.span)}"
+    if summary.count < spec.min_samples:
+        return f"{summary.count} of {count_text(spec.min_samples, 'sample')}"
     return None
 
 

@@ -40,6 +40,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "the fallback acts only where a metric that is not read keeps the rules from voting",
         "what would have changed a decision is worked out by deciding again, and names what would come of it",
         "an expression votes where no value of an unknown metric could make it another vote, unless for less",
+        "a window that only has to fill says how far it is",
         "a period of a schedule lasts without a break through an hour that the clock repeats",
     ),
 }

@@ -20,6 +20,9 @@ _ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
 
 
+COLLECTING = "collecting"
+"""How the note on windows that only have to fill begins. After a start, all have to: nothing is wrong."""
+
 REPORTED = "reported"
 """Comparator of evidence that is compared with nothing: the rule's sentence reports it."""
 
@@ -173,6 +176,8 @@ def _why(r: Recommendation) -> str:
     else:
         detail = r.note or ("" if limits or numbers else r.reason.words)
         head = f"{name}, {detail}" if detail else name
+        if detail.startswith(COLLECTING):
+            head = detail
         said = [head, limits] if limits else [head]
     if numbers and r.reason not in _ALONE:
         said.append(numbers)

@@ -9,11 +9,12 @@ from math import ceil, prod
 from msgspec import structs
 
 from scaling.config.policy import Policy
+from scaling.decision.explain import COLLECTING
 from scaling.flip import Condition, Conditions, Flip
 from scaling.model import Reason, Verdict
 from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.rules.view import MetricsView
-from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
+from scaling.window import COVERAGE_SLACK, Summary, WindowSpec, filling_text
 from tidemark.foundation.wording import count_text
 
 
@@ -28,6 +29,14 @@ def first_missing(view: MetricsView) -> tuple[str, Reason] | None:
         if summary.gap:
             return name, summary.lacking or Reason.INCOMPLETE_WINDOW
     return None
+
+
+def collecting(view: MetricsView, specs: Mapping[str, WindowSpec]) -> str:
+    """`collecting backlog, 3 of 5 min` for the metrics whose windows fill, if that is all that is missing; else ''."""
+    missing = {name: summary for name, summary in view.metrics().items() if summary.problem is not None}
+    texts = {name: filling_text(summary, specs[name]) for name, summary in missing.items() if name in specs}
+    told = [f"{name}, {text}" for name, text in texts.items() if text is not None]
+    return f"{COLLECTING} {'; '.join(told)}" if told and len(told) == len(missing) else ""
 
 
 UNREAD = frozenset({Reason.COLLECT_FAILED, Reason.STALE_METRIC, Reason.INVALID_METRIC})

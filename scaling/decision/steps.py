@@ -13,6 +13,7 @@ from scaling.decision import blockers
 from scaling.decision import pacing as pace
 from scaling.decision.blockers import PLATFORM_FLOOR, Situation
 from scaling.decision.missing import (
+    collecting,
     first_missing,
     missing_conditions,
     unread_keeps_from_voting,
@@ -143,7 +144,8 @@ class Steps(Situation):
         lifts: Lifts = ()
         if wanted is None:
             lifts = (missing_conditions(self.view, self.policy.windows, gaps=True),)
-            return self.hold(reason, lifts, self.verdict.note, evidence=self._evidence_so_far())
+            fills = collecting(self.view, self.policy.windows) if reason is Reason.INCOMPLETE_WINDOW else ""
+            return self.hold(reason, lifts, fills or self.verdict.note, evidence=self._evidence_so_far())
         if wanted == current:
             if reason is not Reason.WITHIN_TARGET:  # a cap, or samples that are missing
                 ways = {Reason.SCALE_OUT, Reason.SCALE_IN}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -29,7 +30,7 @@ from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.service.entries import limited_by
 from scaling.shadow.comparison import ShadowView, shadow_view
 from scaling.web.budget_view import BudgetView, budget_view
-from scaling.window import EMPTY, Window, summarize
+from scaling.window import EMPTY, Window, filling_text, summarize
 from tidemark.foundation.version import VERSION
 from tidemark.foundation.wording import time_text
 
@@ -41,7 +42,9 @@ MAX_COUNTS = 200
 
 
 class MetricView(Struct, frozen=True):
-    """One metric and its window. `quality` is `ok`, `gap` (forbids scaling in), or why rules may not act."""
+    """One metric and its window. `quality` is `ok`, `gap` (forbids scaling in), or why rules may not act; `filling` is how far the
+    window is, `3 of 5 min`, where it only has to fill.
+    """
 
     name: str
     unit: str
@@ -55,6 +58,7 @@ class MetricView(Struct, frozen=True):
     age: float | None
     quality: str
     failure: str | None
+    filling: str | None
     samples: tuple[tuple[float, float], ...]
 
 
@@ -220,9 +224,8 @@ def _current(state: TargetState) -> int | None:
 
 
 def _desired(state: TargetState) -> int | None:
-    if state.pending is not None:
-        return state.pending.to_capacity
-    return state.last.desired if state.last else None
+    last = state.last.desired if state.last else None
+    return last if state.pending is None else state.pending.to_capacity
 
 
 def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: float) -> float | None:
@@ -246,6 +249,7 @@ def _metric(snapshot: Snapshot, name: str, spec: MetricSpec, now: float) -> Metr
         age=_finite(summary.age),
         quality=summary.problem or ("gap" if summary.gap else "ok"),
         failure=window.failure.message if window.failure else None,
+        filling=filling_text(summary, spec.window),
         samples=_thinned(window),
     )
 
@@ -261,10 +265,8 @@ def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
         return tuple(points)
     last = points.pop()
     length = -(-len(points) // (MAX_POINTS - 1))
-    peaks = [
-        max(points[start : start + length], key=lambda point: point[1])
-        for start in range(0, len(points), length)
-    ]
+    starts = range(0, len(points), length)
+    peaks = (max(points[start : start + length], key=itemgetter(1)) for start in starts)
     return (*peaks, last)
 
 

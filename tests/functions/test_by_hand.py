@@ -64,7 +64,7 @@ def test_a_queues_function_by_hand_answers_about_the_target_that_is_typed(settin
     collected, decided = said(logic)
     assert collected == "collector plan-orders: backlog 0, capacity 1"
     assert decided.startswith(
-        "asked plan-orders: now it would be: scaling plan-orders hold 1: incomplete window"
+        "asked plan-orders: now it would be: scaling plan-orders hold 1: collecting backlog, "
     )
     assert said(scaler) == [
         "asked plan-orders: capacity 1 (1 to 30 on this platform); no action is pending; nothing was changed"

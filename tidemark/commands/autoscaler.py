@@ -20,12 +20,13 @@ from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.doctor.command import app as doctor_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
+from scaling.reason import Reason
 from scaling.service.assembly import read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE
 from scaling.shadow import report
 from scaling.shadow.comparison import ShadowView, promotion_warning
-from scaling.web.views import PoisonView, orders_text
+from scaling.web.views import PoisonView, TargetView, orders_text
 from tidemark.commands.access.calls import show as show_calls
 from tidemark.commands.access.protocol import Access, newest
 from tidemark.commands.access.where import Root, Where, as_text, fail, run_at, run_here, settings_of
@@ -87,12 +88,8 @@ def status(
         return
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
-        metrics = "\n".join(
-            f"{m.name} {'?' if m.latest is None else (duration_text if m.unit == SECONDS else number_text)(m.latest)} ({m.quality})"
-            for m in view.metrics
-        )
         bounds = f"{view.minimum}..{view.maximum} {view.unit}"
-        cells = (view.target, view.current, view.desired, bounds, view.reason, metrics)
+        cells = (view.target, view.current, view.desired, bounds, *_reason_and_metrics(view))
         table.add_row(*map(as_text, cells))
     console.print(table)
     for view in views:
@@ -105,6 +102,17 @@ def status(
         for text in orders_text(view):
             console.print(f"  [magenta]{escape(one_line(text))}[/]", soft_wrap=True)
     _show_poison(seen.poison)
+
+
+def _reason_and_metrics(view: TargetView) -> tuple[str | None, str]:
+    """After a start windows fill: that is shown as collecting, not as something wrong."""
+    lines = []
+    for metric in view.metrics:
+        text = duration_text if metric.unit == SECONDS else number_text
+        quality = f"collecting, {metric.filling}" if metric.filling else metric.quality
+        lines.append(f"{metric.name} {'?' if metric.latest is None else text(metric.latest)} ({quality})")
+    fills = view.reason == Reason.INCOMPLETE_WINDOW and any(metric.filling for metric in view.metrics)
+    return "collecting" if fills else view.reason, "\n".join(lines)
 
 
 def _show_poison(poison: PoisonView) -> None:

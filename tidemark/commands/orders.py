@@ -108,7 +108,10 @@ def notify_test(
     With --app the deployed app sends it, with its own settings and from its own network; that takes the operator's role.
     """
     try:
-        answers, console = run_at(Where(root, app), lambda access: access.test_webhooks(webhook)), Console()
+        answers, console = (
+            run_at(Where(root, app), lambda access: access.test_webhooks(webhook), ask_first=False),
+            Console(),
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     for name, answer in answers.items():

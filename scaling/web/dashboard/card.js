@@ -20,7 +20,7 @@ function chipsOf(view, now, interval) {
   add(view.pending, () => [`pending ${view.pending.from_capacity} → ${view.pending.to_capacity}`, "out", view.pending?.action_id]);
   add(view.drain, () => [`workers: ${view.drain.acknowledged.length} of ${view.drain.needed} acknowledged`, "hold", `until ${momentText(view.drain.deadline, now)}${view.drain.goes_anyway ? ", then carried out" : ", then withdrawn"}`]);
   for (const metric of view.metrics) {
-    if (metric.quality !== "ok") found.push([`${metric.name}: ${look(metric.quality).text}`, metric.quality === "gap" ? "warn" : look(metric.quality).tone, metric.failure]);
+    if (metric.quality !== "ok") found.push([`${metric.name}: ${qualityOf(metric).text}`, qualityOf(metric).tone, metric.failure]);
   }
   add(view.missing_since !== null, () => [`metrics missing for ${durationText(now - view.missing_since)}`, "bad"]);
   add(view.cooldown_out_until !== null && view.cooldown_out_until > now, () => [`cooldown out ${left(view.cooldown_out_until)}`, "hold"]);
@@ -40,13 +40,19 @@ function numbersOf(view) {
     h("span", { className: "bounds" }, `of ${view.minimum}..${view.maximum}`));
 }
 
+/** Text and tone of a metric's quality: a window that only has to fill, as after each start, is nothing to worry about. */
+function qualityOf(metric) {
+  if (metric.filling) return { text: `collecting, ${metric.filling}`, tone: "hold" };
+  return { text: look(metric.quality).text, tone: metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone };
+}
+
 function metricsTable(view) {
   const heads = [["metric", ""], ["quality", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""]];
   // Roles are written out: where there is no room for columns the style lays rows out as blocks, which are no table.
   const cell = (label, properties, ...content) => h("td", { role: "cell", "data-label": label, ...properties }, ...content);
   const rows = view.metrics.flatMap((metric) => [h("tr", { role: "row" },
     h("th", { scope: "row", role: "rowheader" }, metric.name),
-    h("td", { role: "cell" }, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
+    h("td", { role: "cell" }, chip(qualityOf(metric).text, qualityOf(metric).tone)),
     cell("latest", { className: "num" }, amountText(metric.latest, metric.unit)),
     cell("average", { className: "num" }, amountText(metric.average, metric.unit)),
     cell("max", { className: "num" }, amountText(metric.maximum, metric.unit)),
@@ -90,7 +96,8 @@ class Card {
     this.view = view;
     const now = this.app.now();
     rebuild(this.numbers, [view.current, view.desired, view.minimum, view.maximum], () => numbersOf(view));
-    rebuild(this.reason, view.reason, () => (view.reason ? badge(view.reason, view.reason_text) : chip("no decision yet", "warn")));
+    const collects = view.reason === "incomplete_window" && view.metrics.some((metric) => metric.filling);
+    rebuild(this.reason, collects ? "collecting" : view.reason, () => (collects ? chip("collecting", "hold", view.reason_text) : view.reason ? badge(view.reason, view.reason_text) : chip("no decision yet", "hold")));
     const chips = chipsOf(view, now, this.app.interval);
     rebuild(this.chips, chips, () => chips.map(([text, tone, title]) => chip(text, tone, title)));
     rebuild(this.spark, view.metrics.map((metric) => metric.samples.at(-1)), () => sparkOf(view));

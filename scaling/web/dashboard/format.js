@@ -80,6 +80,6 @@ function look(reason) {
 const DIRECTIONS = { out: "scale out", in: "scale in", guard: "blocks out" };
 const LEVEL_SIGNS = { out: ">", in: "<", guard: ">" };
 
-/** "scale out: average > 500". */
-const levelText = (level, unit) =>
+/** "scale out: average > 500"; no metric is below 0, so that nothing scales in there. */
+const levelText = (level, unit) => level.direction === "in" && level.value <= 0 ? "no scale in at this capacity" :
   `${DIRECTIONS[level.direction]}: ${level.statistic} ${LEVEL_SIGNS[level.direction]} ${amountText(level.value, unit)}`;

@@ -276,7 +276,7 @@ class Plots {
       rows.push([metric.name, found && at - found[0] <= this.gap ? amountText(found[1], metric.unit) : UNKNOWN]);
       for (const level of metric.levels) {
         const value = atOrBefore(level.steps, at)?.[1] ?? null;
-        if (value !== null) rows.push([DIRECTIONS[level.direction], `${LEVEL_SIGNS[level.direction]} ${amountText(value, metric.unit)}`]);
+        if (value !== null && !(level.direction === "in" && value <= 0)) rows.push([DIRECTIONS[level.direction], `${LEVEL_SIGNS[level.direction]} ${amountText(value, metric.unit)}`]);
       }
     }
     if (this.series.arrivals) {

@@ -5,7 +5,18 @@ import math
 import pytest
 
 from scaling.model import MetricFailure, MetricSample, Reason
-from scaling.window import EMPTY, MAX_SAMPLES, MAX_VALUE, Window, WindowSpec, fail, insert, observe, summarize
+from scaling.window import (
+    EMPTY,
+    MAX_SAMPLES,
+    MAX_VALUE,
+    Window,
+    WindowSpec,
+    fail,
+    filling_text,
+    insert,
+    observe,
+    summarize,
+)
 
 SPEC = WindowSpec(span=600.0, interval=60.0, min_samples=5)
 NOW = 100_000.0
@@ -334,3 +345,31 @@ def test_late_samples_are_due_at_the_times_of_the_schedule_by_which_they_are_rea
     window = Window([*evening, morning - 180, morning - 120], [1.0] * 12)
 
     assert summarize(window, spec, now=morning + 60).missing == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "told"),
+    [
+        (SPEC, 0, "0 of 10 min"),
+        (SPEC, 3, "3 of 10 min"),
+        (SPEC, 10, None),  # whole
+        (WindowSpec(span=90.0, interval=15.0), 2, "30 s of 90 s"),
+        (WindowSpec(span=7200.0, interval=60.0), 30, "30 min of 2 h"),
+        (WindowSpec(span=150.0, interval=15.0), 5, "75 s of 150 s"),
+        (WindowSpec(span=60.0, interval=60.0, min_samples=3), 1, "1 of 3 samples"),
+    ],
+)
+def test_a_window_that_only_has_to_fill_says_how_far_it_is(spec, count, told):
+    times = [NOW - spec.interval * back for back in range(count)][::-1]
+
+    assert filling_text(summarize(Window(times, [1.0] * count), spec, now=NOW), spec) == told
+
+
+def test_a_window_with_something_else_wrong_does_not_say_that_it_fills():
+    failed = Window([NOW], [1.0], failure=MetricFailure("m", NOW, "timed out"))
+    stale = Window([NOW - 9_000], [1.0])
+
+    assert [filling_text(summarize(window, SPEC, now=NOW), SPEC) for window in (failed, stale)] == [
+        None,
+        None,
+    ]

@@ -67,6 +67,7 @@ def run_at(
     work: Callable[[Access], Coroutine[Any, Any, _Result]],
     *,
     log_only: bool = False,
+    ask_first: bool = True,
     report_unread: Callable[[str], None] | None = None,
 ) -> _Result:
     """Runs `work` on the app. `report_unread` is given what cannot be read although the rest can."""
@@ -75,7 +76,7 @@ def run_at(
         app = app_named(where.root, where.app, where.account)
         if app is not None:
             return ApiAccess(app)
-        return StorageAccess(_assembled(where, log_only=log_only, ask_first=True), report_unread)
+        return StorageAccess(_assembled(where, log_only=log_only, ask_first=ask_first), report_unread)
 
     return _run(opened, work)
 

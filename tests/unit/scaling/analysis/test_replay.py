@@ -104,8 +104,11 @@ def test_decisions_of_the_first_version_replay_but_for_what_they_tell_besides(ke
         return
     # Since version 2 flips are worked out by deciding again.
     again = msgspec.structs.replace(again, flips=kept.recommendation.flips)
-    if kept.reason in PROBLEMS:  # since version 2 they have the numbers of the samples there are
-        again = msgspec.structs.replace(again, evidence=kept.recommendation.evidence)
+    if (
+        kept.reason in PROBLEMS
+    ):  # since version 2 they have the numbers of the samples there are, and how far a window has filled
+        told = kept.recommendation
+        again = msgspec.structs.replace(again, evidence=told.evidence, note=told.note)
     if kept.policy == "nested":  # since version 2 a nested guard has its own numbers
         again = msgspec.structs.replace(again, limits=kept.recommendation.limits)
     found = comparison(inputs, kept.recommendation, again)

@@ -231,13 +231,13 @@ COUNTED = "over 5 min (4 samples)"
     [
         (
             young(888.0),
-            f"incomplete window; average backlog 888 > 500 {COUNTED}; scale out to 4 {NEEDED}",
+            f"collecting backlog, 4 of 5 min; average backlog 888 > 500 {COUNTED}; scale out to 4 {NEEDED}",
         ),
         (young(20.0), f"maximum backlog 20 < 100 {COUNTED}; scale in to 2 {NEEDED}"),
         (young(300.0), f"average backlog 300 <= 500 {COUNTED}; hold (within target) {NEEDED}"),
         (
             young(0.0, samples=0),
-            f"incomplete window, {Reason.INCOMPLETE_WINDOW.words}; decide anew {NEEDED}",
+            f"collecting backlog, 0 of 5 min; decide anew {NEEDED}",
         ),
         (young(888.0, samples=1), f"888 > 500 over 5 min (1 sample); scale out to 4 {NEEDED}"),
         (young(888.0, PER_UNIT), f"latest backlog 888 > 300 {COUNTED}; scale out to 9 {NEEDED}"),
